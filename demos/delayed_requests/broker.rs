@@ -49,7 +49,7 @@ impl DelayedRequest {
         let Request { kind, partition, .. } = self.request;
         let Some(partition) = self.log.partition(partition) else { return 0 };
         match kind {
-            Kind::Produce | Kind::Fetch => partition.followers.lowest(),
+            Kind::Produce | Kind::Fetch => partition.replicated(),
             Kind::Follow => partition.end(),
         }
     }
@@ -115,7 +115,7 @@ impl Broker {
             }
             Kind::Fetch => (readers, position),
             Kind::Follow => {
-                data.followers.raise(follower, position)?;
+                data.follow(follower, position)?;
                 // Even if another follower is behind: of two that follow at once, neither may see
                 // the other. Their events meet on the partition's core.
                 self.purgatory.notify(&producers);

@@ -12,14 +12,16 @@ pub(crate) struct Log(Vec<Partition>);
 pub(crate) struct Partition {
     /// Its length in bytes.
     end: AtomicU64,
-    /// How much of it each follower has.
-    pub(crate) followers: Positions,
+    /// How much of it each follower has. None moves back.
+    followers: Vec<AtomicU64>,
 }
 
 impl Log {
     pub(crate) fn new(partitions: u32, followers: usize) -> Self {
-        let partition =
-            |_| Partition { end: AtomicU64::new(0), followers: Positions::new(followers) };
+        let partition = |_| Partition {
+            end: AtomicU64::new(0),
+            followers: (0..followers).map(|_| AtomicU64::new(0)).collect(),
+        };
         Self((0..partitions).map(partition).collect())
     }
 
@@ -37,24 +39,15 @@ impl Partition {
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Relaxed)
     }
-}
 
-/// The positions of the followers of a partition. None moves back.
-pub(crate) struct Positions(Vec<AtomicU64>);
-
-impl Positions {
-    fn new(count: usize) -> Self {
-        Self((0..count).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// Moves one of them ahead. `None` if it does not exist.
-    pub(crate) fn raise(&self, index: u32, position: u64) -> Option<()> {
-        self.0.get(index as usize)?.fetch_max(position, Relaxed);
+    /// Moves a follower ahead. `None` if it does not exist.
+    pub(crate) fn follow(&self, follower: u32, position: u64) -> Option<()> {
+        self.followers.get(follower as usize)?.fetch_max(position, Relaxed);
         Some(())
     }
 
-    /// The position that all have reached.
-    pub(crate) fn lowest(&self) -> u64 {
-        self.0.iter().map(|position| position.load(Relaxed)).min().unwrap_or(u64::MAX)
+    /// Returns the position that all followers have reached.
+    pub(crate) fn replicated(&self) -> u64 {
+        self.followers.iter().map(|position| position.load(Relaxed)).min().unwrap_or(u64::MAX)
     }
 }

@@ -5,7 +5,7 @@
 //! operation. `cost/best.txt` holds the lowest counts of corewheel so far; peers have none.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     env, fs, mem,
     path::{Path, PathBuf},
 };
@@ -23,18 +23,16 @@ const BEST: &str = "cost/best.txt";
 /// How many percent above its best a count may be.
 const TOLERANCE: u64 = 3;
 
-/// The live timers and the two numbers of iterations where instructions are counted.
-const FEW_TIMERS: (u64, [u64; 2]) = (1_000, [4_096, 8_192]);
-/// The live timers and the two numbers of iterations where cache misses are counted.
-const MANY_TIMERS: (u64, [u64; 2]) = (300_000, [20_000, 100_000]);
-/// The cases with many timers.
-const MISSES: [&str; 3] = ["cancel-add wheel", "cancel-add local", "cancel-add linked64"];
+/// The live timers and the two numbers of iterations.
+const LIVE: u64 = 1_000;
+const ITERATIONS: [u64; 2] = [4_096, 8_192];
 /// The variants of corewheel; the others are its peers.
 const OURS: [&str; 3] = ["wheel", "shard", "local"];
 
-/// Tenths of an instruction or of a miss.
+/// Tenths of an instruction.
 type Tenths = u64;
-/// Two counts by the name of a case; `+all` follows where the library has all features.
+/// Instructions and locked ones by the name of a case; `+all` follows where the library has all
+/// features.
 type Counts = BTreeMap<String, [Tenths; 2]>;
 
 /// Counts, prints the tables, and saves what `options` say. Returns whether no count is worse.
@@ -49,18 +47,16 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         println!("SKIPPED cost: {reason}");
         return Ok(true);
     }
-    let default = Program::build("default", "", "--profile cost")?;
-    let all = Program::build("all", "+all", "--profile cost --features all")?;
-    let debug = Program::build("debug", "", "")?;
+    let default = Program::build("default", "", "")?;
+    let all = Program::build("all", "+all", "--features all")?;
     let list = output(&format!("'{}' --list", default.path.display()))?;
-    let (paths, cases): (Vec<_>, Vec<_>) = list.lines().partition(|case| case.starts_with("path"));
+    let cases: Vec<_> = list.lines().filter(|case| !case.starts_with("path")).collect();
     let ours = cases.iter().filter(|case| is_ours(case)).map(|case| (&all, *case));
     let jobs: Vec<_> = cases.iter().map(|case| (&default, *case)).chain(ours).collect();
-    let misses = count(&MISSES.map(|case| (&default, case)), MANY_TIMERS, Program::misses)?;
-    let instructions = count(&jobs, FEW_TIMERS, Program::instructions)?;
+    let instructions = count(&jobs)?;
 
     let (versions, mut best) = (versions()?, Best::read()?);
-    println!("instructions per operation, {} live timers; {versions}", FEW_TIMERS.0);
+    println!("instructions per operation, {LIVE} live timers; {versions}");
     print_row(["operation variant", "default", "locked", "best", "all features", "best"]);
     for case in cases {
         let with_all = format!("{case}+all");
@@ -69,17 +65,6 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         let count_all = instructions.get(&with_all).map_or(String::new(), |count| shown(count[0]));
         let [best, best_all] = [case, &with_all].map(|case| best.shown_beside(case, &instructions));
         print_row([case, &shown(count), &locked, &best, &count_all, &best_all]);
-    }
-    println!("\nmisses per operation, {} live timers", MANY_TIMERS.0);
-    print_row(["operation variant", "L1", "last level", "", "", ""]);
-    for (case, [first, last]) in &misses {
-        print_row([case, &shown(*first), &shown(*last), "", "", ""]);
-    }
-    println!("\npath in an unoptimised build");
-    print_row(["operation variant", "functions", "files", "", "", ""]);
-    for case in paths {
-        let (functions, files) = debug.path_of(case)?;
-        print_row([case, &functions.to_string(), &files.to_string(), "", "", ""]);
     }
     if best.versions != versions && !save_all {
         println!("\nreported only: the best counts are of {}", best.versions);
@@ -171,12 +156,11 @@ struct Program {
 impl Program {
     fn build(name: &str, suffix: &'static str, options: &str) -> Result<Self> {
         // Replaces the flags of `.cargo/config.toml`, which a user's build does not have.
-        let (profile, flags) = match options {
-            "" => ("debug", ""),
-            _ => ("cost", "CARGO_ENCODED_RUSTFLAGS= "),
-        };
-        output(&format!("{flags}cargo build --quiet --locked -p corewheel-cost {options}"))?;
-        let directory = root().join(lanes::target()).join(profile);
+        output(&format!(
+            "CARGO_ENCODED_RUSTFLAGS= cargo build --quiet --locked -p corewheel-cost --profile cost \
+             {options}"
+        ))?;
+        let directory = root().join(lanes::target()).join("cost");
         // The next build with other features replaces the file.
         let path = directory.join(format!("cost-{name}"));
         fs::copy(directory.join("cost"), &path)?;
@@ -186,27 +170,23 @@ impl Program {
         Ok(Self { path, suffix, locked })
     }
 
-    /// Runs a case with that number of live timers and of iterations.
-    fn valgrind(&self, tool: &str, case: &str, [live, iterations]: [u64; 2]) -> Result<String> {
-        let program = self.path.display();
-        output(&format!("valgrind --tool={tool} '{program}' {case} {live} {iterations}"))
-    }
-
-    fn callgrind(&self, options: &str, case: &str, counts: [u64; 2]) -> Result<String> {
-        let file = self.path.with_extension(format!("{}.{}", case.replace(' ', "."), counts[1]));
-        let tool = format!(
-            "callgrind --compress-strings=no --compress-pos=no {options} --callgrind-out-file='{}'",
-            file.display()
-        );
-        self.valgrind(&tool, case, counts)?;
+    /// Runs a case under callgrind and returns the profile.
+    fn profile(&self, case: &str, iterations: u64) -> Result<String> {
+        let file = self.path.with_extension(format!("{}.{iterations}", case.replace(' ', ".")));
+        output(&format!(
+            "valgrind --tool=callgrind --compress-strings=no --compress-pos=no --dump-instr=yes \
+             --callgrind-out-file='{}' '{}' {case} {LIVE} {iterations}",
+            file.display(),
+            self.path.display()
+        ))?;
         let profile = fs::read_to_string(&file)?;
         fs::remove_file(file)?;
         Ok(profile)
     }
 
     /// Returns the number of instructions, and of the locked ones.
-    fn instructions(&self, case: &str, counts: [u64; 2]) -> Result<[u64; 2]> {
-        let profile = self.callgrind("--dump-instr=yes", case, counts)?;
+    fn instructions(&self, case: &str, iterations: u64) -> Result<[u64; 2]> {
+        let profile = self.profile(case, iterations)?;
         let (mut all, mut locked, mut is_program) = (0, 0, false);
         let program = self.path.to_string_lossy();
         own_lines(&profile, |line| {
@@ -223,41 +203,6 @@ impl Program {
             }
         });
         Ok([all, locked])
-    }
-
-    /// Returns the number of misses of the first and of the last level.
-    fn misses(&self, case: &str, counts: [u64; 2]) -> Result<[u64; 2]> {
-        const TOOL: &str = "cachegrind --cache-sim=yes --D1=32768,8,64 --LL=2097152,16,64 \
-                            --cachegrind-out-file=/dev/null";
-        let text = self.valgrind(TOOL, case, counts)?;
-        let number = |key: &str| {
-            let count = text.split_once(key)?.1.split_whitespace().next()?;
-            count.replace(',', "").parse().ok()
-        };
-        let misses = number("D1  misses:").zip(number("LLd misses:"));
-        misses.map(|(first, last)| [first, last]).context("cachegrind has no counts")
-    }
-
-    /// Returns how many functions and files of the library one operation enters. Lists the
-    /// functions in a file beside the program, named after the case.
-    fn path_of(&self, case: &str) -> Result<(usize, usize)> {
-        const COLLECT: &str = "--toggle-collect='cost::local::collected*'";
-        let profile = self.callgrind(COLLECT, case, [FEW_TIMERS.0, 1])?;
-        let library = root().join("src");
-        let (mut functions, mut files) = (BTreeSet::new(), BTreeSet::new());
-        let (mut file, mut function) = ("", "");
-        own_lines(&profile, |line| match line.split_once('=') {
-            Some(("fl", name)) => file = name,
-            Some(("fn", name)) => function = name,
-            None if Path::new(file).starts_with(&library) => {
-                functions.insert(function);
-                files.insert(file);
-            }
-            _ => {}
-        });
-        let list: Vec<&str> = functions.iter().copied().collect();
-        fs::write(self.path.with_file_name(case.replace(' ', ".")), list.join("\n"))?;
-        Ok((functions.len(), files.len()))
     }
 }
 
@@ -286,15 +231,11 @@ fn own_lines<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
     }
 }
 
-/// Counts each case of a program, on all cores. Returns two counts of one operation for each.
-fn count(
-    jobs: &[(&Program, &str)],
-    (live, [few, many]): (u64, [u64; 2]),
-    counts_of: impl Fn(&Program, &str, [u64; 2]) -> Result<[u64; 2]> + Sync,
-) -> Result<Counts> {
+/// Counts each case of a program, on all cores.
+fn count(jobs: &[(&Program, &str)]) -> Result<Counts> {
     let work = |&(program, case): &(&Program, &str)| {
-        let start = counts_of(program, case, [live, few])?;
-        let end = counts_of(program, case, [live, many])?;
+        let [few, many] = ITERATIONS;
+        let (start, end) = (program.instructions(case, few)?, program.instructions(case, many)?);
         let operations = many - few;
         let per_operation =
             |i: usize| (end[i].saturating_sub(start[i]) * 10 + operations / 2) / operations;
