@@ -532,11 +532,13 @@ fn run_script(id: Id, script: Script) {
         Script::CancelSelf => handles::cancel(id, How::Handle),
         Script::Reset(other, delay) => handles::reset(other, delay),
         Script::Turn => {
-            let turn = local_timer().turn();
+            let (turn, live) = (local_timer().turn(), local_timer().len());
+            let did = (turn.fired, turn.collected, turn.touched, turn.live);
+            let is_idle = turn.nested && did == (0, 0, 0, live);
             with(|model| {
                 model.fault(Fault::NestedTurn, model.core);
                 model.read(model.own());
-                model.check(turn.nested && turn.fired == 0, || format!("{turn:?} in a callback"));
+                model.check(is_idle, || format!("{turn:?} in a callback"));
             });
         }
         Script::Pause => pause(),

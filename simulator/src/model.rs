@@ -153,6 +153,8 @@ pub(crate) struct ShardModel {
     seen: Counts,
     /// The number of live timers that other threads see.
     pub(crate) published: u64,
+    /// Calls of the wake hook up to the end of the last sleep.
+    wakes: u64,
     asleep: Option<Asleep>,
     /// The last turn left something.
     behind: bool,

@@ -296,6 +296,8 @@ impl Model {
     pub(crate) fn falls_asleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.compare_sleep(number, timeout, true);
         let (totals, now) = (self.ledger.totals(number), self.latest(number));
+        let needless = totals.wakes - self.shards[number].wakes;
+        self.check(needless == 0, || format!("shard {number} was woken {needless} times, awake"));
         let asleep = Asleep {
             until: timeout.map_or(Nanos::MAX, |timeout| now.saturating_add(timeout)),
             wakes: totals.wakes,
@@ -310,8 +312,9 @@ impl Model {
     /// A core has slept while others went on: it was woken if it had to be, once, and not for
     /// nothing.
     pub(crate) fn wakes_up(&mut self, number: usize, queued: u64) {
-        let Some(asleep) = self.shards[number].asleep.take() else { return };
         let totals = self.ledger.totals(number);
+        self.shards[number].wakes = totals.wakes;
+        let Some(asleep) = self.shards[number].asleep.take() else { return };
         let (wakes, has_panicked) = (totals.wakes - asleep.wakes, totals.thrown > asleep.thrown);
         if has_panicked {
             let core = self.shards[number].core;
