@@ -8,9 +8,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{
-        Arc, Barrier, Mutex, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc,
     },
     thread,
     time::Duration,
@@ -125,36 +124,6 @@ fn add<K: WatchKey>(
 // ---- one core
 
 #[test]
-fn an_operation_whose_condition_is_met_completes_at_once() {
-    on_a_core(|_| {
-        let (own, seen) = (Waits::new(), Seen::new());
-        seen.set();
-        let added = own.try_complete_else_watch(seen.op(), [0], TICK * 5);
-        assert!(matches!(added, Ok(Outcome::Completed)));
-        seen.assert_ended(Completion::Condition);
-        let PurgatoryCounts { added, by_condition, live, watches, .. } = own.counts();
-        assert_eq!((seen.looks(), added, by_condition, live, watches), (1, 1, 1, 0, 0));
-        assert_eq!(local_timer().counts().added, 0);
-    });
-}
-
-#[test]
-fn force_complete_completes_once() {
-    on_a_core(|clock| {
-        let (own, seen) = (Waits::new(), Seen::new());
-        let id = wait(&own, seen.op(), [0, 0], 5);
-        assert_eq!(own.watched(&0), 2);
-        assert!(own.force_complete(id) && !own.force_complete(id));
-        turn_after(clock, 10);
-        seen.assert_ended(Completion::Forced);
-        // The next operation uses its place and has another id.
-        let next = add(&own, [0], 5);
-        assert!(!own.force_complete(id));
-        assert_eq!(next.ended(), []);
-    });
-}
-
-#[test]
 fn operations_complete_in_the_order_in_which_they_were_added() {
     on_a_core(|_| {
         let (own, order) = (Waits::new(), Log::new());
@@ -192,56 +161,6 @@ fn an_operation_may_call_back_in() {
         turn_after(clock, 5);
         next.assert_ended(Completion::Expired);
     });
-}
-
-#[test]
-fn a_completion_during_a_look_wins() {
-    on_a_core(|clock| {
-        for how in [Completion::Expired, Completion::Forced] {
-            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::new(Cell::new(None)));
-            let (inside, given, time) = (own.clone(), Rc::clone(&id), clock.clone());
-            let during = move || {
-                let Some(id) = given.take() else { return };
-                if how == Completion::Expired {
-                    assert_eq!(turn_after(&time, 10).fired, 1);
-                } else {
-                    assert!(inside.force_complete(id));
-                }
-                assert!(!inside.force_complete(id));
-            };
-            id.set(Some(wait(&own, seen.op_with(during, || ()), [0], 5)));
-            seen.set();
-            assert_eq!((own.check_and_complete(&0), own.len()), (0, 0));
-            seen.assert_ended(how);
-        }
-    });
-}
-
-#[test]
-fn a_panic_of_an_operation_harms_no_other() {
-    configured(
-        |config| config.on_panic(|_| ()),
-        |clock| {
-            let (own, looking, ending) = (Waits::new(), Seen::new(), Seen::new());
-            let armed = Rc::new(Cell::new(false));
-            let is_armed = Rc::clone(&armed);
-            let during = move || assert!(!is_armed.get(), "while looking");
-            wait(&own, looking.op_with(during, || ()), [0], 5);
-            wait(&own, ending.op_with(|| (), || panic!("while ending")), [0], 5);
-            let well = add(&own, [0], 5);
-            armed.set(true);
-            set_all(&[Arc::clone(&looking), Arc::clone(&ending), Arc::clone(&well)]);
-            assert_eq!(own.check_and_complete(&0), 2);
-            ending.assert_ended(Completion::Condition);
-            well.assert_ended(Completion::Condition);
-            assert_eq!((looking.ended(), own.len()), (vec![], 1), "until its timeout");
-            turn_after(clock, 5);
-            looking.assert_ended(Completion::Expired);
-            assert_eq!(local_timer().counts().panicked, 2);
-            let PurgatoryCounts { added, by_condition, expired, live, .. } = own.counts();
-            assert_eq!((added, by_condition, expired, live), (3, 2, 1, 0));
-        },
-    );
 }
 
 #[test]
@@ -383,10 +302,6 @@ impl Joined<usize> {
         let keys = keys.to_vec();
         self.on(core, move |own| add(own, keys, ticks))
     }
-
-    fn notify(&self, core: usize, key: usize) {
-        self.on(core, move |own| own.notify(&key));
-    }
 }
 
 impl<K: WatchKey> Joined<K> {
@@ -424,17 +339,6 @@ impl<K: WatchKey> Joined<K> {
         self.cores.settle();
     }
 
-    /// Lets time pass and settles.
-    fn pass(&self, ticks: u32) {
-        self.cores.clock.advance(TICK * ticks);
-        self.settle();
-    }
-
-    /// Drops the purgatory of a core.
-    fn leave(&self, core: usize) {
-        self.cores.on(core, |own| *own = None);
-    }
-
     /// Leaks the purgatory of a core, as an operation that holds it does, and ends the thread.
     fn leak(&mut self, core: usize) {
         self.cores.on(core, |own| forget(own.take()));
@@ -459,30 +363,6 @@ impl<K: WatchKey> Joined<K> {
 }
 
 #[test]
-fn an_operation_that_expires_or_is_handed_back_leaves_the_other_cores() {
-    let cores = Joined::start(2, &[0, 1]);
-    // It expires before its watches are confirmed.
-    let early = cores.add(0, &[1, 1], 1);
-    cores.cores.clock.advance(TICK);
-    cores.turn([0]);
-    early.assert_ended(Completion::Expired);
-    let late = cores.add(0, &[0, 1], 5);
-    cores.settle();
-    assert_eq!(cores.counts(1).watches, 1);
-    cores.cores.clock.advance(TICK * 5);
-    let other = cores.add(0, &[1, 0], 5);
-    cores.settle();
-    late.assert_ended(Completion::Expired);
-    let cancelled = |key| cores.on(0, move |own| own.cancel_for_key(&key).len());
-    assert_eq!((cancelled(1), cancelled(0)), (0, 1), "key 1 is watched on the other core");
-    cores.settle();
-    assert_eq!(other.ended(), []);
-    cores.assert_empty(0..2);
-    let PurgatoryCounts { added, expired, handed_back, .. } = cores.counts(0);
-    assert_eq!((added, expired, handed_back), (3, 2, 1));
-}
-
-#[test]
 fn events_are_sent_in_batches() {
     let cores = Joined::start(2, &[0, 1]);
     let seen = cores.add(1, &[1], 50);
@@ -492,32 +372,6 @@ fn events_are_sent_in_batches() {
     cores.turn([0]);
     assert_eq!(cores.counts(0).unsent, 0);
     assert_eq!((cores.cores.turn(1).fired, seen.looks()), (1, 201));
-}
-
-#[test]
-fn a_watch_is_kept_for_a_core_that_joins_later() {
-    for event_first in [true, false] {
-        let cores = Joined::start(2, &[]);
-        cores.group.notify(&1);
-        cores.join(0);
-        let (seen, brief) = (cores.add(0, &[1], 50), cores.add(0, &[1], 1));
-        cores.settle();
-        cores.pass(1);
-        brief.assert_ended(Completion::Expired);
-        seen.set();
-        if event_first {
-            cores.notify(0, 1);
-            cores.settle();
-        }
-        assert_eq!(seen.ended(), []);
-        cores.join(1);
-        if !event_first {
-            cores.notify(1, 1);
-        }
-        cores.settle();
-        seen.assert_ended(Completion::Condition);
-        cores.assert_empty(0..2);
-    }
 }
 
 /// Belongs to the core of its number. The reference count is the number of keys.
@@ -538,38 +392,6 @@ fn events_are_not_kept_for_a_core_that_has_not_joined() {
 // ---- the end of a core
 
 #[test]
-fn a_core_that_ends_leaves_no_watch_behind() {
-    for steps in 0..6 {
-        let mut cores = Joined::start(3, &[0, 1, 2]);
-        let (seen, stays) = (cores.add(0, &[1, 2], 50), cores.add(2, &[0, 1], 50));
-        cores.turn([0, 1, 2, 0, 1].into_iter().take(steps));
-        cores.cores.end(0);
-        cores.settle();
-        cores.settle();
-        assert_eq!((seen.ended(), Arc::strong_count(&seen)), (vec![], 1), "it is dropped");
-        assert_eq!([1, 2].map(|core| cores.counts(core).watches), [1, 0], "after {steps} steps");
-        stays.set();
-        cores.notify(2, 1);
-        cores.settle();
-        stays.assert_ended(Completion::Condition);
-        cores.assert_empty([1, 2]);
-    }
-}
-
-#[test]
-fn a_dropped_purgatory_leaves_no_watch_behind() {
-    for steps in 0..5 {
-        let cores = Joined::start(2, &[0, 1]);
-        let seen = cores.add(0, &[1], 50);
-        cores.turn([0, 1, 0, 1].into_iter().take(steps));
-        cores.leave(0);
-        cores.settle();
-        assert_eq!(Arc::strong_count(&seen), 1);
-        cores.assert_empty([1]);
-    }
-}
-
-#[test]
 fn the_watches_of_a_leaked_purgatory_go_at_the_next_event() {
     let mut cores = Joined::start(2, &[0, 1]);
     cores.add(0, &[1], 50);
@@ -580,69 +402,6 @@ fn the_watches_of_a_leaked_purgatory_go_at_the_next_event() {
     cores.group.notify(&1);
     cores.settle();
     cores.assert_empty([1]);
-}
-
-#[test]
-fn after_the_end_of_a_keys_core_the_other_keys_and_the_timeout_remain() {
-    for steps in 0..4 {
-        let mut cores = Joined::start(3, &[0, 1, 2]);
-        let (by_key, by_time) = (cores.add(0, &[1, 2], 50), cores.add(0, &[1], 5));
-        cores.turn([0, 1, 0].into_iter().take(steps));
-        cores.cores.end(1);
-        cores.settle();
-        by_key.set();
-        // The first of these reaches no core.
-        cores.notify(0, 1);
-        cores.notify(0, 2);
-        cores.settle();
-        cores.pass(5);
-        by_key.assert_ended(Completion::Condition);
-        by_time.assert_ended(Completion::Expired);
-        cores.assert_empty([0, 2]);
-    }
-}
-
-/// An event of the core that ended may be lost, whether the watch was on its way, in place or kept
-/// for a core that never joined.
-#[test]
-fn when_the_core_of_a_key_ends_its_watchers_look_once_more() {
-    for steps in 0..6 {
-        for has_joined in [true, false] {
-            let mut cores = Joined::start(3, if has_joined { &[0, 1, 2] } else { &[0, 2] });
-            let (seen, other) = (cores.add(0, &[1], 50), cores.add(0, &[1, 2, 1], 50));
-            cores.turn([0, 1].into_iter().cycle().take(steps));
-            seen.set();
-            assert_eq!(seen.ended(), []);
-            cores.cores.end(1);
-            cores.settle();
-            assert_eq!(seen.ended(), [Completion::Condition], "{steps} {has_joined}");
-            assert_eq!(other.ended(), []);
-            // So does an operation that is added later.
-            let late = cores.add(2, &[1], 50);
-            late.set();
-            cores.settle();
-            late.assert_ended(Completion::Condition);
-            other.set();
-            cores.notify(0, 2);
-            cores.settle();
-            other.assert_ended(Completion::Condition);
-            cores.assert_empty([0, 2]);
-        }
-    }
-}
-
-#[test]
-fn when_the_purgatory_of_a_key_is_dropped_its_watchers_look_once_more() {
-    for steps in 0..6 {
-        let cores = Joined::start(2, &[0, 1]);
-        let seen = cores.add(0, &[1], 50);
-        cores.turn([0, 1, 0].into_iter().cycle().take(steps));
-        seen.set();
-        cores.leave(1);
-        cores.settle();
-        assert_eq!(seen.ended(), [Completion::Condition], "{steps}");
-        cores.assert_empty([0]);
-    }
 }
 
 /// The event was on its way to the leaked purgatory.
@@ -786,45 +545,23 @@ thread_local! {
 /// Sending a batch wakes a core whose hook notifies in turn, on the sender's thread.
 #[test]
 fn an_event_of_a_wake_hook_is_not_slept_over() {
-    let group = PurgatoryGroup::by(|&key: &usize| key);
-    let (barrier, shards) = (Barrier::new(3), OnceLock::<Vec<_>>::new());
-    thread::scope(|scope| {
-        let (refer, refs) = mpsc::channel();
-        for core in [1, 2] {
-            let (refer, group, barrier, shards) = (refer.clone(), group.clone(), &barrier, &shards);
-            scope.spawn(move || {
-                let notify = move || {
-                    OWN.with_borrow(|own| {
-                        own.iter().filter(|_| core == 2).for_each(|own| own.notify(&1));
-                    });
-                };
-                Config::new().on_wake(notify).install().expect("a new thread");
-                refer.send((core, local_timer().shard_ref())).expect("the test listens");
-                barrier.wait();
-                let own: Waits = group.join(core, shards.get().expect("set by now"));
-                let sleep = local_timer().prepare_sleep();
-                barrier.wait();
-                barrier.wait();
-                drop((sleep, own));
-            });
-        }
-        let mut all = vec![(0, local_timer().shard_ref())];
-        all.extend(refs.iter().take(2));
-        all.sort_by_key(|&(core, _)| core);
-        shards.set(all.into_iter().map(|(_, shard)| shard).collect::<Vec<_>>()).expect("once");
-        barrier.wait();
-        OWN.set(Some(group.join(0, shards.get().expect("just set"))));
-        barrier.wait();
-        let own = || OWN.with_borrow(|own| own.clone().expect("just set"));
-        own().notify(&2);
+    let (group, configured) = (PurgatoryGroup::by(|&key: &usize| key), Cell::new(0));
+    let configure = |config: Config| {
+        let core = configured.replace(configured.get() + 1);
+        let notify = || OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&1)));
+        if core == 2 { config.on_wake(notify) } else { config }
+    };
+    let cores = Joined::of(Lockstep::start_with(3, configure), group, &[0, 1, 2]);
+    cores.on(2, |_| forget(local_timer().prepare_sleep()));
+    cores.on(0, |own| {
+        OWN.set(Some(own.clone()));
+        own.notify(&2);
         let sleep = local_timer().prepare_sleep();
-        let before = (own().counts().unsent, sleep.timeout());
+        assert_eq!((own.counts().unsent, sleep.timeout()), (1, Some(Duration::ZERO)));
         drop(sleep);
         let _ = local_timer().turn();
-        let after = own().counts().unsent;
-        barrier.wait();
+        assert_eq!(own.counts().unsent, 0, "the next turn sends it");
         OWN.set(None);
-        assert_eq!((before, after), ((1, Some(Duration::ZERO)), 0), "the next turn sends it");
     });
 }
 

@@ -1,5 +1,5 @@
-//! Random operations, events, timeouts and ends on several cores in lockstep, against a model of
-//! the documentation. Scaled by `COREWHEEL_TEST_SCALE`.
+//! Random operations, events and timeouts on several cores in lockstep, which join and end, against
+//! a model of the documentation. Scaled by `COREWHEEL_TEST_SCALE`.
 
 use std::{
     array,
@@ -97,9 +97,21 @@ struct Live {
     must_end: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Membership {
+    /// Its thread runs, and it has not joined the group.
+    Outside,
+    Joined,
+    /// Its purgatory is dropped.
+    Left,
+    /// Its thread has ended.
+    Ended,
+}
+
 /// The simple model: the live operations, and the number of each kind of ending.
 struct Model {
     cores: Lockstep<Option<Waits>>,
+    members: [Membership; CORES],
     world: Arc<World>,
     ends: Arc<Mutex<Vec<(u64, Completion)>>>,
     live: BTreeMap<u64, Live>,
@@ -112,13 +124,9 @@ struct Model {
 impl Model {
     fn new() -> Self {
         let group = PurgatoryGroup::by(|&key| key);
-        let cores = Lockstep::start(CORES);
-        for core in 0..CORES {
-            let (group, shards) = (group.clone(), cores.shards.clone());
-            cores.on(core, move |own| *own = Some(group.join(core, &shards)));
-        }
         Self {
-            cores,
+            cores: Lockstep::start(CORES),
+            members: [Membership::Outside; CORES],
             world: Arc::default(),
             ends: Arc::default(),
             live: BTreeMap::new(),
@@ -137,8 +145,46 @@ impl Model {
         self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
     }
 
+    fn is_in(&self, core: usize) -> bool {
+        self.members[core] == Membership::Joined
+    }
+
+    fn join(&mut self, core: usize) {
+        let (group, shards) = (self.group.clone(), self.cores.shards.clone());
+        self.cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        self.members[core] = Membership::Joined;
+        self.must_look_once_more(core);
+    }
+
+    /// Ends the membership of a core. Its operations are dropped.
+    fn end(&mut self, core: usize, to: Membership) {
+        match to {
+            Membership::Ended => self.cores.end(core),
+            _ => self.cores.on(core, |own| *own = None),
+        }
+        self.members[core] = to;
+        self.live.retain(|_, live| live.core != core);
+        self.must_look_once_more(core);
+    }
+
+    /// The operations that watch keys of this core look once more: events may have been lost.
+    fn must_look_once_more(&mut self, core: usize) {
+        let watches = |live: &&mut Live| live.wish.keys.iter().any(|key| key % CORES == core);
+        for live in self.live.values_mut().filter(watches) {
+            live.must_end |= live.wish.is_met(&self.world);
+        }
+    }
+
     fn any_step(&mut self, random: &mut fastrand::Rng) {
         let (core, key) = (random.usize(..CORES), random.usize(..KEYS));
+        if !self.is_in(core) {
+            return match random.u32(..60) {
+                _ if self.members[core] != Membership::Outside => (),
+                0..2 => self.join(core),
+                2 => self.end(core, Membership::Ended),
+                _ => (),
+            };
+        }
         match random.u32(..20) {
             0..5 => self.add(core, random),
             5..8 => self.event(core, key, random),
@@ -156,6 +202,10 @@ impl Model {
             }
             12..14 => self.pass(random.u32(1..4)),
             14 => self.settle(),
+            15 if random.u32(..20) == 0 => {
+                let ways = [Membership::Left, Membership::Ended];
+                return self.end(core, ways[random.usize(..2)]);
+            }
             _ => self.turn(core),
         }
         self.take_ends();
@@ -210,8 +260,10 @@ impl Model {
         if random.u32(..8) != 0 {
             self.raise(key);
         }
-        let watching = self.live.values_mut().filter(|live| live.wish.keys.contains(&key));
-        watching.for_each(|live| live.must_end |= live.wish.is_met(&self.world));
+        if self.is_in(key % CORES) {
+            let watching = self.live.values_mut().filter(|live| live.wish.keys.contains(&key));
+            watching.for_each(|live| live.must_end |= live.wish.is_met(&self.world));
+        }
         match random.u32(..4) {
             0 => self.group.notify(&key),
             1 if key % CORES == core => _ = self.on(core, move |own| own.check_and_complete(&key)),
@@ -220,7 +272,6 @@ impl Model {
     }
 
     fn force(&mut self, random: &mut fastrand::Rng) {
-        self.take_ends();
         let Some((&id, live)) = self.live.iter().nth(random.usize(..self.live.len().max(1))) else {
             return;
         };
@@ -256,13 +307,14 @@ impl Model {
     /// Delivers all events. Operations that must end have ended, and only live operations have
     /// watches.
     fn settle(&mut self) {
-        self.cores.settle();
+        // The second time for the answers to an end.
+        (0..2).for_each(|_| self.cores.settle());
         self.take_ends();
         let lost = self.live.values().find(|live| live.must_end || live.deadline <= self.now);
         assert!(lost.is_none(), "at {}: {lost:?}", self.now);
         let mut watched = [0; KEYS];
         self.live.values().flat_map(|live| &live.wish.keys).for_each(|&key| watched[key] += 1);
-        for core in 0..CORES {
+        for core in (0..CORES).filter(|&core| self.is_in(core)) {
             let (found, counts) = self.on(core, |own| {
                 (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts())
             });
@@ -319,7 +371,7 @@ fn several_cores_keep_their_promises() {
             hook(panic);
         }
     }));
-    seeded(0..operations(8).min(80), |random| {
+    seeded(0..operations(24).min(240), |random| {
         let mut model = Model::new();
         for _ in 0..500 {
             model.any_step(random);
@@ -327,7 +379,8 @@ fn several_cores_keep_their_promises() {
         model.pass(100);
         model.settle();
         assert!(model.live.is_empty());
-        for core in 0..CORES {
+        assert_eq!(Arc::strong_count(&model.world), 1, "all operations are dropped");
+        for core in (0..CORES).filter(|&core| model.members[core] != Membership::Ended) {
             assert_eq!(model.cores.on(core, |_| local_timer().len()), 0);
         }
     });
