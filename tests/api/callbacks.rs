@@ -7,7 +7,6 @@ use std::{
     panic::panic_any,
     rc::Rc,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use corewheel::{
@@ -18,45 +17,10 @@ use corewheel::{
 use crate::{
     common::{TICK, on_a_thread, wait_until},
     support::{
-        ADDS, Counter, HOUR, Log, OnDrop, assert_sum, cancel_all_elsewhere, cancel_elsewhere,
-        configured, never, on_a_core, pass, turn_after,
+        ADDS, Counter, Log, OnDrop, assert_sum, cancel_elsewhere, configured, never, on_a_core,
+        turn_after,
     },
 };
-
-// ---- turns
-
-#[test]
-fn a_turn_reports_the_entries_that_it_touched() {
-    on_a_core(|clock| {
-        let timers = [1, 1, 1, 2, 2].map(|ticks| local_timer().add(TICK * ticks, || {}));
-        assert!(timers[0].reset(TICK * 9));
-        // The first turn relinks the moved timer.
-        for (fired, touched) in [(2, 3), (2, 2), (0, 0)] {
-            let turn = turn_after(clock, 1);
-            assert_eq!((turn.fired, turn.touched), (fired, touched));
-        }
-    });
-}
-
-#[test]
-fn a_nested_turn_does_nothing_and_says_so() {
-    on_a_core(|clock| {
-        let log = Log::new();
-        for _ in 0..3 {
-            let log = log.clone();
-            local_timer().add(TICK, move || log.write(local_timer().turn()));
-        }
-        local_timer().add(TICK * 9, never);
-        let turn = turn_after(clock, 1);
-        assert_eq!((turn.fired, turn.live, turn.nested), (3, 1, false));
-        let nested: Vec<Turn> = log.take();
-        assert_eq!(nested.iter().map(|turn| turn.live).collect::<Vec<_>>(), [3, 2, 1]);
-        let idle =
-            |turn: &Turn| turn.nested && (turn.fired, turn.collected, turn.touched) == (0, 0, 0);
-        assert!(nested.iter().all(idle), "{nested:?}");
-        assert!(!local_timer().turn().nested);
-    });
-}
 
 // ---- P5: a callback and its siblings
 
@@ -99,14 +63,6 @@ fn a_callback_may_query_the_timer_and_drop_a_guard() {
 
 // ---- periodic timers
 
-/// Adds a periodic timer that logs the virtual time of each run.
-fn add_logged(clock: &ManualClock, period: Duration) -> (TimerHandle, Log<u128>) {
-    let (log, time) = (Log::new(), clock.clone());
-    let (written, begun) = (log.clone(), clock.elapsed());
-    let run = move || written.write((time.elapsed() - begun).as_nanos());
-    (local_timer().add_periodic(period, run), log)
-}
-
 /// Adds a timer of one tick whose runs are given its handle.
 fn add_with_handle(mut run: impl FnMut(TimerHandle) + 'static) -> TimerHandle {
     let own = Rc::new(Cell::new(None));
@@ -117,67 +73,9 @@ fn add_with_handle(mut run: impl FnMut(TimerHandle) + 'static) -> TimerHandle {
 }
 
 #[test]
-fn a_run_longer_than_its_period_is_one_run_per_turn() {
-    on_a_core(|clock| {
-        let time = clock.clone();
-        local_timer().add_periodic(TICK * 2, move || {
-            time.advance(TICK * 7);
-            // An add reads the clock.
-            local_timer().add(TICK * 1_000, never).cancel();
-        });
-        clock.advance(TICK);
-        for runs in 1..=5 {
-            assert_eq!((turn_after(clock, 1).fired, local_timer().counts().runs), (1, runs));
-        }
-    });
-}
-
-#[test]
-fn a_periodic_timer_cancelled_in_its_run_makes_no_further_run() {
-    for by_another in [false, true] {
-        on_a_core(|clock| {
-            let (log, captured) = (Log::new(), Rc::new(()));
-            let (written, held) = (log.clone(), Rc::clone(&captured));
-            let handle = add_with_handle(move |own| {
-                let cancel = || if by_another { cancel_elsewhere(own) } else { own.cancel() };
-                let answers = (own.is_pending(), cancel(), cancel(), own.reset(TICK));
-                written.write((answers, Rc::strong_count(&held)));
-            });
-            let turn = turn_after(clock, 1);
-            assert_eq!((turn.fired, turn.live), (1, 0));
-            assert_eq!(log.take(), [((false, Cancel::Running, Cancel::Running, false), 2)]);
-            assert_eq!((Rc::strong_count(&captured), handle.cancel()), (1, Cancel::Ended));
-            assert_eq!(turn_after(clock, 10).fired, 0);
-            let Counts { fired, cancelled, cancelled_elsewhere, runs, .. } = local_timer().counts();
-            assert_eq!((fired, cancelled, runs), (0, 1, 1));
-            assert_eq!(cancelled_elsewhere, u64::from(by_another));
-        });
-    }
-}
-
-#[test]
-fn a_new_period_counts_from_the_next_run_or_from_the_run_it_is_set_in() {
+fn a_period_set_in_a_run_counts_from_that_run() {
     on_a_core(|clock| {
         let set = |handle, ticks| local_timer().set_period(handle, TICK * ticks);
-        let (periodic, log) = add_logged(clock, TICK * 10);
-        turn_after(clock, 4);
-        assert!(set(periodic, 3));
-        pass(clock, 20);
-        assert_eq!(log.take(), [10, 13, 16, 19, 22].map(|tick| tick * TICK.as_nanos()));
-        assert!(set(periodic, 0), "at least a tick");
-        pass(clock, 4);
-        assert_eq!(log.take(), [25, 26, 27, 28].map(|tick| tick * TICK.as_nanos()));
-        let shard = local_timer().shard_ref();
-        let once = local_timer().add(HOUR, never);
-        let remote = on_a_thread(move || shard.add(HOUR, never));
-        assert!(!set(once, 1) && !set(remote, 1));
-        assert!(!on_a_thread(move || local_timer().set_period(periodic, TICK)));
-        assert_eq!(cancel_elsewhere(periodic), Cancel::Cancelled);
-        assert!(!set(periodic, 1));
-        once.cancel();
-        remote.cancel();
-        pass(clock, 1);
-
         let slower = add_with_handle(move |own| {
             assert!(set(own, 5));
             own.cancel();
@@ -206,33 +104,6 @@ fn add_one_of_each_kind(dropped: impl Fn() + Clone + Send + 'static) -> [TimerHa
         local_timer().add_periodic(TICK, move || _ = (&large_again, room)),
         local_timer().add_local(TICK, move || _ = &local).share(),
     ]
-}
-
-#[test]
-fn captured_values_are_dropped_once_after_the_last_run() {
-    let drops = Counter::default();
-    on_a_core(|clock| {
-        let handles = add_one_of_each_kind(drops.callback());
-        assert_eq!((turn_after(clock, 1).fired, drops.get()), (5, 3), "the periodic ones go on");
-        assert_eq!(turn_after(clock, 1).fired, 2);
-        let answers = handles.map(TimerHandle::cancel);
-        assert_eq!(answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count(), 2);
-        assert_eq!(drops.get(), 5);
-    });
-    assert_eq!(drops.get(), 5);
-}
-
-#[test]
-fn captured_values_are_dropped_within_a_cancel_on_their_core() {
-    let drops = Counter::default();
-    on_a_core(|clock| {
-        for (handle, before) in add_one_of_each_kind(drops.callback()).into_iter().zip(0..) {
-            assert_eq!(drops.get(), before);
-            assert_eq!((handle.cancel(), drops.get()), (Cancel::Cancelled, before + 1));
-        }
-        turn_after(clock, 5);
-    });
-    assert_eq!(drops.get(), 5);
 }
 
 #[test]
@@ -331,57 +202,23 @@ fn a_report_carries_the_message_and_the_payload() {
 }
 
 #[test]
-fn a_destructor_that_panics_in_a_cancel_is_reported() {
+fn a_destructor_that_panics_is_reported_wherever_it_runs() {
     let reports = reports_of(|clock| {
         let handle = local_timer().add(TICK, panics_when_dropped("by the owner"));
         let guard = local_timer().add(TICK, panics_when_dropped("by a guard")).guard();
         let local = local_timer().add_local(TICK, panics_when_dropped("locally"));
+        let collected = local_timer().add(TICK, panics_when_dropped("in a turn"));
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         drop(guard);
         assert_eq!(local.cancel(), Cancel::Cancelled);
-        let counts = local_timer().counts();
-        assert_eq!((counts.cancelled, counts.live, counts.panicked), (3, 0, 3));
+        assert_eq!(cancel_elsewhere(collected), Cancel::Cancelled);
         assert_eq!(turn_after(clock, 2).fired, 0);
+        let counts = local_timer().counts();
+        assert_eq!((counts.cancelled, counts.live, counts.panicked), (4, 0, 4));
+        local_timer().add(TICK, panics_when_dropped("at the end"));
     });
-    assert_eq!(reports, in_place(PanicPlace::Drop, &["by the owner", "by a guard", "locally"]));
-}
-
-#[test]
-fn a_destructor_that_panics_in_a_turn_keeps_no_other_from_being_collected() {
-    for panicking in 0..5 {
-        let drops = Counter::default();
-        let reports = reports_of(|clock| {
-            let handles = [0, 1, 2, 3, 4].map(|id| {
-                let counts = drops.callback();
-                let dropped = move || if id == panicking { panic!("collected") } else { counts() };
-                local_timer().add(TICK, when_dropped(dropped))
-            });
-            cancel_all_elsewhere(&handles);
-            let turn = turn_after(clock, 1);
-            assert_eq!((turn.fired, turn.collected, turn.live), (0, 5, 0));
-            assert_eq!(local_timer().counts().panicked, 1);
-        });
-        assert_eq!(drops.get(), 4);
-        assert_eq!(reports, in_place(PanicPlace::Drop, &["collected"]));
-    }
-}
-
-#[test]
-fn a_destructor_that_panics_at_thread_exit_keeps_no_other_from_being_dropped() {
-    let drops = Counter::default();
-    let reports = reports_of(|_| {
-        for id in 0..10 {
-            let drops = drops.clone();
-            let dropped = move || {
-                drops.increment();
-                assert!(id % 2 != 0, "at the end");
-            };
-            local_timer().add(TICK, when_dropped(dropped));
-        }
-        let held = local_timer().add(TICK, panics_when_dropped("at the end"));
-        assert_eq!(cancel_elsewhere(held), Cancel::Cancelled);
-    });
-    assert_eq!((drops.get(), reports), (10, in_place(PanicPlace::Drop, &["at the end"; 6])));
+    let messages = ["by the owner", "by a guard", "locally", "in a turn", "at the end"];
+    assert_eq!(reports, in_place(PanicPlace::Drop, &messages));
 }
 
 #[test]
@@ -415,34 +252,6 @@ fn a_thrown_value_that_panics_when_dropped_harms_nothing() {
 }
 
 #[test]
-fn a_wake_hook_that_panics_is_reported_and_the_timer_is_added() {
-    let hook = |config: Config| config.on_wake(|| panic!("will not wake"));
-    let reports = reports_with(hook, |clock| {
-        let sleep = local_timer().prepare_sleep();
-        let handle = local_timer().add(TICK, || {});
-        drop(sleep);
-        assert!(handle.is_pending());
-        assert_eq!((turn_after(clock, 1).fired, local_timer().counts().panicked), (1, 1));
-    });
-    assert_eq!(reports, in_place(PanicPlace::Wake, &["will not wake"]));
-}
-
-#[test]
-fn a_periodic_callback_that_panics_goes_on() {
-    let reports = reports_of(|clock| {
-        let runs = Counter::default();
-        let counted = runs.clone();
-        let run = move || assert!(counted.increment() % 2 != 0, "every other run");
-        let periodic = local_timer().add_periodic(TICK, run);
-        for turn in 1..=6 {
-            assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, turn));
-        }
-        assert_eq!((periodic.cancel(), runs.shared_by()), (Cancel::Cancelled, 0));
-    });
-    assert_eq!(reports.len(), 3);
-}
-
-#[test]
 fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
     let reports = reports_of(|clock| {
         let captured = Counter::default();
@@ -452,55 +261,6 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
         assert_eq!((turn_after(clock, 5).fired, local_timer().counts().cancelled), (0, 1));
     });
     assert_eq!(reports, in_place(PanicPlace::Callback, &["Running 0"]));
-}
-
-// ---- destructors that use the timer
-
-/// A callback whose destructor adds, cancels, resets and turns, and logs the result of that turn.
-fn busy_when_dropped(log: &Log<Turn>, victim: TimerHandle) -> impl FnOnce() + 'static {
-    let log = log.clone();
-    when_dropped(move || {
-        let timer = local_timer();
-        assert_eq!(victim.cancel(), Cancel::Cancelled);
-        let added = timer.add(TICK * 3, || {});
-        assert!(added.reset(TICK * 2));
-        timer.add(Duration::ZERO, || {});
-        assert_eq!(timer.len() as u64, timer.counts().live);
-        assert_sum(timer.counts());
-        _ = timer.prepare_sleep();
-        _ = (timer.next_deadline(), timer.time_until_next());
-        log.write(timer.turn());
-    })
-}
-
-#[test]
-fn a_destructor_run_by_a_cancel_may_turn_the_timer() {
-    on_a_core(|clock| {
-        let log = Log::new();
-        clock.advance(TICK);
-        let victim = local_timer().add(TICK * 9, never);
-        let busy = local_timer().add(TICK * 9, busy_when_dropped(&log, victim));
-        assert_eq!(busy.cancel(), Cancel::Cancelled);
-        let turns = log.take();
-        assert_eq!((turns.len(), turns[0].fired, turns[0].live, turns[0].nested), (1, 1, 1, false));
-        assert_eq!(turn_after(clock, 2).fired, 1);
-    });
-}
-
-#[test]
-fn a_destructor_run_by_a_turn_may_use_the_timer() {
-    on_a_core(|clock| {
-        let log = Log::new();
-        clock.advance(TICK);
-        let victim = local_timer().add(TICK * 9, never);
-        let busy = local_timer().add(TICK * 9, busy_when_dropped(&log, victim));
-        assert_eq!(cancel_elsewhere(busy), Cancel::Cancelled);
-        let turn = local_timer().turn();
-        assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 2));
-        let nested = log.take();
-        assert_eq!((nested.len(), nested[0].nested, nested[0].fired), (1, true, 0));
-        assert_eq!((local_timer().turn().fired, turn_after(clock, 2).fired), (1, 1));
-    });
 }
 
 // ---- wake hooks that use the timer
@@ -540,20 +300,6 @@ fn end_woken_sleep() -> bool {
 fn when_woken_turn(clock: &ManualClock) {
     let clock = clock.clone();
     when_woken(move || assert_eq!(turn_after(&clock, 1).fired, 1));
-}
-
-#[test]
-fn a_wake_hook_may_fire_the_timer_whose_add_called_it() {
-    for (name, add) in ADDS {
-        with_a_hook(|clock| {
-            let runs = Counter::default();
-            let _sleep = local_timer().prepare_sleep();
-            when_woken_turn(clock);
-            add(TICK, Box::new(runs.callback()));
-            assert!(end_woken_sleep(), "{name}");
-            assert_eq!(runs.get(), 1, "{name}");
-        });
-    }
 }
 
 #[test]

@@ -99,12 +99,23 @@ fn it_returns_when_the_thread_ends() {
     assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
 }
 
+/// The wait also covers the drop of the captured values.
 #[test]
 fn a_periodic_timer_makes_no_further_run() {
-    let (slow, callback) = slow();
-    let (handle, thread) =
-        turn_until_empty(|| local_timer().add_periodic(Duration::ZERO, callback));
+    let (slow, mut callback) = slow();
+    let is_dropped = Arc::new(AtomicBool::new(false));
+    let dropped = Arc::clone(&is_dropped);
+    let captured = OnDrop(move || {
+        thread::sleep(Duration::from_millis(50));
+        dropped.store(true, Ordering::Relaxed);
+    });
+    let run = move || {
+        let _captured = &captured;
+        callback();
+    };
+    let (handle, thread) = turn_until_empty(|| local_timer().add_periodic(Duration::ZERO, run));
     slow.assert_waited_for(handle);
+    assert!(is_dropped.load(Ordering::Relaxed));
     let counts = thread.join().expect("no panic");
     assert_eq!((counts.runs, counts.fired, counts.cancelled), (1, 0, 1));
 }

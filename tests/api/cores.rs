@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, ConfigError, Core, Cores, ManualClock, TimerHandle, local_timer};
+use corewheel::{Config, ConfigError, Core, Cores, ManualClock, local_timer};
 
 use crate::{
     common::{TICK, wait_until},
-    support::{Counter, HOUR, TOO_LONG, assert_stale, never},
+    support::{Counter, HOUR, TOO_LONG, never},
 };
 
 /// Starts `shards` threads that call `run`.
@@ -126,35 +126,6 @@ fn each_thread_makes_its_configuration_and_has_its_own_timer() {
     }
     let made_on: HashSet<_> = made_on.lock().expect("sound").drain(..).collect();
     assert_eq!(made_on, made_on_expected);
-}
-
-#[test]
-fn timers_are_cancelled_from_core_to_core_and_stale_at_the_end() {
-    let (senders, receivers): (Vec<_>, Vec<_>) =
-        (0..4).map(|_| mpsc::channel::<Vec<TimerHandle>>()).unzip();
-    let seats =
-        receivers.into_iter().enumerate().map(|(own, from)| (senders[(own + 1) % 4].clone(), from));
-    let all_cancelled = Barrier::new(4);
-    let run = move |_: Core, (next, from): (mpsc::Sender<_>, mpsc::Receiver<_>)| {
-        let own = (0..100).map(|_| local_timer().add(HOUR, never)).collect();
-        next.send(own).expect("the next core listens");
-        let given: Vec<TimerHandle> = from.recv().expect("the core before sends");
-        assert!(given.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        all_cancelled.wait();
-        let turn = local_timer().turn();
-        assert_eq!((turn.collected, turn.live), (100, 0));
-        given.iter().copied().for_each(assert_stale);
-        local_timer().add(HOUR, never)
-    };
-    let cores = Cores::builder().start_with(seats.collect::<Vec<_>>(), run).expect("started");
-    join(cores).into_iter().for_each(assert_stale);
-}
-
-#[test]
-fn each_thread_gets_its_own_seat() {
-    let seats: Vec<_> = (0..4).map(|seat| Box::new(seat * 10)).collect();
-    let cores = Cores::builder().start_with(seats, |core, seat| (core.index(), *seat));
-    assert_eq!(join(cores.expect("started")), [(0, 0), (1, 10), (2, 20), (3, 30)]);
 }
 
 // ---- what cannot be started

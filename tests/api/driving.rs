@@ -2,9 +2,8 @@
 //! future on a thread without a driver reports that.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     pin::{Pin, pin},
-    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,7 +16,7 @@ use std::{
 
 use corewheel::{
     Cancel, Config, Cores, ManualClock, Shard, ShardRef,
-    future::{Sleep, Timers, VirtualTime, drive, interval, sleep, timeout},
+    future::{Timers, drive, interval, sleep, timeout},
     local_timer,
     metrics::{self, ShardMetrics},
 };
@@ -27,22 +26,10 @@ use crate::{
     metrics::{wait_for, watch},
     polling::Poller,
     runtime,
-    support::{Counter, HOUR, Log, TOO_LONG, counting_wakes, never, panics},
+    support::{Counter, HOUR, counting_wakes, never, panics},
 };
 
 const DELAY: Duration = Duration::from_millis(5);
-
-/// Adds a callback before the thread has a driver; returns the log that it writes.
-fn add_first() -> Log<&'static str> {
-    let log = Log::new();
-    local_timer().add(DELAY, log.writes("fired"));
-    log
-}
-
-/// Polls a task that nothing wakes.
-fn is_ready(task: &mut Pin<&mut Sleep>) -> bool {
-    task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
-}
 
 // ---- without a driver
 
@@ -89,17 +76,6 @@ fn a_future_that_does_not_wait_needs_no_driver() {
     });
 }
 
-/// The other thread drives its wheel, and this one needs no driver.
-#[test]
-fn a_future_of_another_threads_timer_needs_no_driver_here() {
-    let cores = Cores::builder().shards(1).start(|core| core.run_timers());
-    let cores = cores.expect("threads");
-    let timers = Timers::new(cores.shards());
-    on_a_thread(|| assert!(Poller::new().poll(&mut timers.sleep(DELAY)).is_pending()));
-    cores.stop();
-    cores.join();
-}
-
 #[test]
 fn what_a_loop_calls_registers_it() {
     let registers: [(&str, fn()); 6] = [
@@ -127,6 +103,13 @@ fn what_a_loop_calls_registers_it() {
             assert!(panics(|| Poller::new().poll(&mut sleep(DELAY))), "{name}");
         });
     }
+}
+
+#[test]
+fn a_core_is_driven() {
+    let polls = |_| Poller::new().poll(&mut sleep(DELAY)).is_pending();
+    let cores = Cores::builder().shards(1).start(polls).expect("a thread");
+    assert!(cores.join().into_iter().all(|polled| polled.is_ok_and(|is_pending| is_pending)));
 }
 
 /// Returns true if a future that waits on this thread panics.
@@ -185,131 +168,6 @@ fn a_dropped_descriptor_ends_the_registration_that_it_made() {
         local_timer().add(Duration::ZERO, move || drop(in_turn));
         local_timer().turn();
         assert!(!is_refused(), "a loop turns");
-    });
-}
-
-// ---- each documented loop, after an add or a spawn
-
-#[test]
-fn a_loop_of_nothing_but_timers_drives_what_was_added_before() {
-    on_a_thread(|| {
-        let log = add_first();
-        local_timer().run_until_empty();
-        assert_eq!(log.take(), ["fired"]);
-    });
-}
-
-#[test]
-fn a_poll_drives_what_was_added_before() {
-    use mio::{Events, Poll, Token, Waker};
-    on_a_thread(|| {
-        let mut poll = Poll::new().expect("a poll");
-        let waker = Waker::new(poll.registry(), Token(0)).expect("a waker");
-        let wake = move || waker.wake().expect("the poll is alive");
-        Config::new().on_wake(wake).install().expect("the first use");
-        let (log, mut events) = (add_first(), Events::with_capacity(8));
-        let mut task = pin!(sleep(DELAY));
-        assert!(!is_ready(&mut task));
-        while !local_timer().is_empty() {
-            let prepared = local_timer().prepare_sleep();
-            poll.poll(&mut events, prepared.timeout()).expect("no signal");
-            drop(prepared);
-            local_timer().turn();
-        }
-        assert!(is_ready(&mut task));
-        assert_eq!(log.take(), ["fired"]);
-    });
-}
-
-#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-#[test]
-fn a_descriptor_drives_what_was_added_before() {
-    use rustix::event::{PollFd, PollFlags, poll};
-    on_a_thread(|| {
-        let (log, mut task) = (add_first(), pin!(sleep(DELAY)));
-        let timer = local_timer().timer_fd().expect("a descriptor");
-        assert!(!is_ready(&mut task), "polled before it is armed");
-        timer.arm();
-        while !local_timer().is_empty() {
-            poll(&mut [PollFd::new(&timer, PollFlags::IN)], None).expect("no signal");
-            timer.turn();
-        }
-        assert!(is_ready(&mut task));
-        assert_eq!(log.take(), ["fired"]);
-    });
-}
-
-/// The loop polls first, so it says that it will turn.
-#[test]
-fn an_executor_that_polls_before_it_turns_registers_by_hand() {
-    on_a_thread(|| {
-        let (log, mut task) = (add_first(), pin!(sleep(DELAY)));
-        local_timer().register_driver();
-        local_timer().run_until(|| is_ready(&mut task));
-        assert_eq!(log.take(), ["fired"]);
-    });
-}
-
-/// The loop announces a sleep before it polls, and needs no further call.
-#[test]
-fn an_executor_that_asks_before_it_polls_is_recognised() {
-    on_a_thread(|| {
-        let (log, mut task) = (add_first(), pin!(sleep(DELAY)));
-        loop {
-            let timeout = local_timer().time_until_next();
-            if is_ready(&mut task) {
-                break;
-            }
-            thread::sleep(timeout.unwrap_or_default());
-            local_timer().turn();
-        }
-        assert_eq!(log.take(), ["fired"]);
-    });
-}
-
-#[test]
-fn a_core_drives_what_was_added_before() {
-    let (sender, fired) = mpsc::channel();
-    let cores = Cores::builder().shards(1).start(move |core| {
-        let sender = sender.clone();
-        let mut task = pin!(sleep(DELAY));
-        assert!(!is_ready(&mut task));
-        // Not before the sleep: the core is stopped then.
-        local_timer().add(DELAY, move || sender.send(()).expect("the test waits"));
-        core.run_timers();
-        assert!(is_ready(&mut task));
-    });
-    let cores = cores.expect("threads");
-    fired.recv().expect("the core runs");
-    cores.stop();
-    assert!(cores.join().iter().all(Result::is_ok));
-}
-
-#[test]
-fn virtual_time_drives_what_was_spawned_before() {
-    let time = VirtualTime::new();
-    let task = time.spawn(|| async {
-        sleep(DELAY).await;
-        "over"
-    });
-    assert_eq!(time.run(), 0);
-    assert_eq!(task.take(), Some("over"));
-}
-
-/// A loop in virtual time, as a test writes it.
-#[test]
-fn a_test_with_a_clock_of_its_own_drives_what_was_added_before() {
-    on_a_thread(|| {
-        let clock = ManualClock::new();
-        Config::new().tick(TICK).clock(&clock).install().expect("the first use");
-        let (log, mut task) = (add_first(), pin!(sleep(DELAY)));
-        assert!(!is_ready(&mut task));
-        while let Some(wait) = local_timer().time_until_next() {
-            clock.advance(wait);
-            local_timer().turn();
-        }
-        assert!(is_ready(&mut task));
-        assert_eq!(log.take(), ["fired"]);
     });
 }
 
@@ -640,69 +498,12 @@ fn driver() -> Task<'static> {
     Box::pin(async move { _ = drive.await })
 }
 
-/// The task is spawned and polled before the driver is polled.
-#[test]
-fn a_task_drives_what_was_added_and_spawned_before() {
-    on_a_thread(|| {
-        let log = add_first();
-        let begun = Instant::now();
-        let task: Task<'_> = Box::pin(async {
-            sleep(DELAY).await;
-            // An earlier timer than the one that the driver sleeps for.
-            let far = timeout(HOUR, async {
-                executors_sleep(DELAY).await;
-                sleep(DELAY).await;
-            });
-            far.await.expect("it takes some milliseconds");
-        });
-        execute([task, driver()]);
-        assert!(begun.elapsed() >= DELAY * 3 && begun.elapsed() < TOO_LONG);
-        assert_eq!(log.take(), ["fired"]);
-    });
-}
-
 #[test]
 fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
     runtime::drives_the_timer(|task| {
         execute([task, driver()]);
         true
     });
-}
-
-/// The executor itself would sleep for an hour.
-#[test]
-fn an_earlier_timer_of_another_thread_shortens_the_tasks_sleep() {
-    let (sender, shard) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        local_timer().add(HOUR, never);
-        let is_over = Rc::new(Cell::new(false));
-        let task: Task<'_> = Box::pin(std::future::poll_fn(move |cx| {
-            let (over, waker) = (Rc::clone(&is_over), cx.waker().clone());
-            if over.get() {
-                return Poll::Ready(());
-            }
-            OVER.set(Some(Box::new(move || {
-                over.set(true);
-                waker.wake_by_ref();
-            })));
-            let _ = sender.send(local_timer().shard_ref());
-            Poll::Pending
-        }));
-        execute([task, driver()]);
-        local_timer().counts().turns
-    });
-    let shard = shard.recv().expect("the thread runs");
-    thread::sleep(DELAY * 4); // it sleeps by now
-    let begun = Instant::now();
-    shard.add(DELAY, || OVER.take().into_iter().for_each(|over| over()));
-    let turns = thread.join().expect("no panic");
-    assert!(begun.elapsed() >= DELAY && begun.elapsed() < TOO_LONG);
-    assert!(turns < 20, "it sleeps between its turns: {turns}");
-}
-
-thread_local! {
-    /// Ends the task of this thread.
-    static OVER: Cell<Option<Box<dyn Fn()>>> = const { Cell::new(None) };
 }
 
 /// The first task passes the deadline of the second while it runs.

@@ -4,7 +4,7 @@
 use std::{
     panic::panic_any,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -13,8 +13,8 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Completion, Config, ConfigError, Cores, Counts, DelayedOperation,
-    Purgatory, Shard, ShardRef, TimerHandle, Turn, local_timer,
+    AddErrorReason, Cancel, Completion, Config, ConfigError, Counts, DelayedOperation, Purgatory,
+    Shard, ShardRef, TimerHandle, Turn, local_timer,
 };
 
 use crate::{
@@ -150,31 +150,6 @@ fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
 }
 
 #[test]
-fn own_timers_are_dropped_once_by_the_thread_that_ends() {
-    for panicking in [false, true] {
-        let (callbacks, handles) = (Callbacks::default(), Mutex::new(Vec::new()));
-        let add = || {
-            for delay in [Duration::ZERO, TICK, HOUR, Duration::MAX] {
-                handles.lock().expect("sound").extend([
-                    local_timer().add(delay, callbacks.small()),
-                    local_timer().add_periodic(delay, callbacks.small()),
-                ]);
-            }
-            assert!(!panicking, "as planned");
-        };
-        thread::scope(|scope| {
-            let thread = scope.spawn(add);
-            let id = thread.thread().id();
-            assert_eq!(thread.join().is_err(), panicking);
-            assert_eq!(callbacks.dropped_by(), [id; 8]);
-        });
-        let handles = handles.lock().unwrap_or_else(PoisonError::into_inner);
-        assert_eq!(handles.len(), 8);
-        handles.iter().copied().for_each(assert_ended);
-    }
-}
-
-#[test]
 fn a_reference_to_a_thread_that_ended_never_reaches_the_next() {
     let (mut ended, callbacks) = (Vec::<(ShardRef, TimerHandle)>::new(), Callbacks::default());
     for _ in 0..20 {
@@ -205,37 +180,6 @@ fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
     let (shard, _) = owner.end(End::Returns);
     assert_eq!(asked.get(), 2);
     assert_shut_down(&shard);
-}
-
-#[test]
-fn a_remote_destructor_that_panics_at_the_end_keeps_no_other_from_being_dropped() {
-    let (owner, callbacks) = (Owner::start(), Callbacks::default());
-    let handles = [(); 3].map(|()| {
-        let panics = OnDrop(|| panic!("as planned"));
-        owner.shard.add(HOUR, callbacks.small());
-        owner.shard.add(HOUR, move || drop(panics))
-    });
-    assert_eq!(handles[0].cancel(), Cancel::Cancelled);
-    owner.end(End::Returns);
-    assert_eq!(callbacks.dropped_by().len(), 3);
-    handles.into_iter().for_each(assert_ended);
-}
-
-#[test]
-fn cores_that_have_ended_shut_down() {
-    let cores = Cores::builder().shards(3).start(|core| {
-        // The first thread ends at once, and the others when they have noticed that.
-        if core.index() > 0 {
-            while core.shards()[0].try_add(HOUR, || {}).is_ok() {
-                thread::yield_now();
-            }
-            assert_shut_down(&core.shards()[0]);
-        }
-    });
-    let cores = cores.expect("started");
-    let shards: Vec<_> = cores.shards().into();
-    assert!(cores.join().into_iter().all(|thread| thread.is_ok()));
-    shards.iter().for_each(assert_shut_down);
 }
 
 // ---- thread-locals that are dropped after the timer

@@ -9,7 +9,6 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -69,19 +68,6 @@ fn an_elapsed_sleep_is_ready_at_its_first_poll_and_adds_no_timer() {
             assert!(poller.poll(&mut sleep).is_ready() && sleep.is_elapsed());
         }
         assert_eq!((added(), poller.woken(), poller.clones()), (0, 0, 0));
-    });
-}
-
-/// The first poll of a relative sleep does not read the clock again.
-#[test]
-fn a_long_sleep_that_elapsed_before_its_first_poll_ends_in_the_next_turn() {
-    on_a_core(|clock| {
-        let (mut long, poller) = (sleep(Duration::from_secs(2)), Poller::new());
-        let mut until = sleep_until(long.deadline());
-        clock.advance(Duration::from_secs(3));
-        assert!(poller.poll(&mut until).is_ready() && poller.poll(&mut long).is_pending());
-        local_timer().turn();
-        assert_eq!((poller.woken(), poller.poll(&mut long)), (1, Poll::Ready(())));
     });
 }
 
@@ -148,27 +134,6 @@ fn a_waiting_sleep_that_is_reset_to_now_or_the_past_is_ready_at_its_next_poll() 
             assert_eq!(interval.poll_tick(&mut poller.context()), Poll::Ready(clock.now()));
         }
     });
-}
-
-#[test]
-fn a_sleep_by_the_clocks_of_the_machine_is_not_early() {
-    for clock in [Clock::monotonic(), Clock::fast()] {
-        on_a_thread(|| {
-            Config::new().clock(clock).install().expect("a new thread");
-            for millis in [1, 3, 10] {
-                let (begun, delay) = (Instant::now(), Duration::from_millis(millis));
-                let (mut sleep, poller, mut waited) = (sleep(delay), Poller::new(), false);
-                while poller.poll(&mut sleep).is_pending() {
-                    waited = true;
-                    thread::park_timeout(local_timer().prepare_sleep().timeout().expect("a timer"));
-                    local_timer().turn();
-                }
-                assert!(begun.elapsed() >= delay, "{:?}", begun.elapsed());
-                // On a busy machine it may have elapsed before its first poll.
-                assert_eq!(poller.woken(), usize::from(waited));
-            }
-        });
-    }
 }
 
 /// It also holds if the clock knows the time only as an interval.
@@ -329,23 +294,6 @@ fn missed_ticks_burst_or_delay_or_are_skipped() {
 }
 
 #[test]
-fn an_interval_does_not_drift() {
-    on_a_core(|clock| {
-        let (mut interval, poller, start) = (interval(TICK * 3 / 2), Poller::new(), clock.now());
-        for number in 0..1000 {
-            let tick = loop {
-                match interval.poll_tick(&mut poller.context()) {
-                    Poll::Ready(tick) => break tick,
-                    Poll::Pending => pass(clock, 1),
-                }
-            };
-            assert_eq!(tick - start, TICK * 3 / 2 * number);
-            assert!(clock.now() >= tick && clock.now() < tick + TICK);
-        }
-    });
-}
-
-#[test]
 fn a_new_period_of_an_interval_counts_from_its_next_tick() {
     on_a_core(|clock| {
         let mut interval = interval(TICK * 2);
@@ -435,26 +383,6 @@ fn poll_touchily(sleep: &mut Sleep) -> Poll<()> {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_called_harms_no_other() {
-    configured(
-        |config| config,
-        |clock| {
-            let mut sleeps = [(); 20].map(|()| sleep(TICK));
-            let poller = Poller::new();
-            for (number, sleep) in sleeps.iter_mut().enumerate() {
-                let polled =
-                    if number % 2 == 0 { poller.poll(sleep) } else { poll_touchily(sleep) };
-                assert!(polled.is_pending());
-            }
-            clock.advance(TICK);
-            let turn = panicking_in(Call::Wake, || local_timer().turn());
-            assert_eq!((turn.fired, poller.woken(), local_timer().counts().panicked), (20, 10, 10));
-            assert!(sleeps.iter_mut().all(|sleep| poller.poll(sleep).is_ready()));
-        },
-    );
-}
-
-#[test]
 fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
     configured(
         |config| config,
@@ -503,22 +431,6 @@ thread_local! {
     /// Sleeps that a waker uses.
     static SLEEPS: RefCell<Vec<Sleep>> = const { RefCell::new(Vec::new()) };
     static POLLED: Cell<Option<Poll<()>>> = const { Cell::new(None) };
-}
-
-#[test]
-fn a_sleep_may_be_polled_inside_its_waker() {
-    on_a_core(|clock| {
-        let polls = || {
-            let polled = SLEEPS.with_borrow_mut(|sleeps| Poller::new().poll(&mut sleeps[0]));
-            assert_eq!(POLLED.replace(Some(polled)), None, "it is woken once");
-        };
-        let (mut sleep, waker) = (sleep(TICK), Waker::from(Arc::new(OnWake(polls))));
-        assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
-        SLEEPS.set(vec![sleep]);
-        pass(clock, 3);
-        assert_eq!(POLLED.take(), Some(Poll::Ready(())));
-        SLEEPS.take();
-    });
 }
 
 #[test]

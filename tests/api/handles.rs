@@ -240,35 +240,6 @@ fn assert_stale_everywhere(handles: &[TimerHandle]) {
 }
 
 #[test]
-fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
-    on_a_core(|clock| {
-        let mut stale = HashSet::new();
-        for round in 0..3_000 {
-            // There is one timer at a time, so each reuses the node of the one before.
-            let handle = match round % 2 {
-                0 => local_timer().add(TICK, || {}),
-                _ => local_timer().add_periodic(TICK, || {}),
-            };
-            match round % 3 {
-                0 => assert_eq!(turn_after(clock, 1).fired, 1),
-                1 => assert_eq!(handle.cancel(), Cancel::Cancelled),
-                _ if round % 64 == 2 => assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled),
-                _ => {}
-            }
-            handle.cancel();
-            local_timer().turn();
-            assert!(local_timer().is_empty());
-            assert!(stale.insert(handle), "no two timers ever have the same handle");
-        }
-        let runs = Counter::default();
-        let live = [(); 10].map(|()| local_timer().add(TICK, runs.callback()));
-        assert_stale_everywhere(&Vec::from_iter(stale));
-        assert!(live.iter().all(|handle| handle.is_pending()));
-        assert_eq!((turn_after(clock, 1).fired, runs.get()), (10, 10));
-    });
-}
-
-#[test]
 fn a_stale_handle_never_reaches_the_next_shard_of_its_number() {
     let mut stale = HashSet::new();
     // A number is free again at once, so most of these shards have the same number.
@@ -306,72 +277,4 @@ fn a_stale_handle_never_reaches_the_next_shard_of_its_number() {
         assert!(ids.into_iter().eq(0..20));
     }
     live.into_iter().for_each(assert_stale);
-}
-
-#[test]
-fn a_shard_refuses_the_handles_of_another() {
-    let ((mut one, _), (mut other, _)) = (manual_shard(), manual_shard());
-    let handles = [0, 1, 2, 3].map(|id| (one.add(TICK * 9, id), other.add(TICK * 9, id)));
-    for (of_one, of_other) in handles {
-        assert_eq!((one.cancel(of_other), other.cancel(of_one)), (None, None));
-        assert_eq!((one.reset(of_other, TICK), other.reset(of_one, TICK)), (false, false));
-    }
-    assert_eq!((one.time_until_next(), other.time_until_next()), (Some(TICK * 9), Some(TICK * 9)));
-    assert_eq!(one.cancel(handles[3].0), Some(3));
-}
-
-// ---- from another thread
-
-#[test]
-fn a_cancel_elsewhere_leaves_the_callback_to_the_next_turn() {
-    let at_exit = Counter::default();
-    on_a_core(|clock| {
-        let dropped = Counter::default();
-        let handle = local_timer().add(TICK * 5, dropped.never());
-        let other = local_timer().add(TICK * 9, || {});
-        assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
-        assert_stale_everywhere(&[handle]);
-        let counts = local_timer().counts();
-        assert_eq!((counts.live, counts.held, counts.cancelled, local_timer().len()), (2, 1, 0, 2));
-        assert_eq!(dropped.get(), 0);
-        let turn = local_timer().turn();
-        assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 1));
-        let counts = local_timer().counts();
-        assert_eq!((counts.live, counts.held, counts.cancelled, dropped.get()), (1, 0, 1, 1));
-        assert_eq!((turn_after(clock, 9).fired, other.cancel()), (1, Cancel::Ended));
-        let held = local_timer().add(TICK, at_exit.never());
-        assert_eq!((cancel_elsewhere(held), at_exit.get()), (Cancel::Cancelled, 0));
-    });
-    assert_eq!(at_exit.get(), 1);
-}
-
-#[test]
-fn a_timer_moves_to_an_instant_of_its_own_clock() {
-    on_a_core(|clock| {
-        let runs = Counter::default();
-        let [own, other] = [(); 2].map(|()| local_timer().add(TICK, runs.callback()));
-        let local = local_timer().add_local(TICK, runs.callback());
-        let (passed, soon) = (clock.now(), clock.now() + TICK * 5);
-        let reset = || [own.reset(soon), local.reset(soon), on_a_thread(|| other.reset(soon))];
-        assert_eq!(reset(), [true; 3]);
-        assert_eq!((turn_after(clock, 4).fired, turn_after(clock, 1).fired), (0, 3));
-        assert_eq!((reset(), runs.get()), ([false; 3], 3));
-        let late = local_timer().add(TICK * 100, runs.callback());
-        assert!(late.reset(passed));
-        assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, 4));
-
-        let shard = local_timer().shard_ref();
-        let at = shard.now() + TICK * 2;
-        assert_eq!(shard.now(), clock.now());
-        on_a_thread(|| [at, passed].map(|at| shard.add(at, || ())));
-        assert_eq!((local_timer().turn().fired, turn_after(clock, 2).fired), (1, 1));
-    });
-    let (mut shard, clock) = manual_shard();
-    let handle = shard.add(TICK, ());
-    assert!(shard.reset(handle, clock.now() + TICK * 3));
-    clock.advance(TICK * 2);
-    assert_eq!(expired(&mut shard), []);
-    clock.advance(TICK);
-    assert_eq!(expired(&mut shard), [()]);
-    assert!(!shard.reset(handle, clock.now()));
 }

@@ -1,13 +1,7 @@
 //! `Config::limit`: how many timers may be live, exactly on the own core and as documented for
 //! adds from other threads. A callback that is refused comes back by value.
 
-use std::{
-    cell::Cell,
-    panic,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, panic, thread, time::Duration};
 
 use corewheel::{
     AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, When,
@@ -15,7 +9,7 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread, operations},
+    common::{TICK, on_a_thread},
     support::{
         Counter, HOUR, OnDrop, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
         elsewhere, expired, never, panics, turn_after,
@@ -71,15 +65,6 @@ fn timers_from_elsewhere_count_once_a_turn_has_admitted_them() {
         fill(3);
         assert_full(None);
         assert_eq!(local_timer().len(), 10);
-    });
-}
-
-#[test]
-fn a_callback_finds_the_room_of_its_own_timer() {
-    limited(1, |clock| {
-        local_timer().add(TICK, || assert!(local_timer().try_add(TICK, || {}).is_ok()));
-        assert_eq!((turn_after(clock, 1).fired, local_timer().len()), (1, 1));
-        assert_eq!(local_timer().counts().panicked, 0);
     });
 }
 
@@ -198,30 +183,6 @@ fn every_way_to_add_gives_back_what_is_refused() {
     assert_eq!(shard.len(), 2);
 }
 
-#[test]
-fn a_limit_of_zero_takes_nothing() {
-    limited(0, |_| {
-        for _ in 0..3 {
-            assert_full(None);
-            elsewhere(|shard| assert_full(Some(shard)));
-            let _ = local_timer().turn();
-        }
-        assert_eq!(local_timer().counts().added, 0);
-    });
-    let mut shard = Shard::with_config(Config::new().limit(0).capacity(10)).expect("valid");
-    assert_eq!(refused(shard.try_add(TICK, 7)), 7);
-}
-
-#[test]
-fn the_largest_limit_is_none() {
-    limited(usize::MAX, |_| {
-        fill(2_000);
-        assert_eq!(accepted(2_000), 2_000);
-        while local_timer().turn().behind {}
-        assert_eq!(local_timer().len(), 4_000);
-    });
-}
-
 // ---- from other threads
 
 #[test]
@@ -296,49 +257,6 @@ fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
             assert_eq!(accepted(10), 5);
         });
     }
-}
-
-/// At most the limit while threads add and cancel, and exactly the limit in the end.
-#[test]
-fn threads_that_add_together_keep_to_the_limit() {
-    const LIMIT: usize = 100;
-    limited(LIMIT, |clock| {
-        let (shard, over) = (local_timer().shard_ref(), AtomicBool::new(false));
-        let add = |seed| {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let (mut tried, mut handles) = (0_u64, Vec::new());
-            while !over.load(Ordering::Relaxed) {
-                match shard.try_add(TICK * random.u32(..3), || {}) {
-                    Ok(handle) if random.bool() => handles.push(handle),
-                    Ok(_) => {}
-                    Err(error) => assert_eq!(error.reason(), AddErrorReason::Full),
-                }
-                tried += 1;
-                if random.u32(..4) == 0 {
-                    _ = handles.pop().map(TimerHandle::cancel);
-                }
-            }
-            tried
-        };
-        thread::scope(|scope| {
-            let add = &add;
-            let threads = [0, 1, 2].map(|seed| scope.spawn(move || add(seed)));
-            let end = Instant::now() + Duration::from_millis(operations(200).min(5_000));
-            while Instant::now() < end {
-                clock.advance(TICK / 2);
-                let turn = local_timer().turn();
-                assert!(turn.live <= LIMIT, "{turn:?}");
-            }
-            over.store(true, Ordering::Relaxed);
-            let tried: u64 = threads.into_iter().map(|it| it.join().expect("no panic")).sum();
-            assert!(tried >= local_timer().counts().added);
-        });
-        while !local_timer().is_empty() || local_timer().counts().queued > 0 {
-            turn_after(clock, 1);
-        }
-        let _ = local_timer().turn();
-        assert_eq!(accepted(2 * LIMIT), LIMIT);
-    });
 }
 
 #[test]

@@ -4,10 +4,7 @@
 use std::{
     iter,
     panic::panic_any,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::mpsc,
     task::{Context, Waker},
     thread,
     time::Duration,
@@ -21,7 +18,7 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread, operations},
+    common::{TICK, on_a_thread},
     support::{
         Counter, HOUR, OnDrop, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured, expired,
         never, on_a_core, owner, pass, turn_after,
@@ -138,19 +135,6 @@ fn each_count_is_published_before_a_sleep() {
     }
 }
 
-#[test]
-fn a_timer_that_never_arrived_is_handed_back() {
-    let (end, ended) = mpsc::channel::<()>();
-    let (shard, thread) = owner(Config::new(), move || {
-        ended.recv().expect_err("nothing is sent");
-    });
-    shard.add(HOUR, never);
-    drop(end);
-    thread.join().expect("no panic");
-    let Counts { added, handed_back, live, .. } = shard.metrics().counts;
-    assert_eq!((added, handed_back, live), (1, 1, 0));
-}
-
 /// Published counts follow a backlog without a look at each of its messages.
 #[test]
 fn a_backlog_is_published_in_portions() {
@@ -243,37 +227,6 @@ fn a_thread_gives_its_shard_its_name() {
     let named = thread::Builder::new().name("reactor 7".to_owned()).spawn(|| own().name);
     assert_eq!(named.expect("started").join().expect("no panic"), "reactor 7");
     assert_eq!(thread::spawn(|| own().name).join().expect("no panic"), "");
-}
-
-#[test]
-fn every_reading_during_the_work_adds_up() {
-    let is_over = AtomicBool::new(false);
-    let (sender, shard) = mpsc::channel();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut random = fastrand::Rng::with_seed(1);
-            local_timer().add(HOUR, never);
-            sender.send(local_timer().shard_ref()).expect("the test listens");
-            for _ in 0..operations(20_000) {
-                let timer = local_timer().add(Duration::from_micros(random.u64(..3_000)), || ());
-                if random.bool() {
-                    timer.cancel();
-                }
-                if random.u8(..4) == 0 {
-                    local_timer().turn_within(random.usize(..4));
-                }
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-        let shard = shard.recv().expect("it has a timer");
-        let mut last = (0, 0, 0);
-        while !is_over.load(Ordering::Relaxed) {
-            let Counts { added, live, fired, cancelled, handed_back, .. } = shard.metrics().counts;
-            assert_eq!(added, live + fired + cancelled + handed_back);
-            assert!(added >= last.0 && fired >= last.1 && cancelled >= last.2);
-            last = (added, fired, cancelled);
-        }
-    });
 }
 
 // ---- lateness

@@ -3,24 +3,22 @@
 //! every schedule.
 
 use std::{
-    collections::HashSet,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError, mpsc},
-    thread,
     time::Duration,
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, Expired, Expiry, ManualClock, PanicPlace, Shard, ShardRef,
-    TimerHandle, TimerStatus, local_timer,
+    AddErrorReason, Cancel, Config, Expiry, ManualClock, Shard, TimerHandle, TimerStatus,
+    local_timer,
 };
 
 use crate::{
     common::{TICK, on_a_thread},
     support::{
         Counter, HOUR, OnDrop, assert_stale, assert_sum, cancel_elsewhere, configured,
-        manual_shard, never, on_a_core, owner, panics, turn_after,
+        manual_shard, never, on_a_core, panics, turn_after,
     },
 };
 
@@ -81,25 +79,6 @@ fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
 }
 
 #[test]
-fn a_timer_from_another_thread_is_cancelled_before_and_between_its_runs() {
-    on_a_core(|clock| {
-        for (runs, is_own) in [(0, false), (0, true), (3, false), (3, true)] {
-            let counter = Counter::default();
-            let handle = add_elsewhere(TICK, counter.callback());
-            (0..runs).for_each(|_| assert_eq!(turn_after(clock, 1).fired, 1));
-            assert_eq!(handle.status(), TimerStatus::Pending);
-            let answer = if is_own { handle.cancel() } else { cancel_elsewhere(handle) };
-            // The canceller drops the callback, on whichever thread.
-            assert_eq!((answer, counter.shared_by()), (Cancel::Cancelled, 0));
-            assert_stale(handle);
-            assert_eq!(turn_after(clock, 5).fired, 0);
-            assert_eq!((counter.get(), local_timer().len()), (runs, 0));
-        }
-        assert_eq!(local_timer().counts().cancelled, 4);
-    });
-}
-
-#[test]
 fn a_timer_from_another_thread_cancelled_in_its_run_makes_no_further_run() {
     on_a_core(|clock| {
         for is_own in [false, true] {
@@ -121,29 +100,6 @@ fn a_timer_from_another_thread_cancelled_in_its_run_makes_no_further_run() {
         }
         let counts = local_timer().counts();
         assert_eq!((counts.fired, counts.cancelled, counts.cancelled_elsewhere), (0, 2, 1));
-    });
-}
-
-#[test]
-fn a_callback_from_another_thread_that_panics_goes_on() {
-    let reports = Counter::default();
-    let reported = reports.clone();
-    let on_panic = move |config: Config| {
-        config.on_panic(move |report| {
-            assert_eq!(report.place(), PanicPlace::Callback);
-            reported.increment();
-        })
-    };
-    configured(on_panic, |clock| {
-        let runs = Counter::default();
-        let counted = runs.clone();
-        let handle = add_elsewhere(TICK, move || assert!(counted.increment() % 2 != 0, "planned"));
-        for turn in 1..=6 {
-            assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, turn));
-        }
-        assert_eq!((handle.cancel(), runs.shared_by()), (Cancel::Cancelled, 0));
-        assert_eq!((reports.get(), local_timer().counts().panicked), (3, 3));
-        assert_sum(local_timer().counts());
     });
 }
 
@@ -176,61 +132,6 @@ fn a_timer_from_another_thread_counts_once_against_the_limit() {
             assert_sum(local_timer().counts());
         },
     );
-}
-
-#[test]
-fn the_end_of_the_thread_drops_callbacks_from_other_threads() {
-    let counter = Counter::default();
-    let clock = ManualClock::new();
-    let time = clock.clone();
-    let (go, begun) = mpsc::channel();
-    let (shard, thread) = owner(Config::new().tick(TICK).clock(&clock), move || {
-        begun.recv().expect("the test sends it");
-        time.advance(TICK);
-        local_timer().turn().fired
-    });
-    let [admitted, cancelled] = [TICK, HOUR].map(|period| add_large(&shard, &counter, period));
-    assert_eq!(cancelled.cancel(), Cancel::Cancelled);
-    go.send(()).expect("the owner waits");
-    assert!(thread.join().expect("no panic") <= 1);
-    assert_eq!(counter.shared_by(), 0);
-    assert_stale(admitted);
-    let refused = shard.try_add_periodic(TICK, counter.callback()).expect_err("it has ended");
-    assert_eq!((refused.reason(), counter.shared_by()), (AddErrorReason::ShutDown, 1));
-    drop(refused.into_inner());
-    assert!(panics(|| shard.add_periodic(TICK, || ())));
-}
-
-/// Adds a callback that is stored in a box.
-fn add_large(shard: &ShardRef, counter: &Counter, period: Duration) -> TimerHandle {
-    let (run, large) = (counter.callback(), [1_u8; 100]);
-    shard.add_periodic(period, move || {
-        assert_eq!(large.iter().map(|&byte| u32::from(byte)).sum::<u32>(), 100);
-        run();
-    })
-}
-
-/// A node that had a periodic timer has nothing left of it.
-#[test]
-fn a_one_shot_timer_in_the_node_of_a_periodic_one_runs_once() {
-    on_a_core(|clock| {
-        let mut places = HashSet::new();
-        for round in 0..10 {
-            let periodic = add_elsewhere(TICK * 2, || ());
-            assert_eq!(turn_after(clock, 2).fired, 1);
-            assert_eq!(cancel_elsewhere(periodic), Cancel::Cancelled);
-            local_timer().turn();
-            let (runs, shard) = (Counter::default(), local_timer().shard_ref());
-            let run = runs.callback();
-            let once = on_a_thread(move || shard.add(TICK, run));
-            (0..10).for_each(|_| _ = turn_after(clock, 1));
-            assert_eq!((runs.get(), runs.shared_by()), (1, 0), "round {round}");
-            for handle in [periodic, once] {
-                places.insert(handle.to_bits() & u128::from(u32::MAX));
-            }
-        }
-        assert!(places.len() < 20, "no node was used twice: {places:?}");
-    });
 }
 
 // ---- shards of payloads
@@ -325,43 +226,6 @@ fn an_expiry_by_value_ends_a_periodic_timer() {
     assert_stale(once);
 }
 
-/// The loop ends a timer while it handles its expiry, and uses the shard in every other way.
-#[test]
-fn the_loop_uses_the_shard_while_it_handles_an_expiry() {
-    let (mut shard, clock) = manual_shard();
-    let mut left = [shard.add_periodic(TICK, 10), shard.add_periodic(TICK, 20)].to_vec();
-    let far = shard.add(HOUR, 30);
-    for round in 1..=3 {
-        clock.advance(TICK);
-        shard.turn();
-        let mut seen = Vec::new();
-        while let Some(expiry) = shard.next_expiry() {
-            let Expiry::Periodic(Expired { handle, payload, .. }) = expiry else {
-                panic!("{expiry:?}")
-            };
-            *payload += 1;
-            let (now, own) = (*payload, handle);
-            seen.push(now);
-            // None of these is due in this pass.
-            shard.add(HOUR, now);
-            assert!(shard.reset(far, HOUR) && shard.contains(own));
-            assert_eq!((shard.get(own), shard.get(far)), (Some(&now), Some(&30)));
-            assert!(shard.reset(own, Duration::ZERO), "in the next pass");
-            if now == 13 {
-                assert_eq!(shard.cancel(own), Some(13));
-                left.retain(|&other| other != own);
-            }
-        }
-        seen.sort_unstable();
-        assert_eq!(seen, [10 + round, 20 + round]);
-    }
-    assert_eq!(left.len(), 1);
-    shard.retain(|handle, _, _| left.contains(&handle));
-    assert_eq!(shard.iter().map(|(handle, ..)| handle).collect::<Vec<_>>(), left);
-    assert_eq!(expiries(&mut shard), [(23, true)], "it was moved to the next pass");
-    assert_sum(shard.counts());
-}
-
 #[test]
 fn the_period_and_the_phase_of_a_shards_timer_change() {
     let (mut shard, clock) = manual_shard();
@@ -412,26 +276,4 @@ fn a_shards_periodic_timer_counts_once_against_the_limit() {
     assert_eq!(refused.reason(), AddErrorReason::ShutDown);
     assert!(panics(|| shard.add_periodic(TICK, "third")));
     assert_sum(shard.counts());
-}
-
-/// A shard moves to another thread with its periodic timers.
-#[test]
-fn a_shards_periodic_timers_go_with_it() {
-    let (mut shard, clock) = manual_shard();
-    let handle = shard.add_periodic(TICK, 0);
-    for round in 1..=4 {
-        clock.advance(TICK);
-        shard = thread::spawn(move || {
-            shard.turn();
-            while let Some(mut expiry) = shard.next_expiry() {
-                *expiry.as_mut().payload += 1;
-            }
-            shard
-        })
-        .join()
-        .expect("no panic");
-        assert_eq!(shard.get(handle), Some(&round));
-    }
-    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
-    assert!(expiries(&mut shard).is_empty() && shard.is_empty());
 }

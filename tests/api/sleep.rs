@@ -6,21 +6,20 @@ use std::{
     sync::{
         Arc, Barrier, Mutex,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, PanicPlace, PreparedSleep, Shard, ShardRef, local_timer,
+    Cancel, Config, ManualClock, PanicPlace, PanicReport, Shard, ShardRef, local_timer,
 };
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
-    common::{TICK, on_a_thread, operations, wait_until},
+    common::{TICK, on_a_thread, operations},
     support::{
-        ADDS, Counter, HOUR, OnDrop, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
+        ADDS, Counter, HOUR, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
         counting_wakes, expired, forget, never, on_a_core, owner, turn_after,
     },
     wake_ups,
@@ -55,35 +54,6 @@ fn the_next_deadline_is_the_earliest_rounded_up_to_a_tick() {
         assert_eq!(local_timer().turn().fired, 1);
         assert_eq!(late.cancel(), Cancel::Cancelled);
         assert_eq!(local_timer().next_deadline(), None);
-    });
-}
-
-/// Number of sleeps until the only timer has fired.
-fn wakes_until_fired(clock: &ManualClock, delay: Duration) -> usize {
-    let (handle, begun) = (local_timer().add(delay, || {}), clock.now());
-    for wakes in 1.. {
-        clock.advance(timeout().expect("a timer is pending"));
-        if local_timer().turn().fired == 1 {
-            assert!(clock.now() - begun >= delay && clock.now() - begun < delay + TICK);
-            return wakes;
-        }
-        assert!(handle.is_pending() && wakes < 1_000);
-    }
-    unreachable!()
-}
-
-#[test]
-fn one_timer_far_ahead_costs_a_handful_of_wakes() {
-    on_a_core(|clock| {
-        for phase in [Duration::ZERO, TICK / 2, TICK * 65_535, TICK * 12_345_678] {
-            clock.advance(phase);
-            local_timer().turn();
-            assert_eq!(wakes_until_fired(clock, TICK * 60_000), 1);
-            for delay in [HOUR, HOUR * 24, HOUR * 24 * 30, HOUR * 24 * 365, HOUR * 24 * 36_500] {
-                let wakes = wakes_until_fired(clock, delay);
-                assert!(wakes <= 4, "{delay:?}: {wakes} wakes");
-            }
-        }
     });
 }
 
@@ -134,8 +104,14 @@ fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
 #[test]
 fn a_wake_hook_that_panics_is_called_again() {
     for announces in [false, true] {
-        let (wakes, fails) = (Counter::default(), AtomicBool::new(true));
-        let calls = wakes.callback();
+        let [wakes, reports] = [(); 2].map(|()| Counter::default());
+        let (calls, fails, reported) =
+            (wakes.callback(), AtomicBool::new(true), reports.callback());
+        let report = move |panic: &PanicReport<'_>| {
+            if panic.place() == PanicPlace::Wake {
+                reported();
+            }
+        };
         let hook = move || {
             calls();
             if fails.swap(false, Ordering::SeqCst) {
@@ -146,7 +122,7 @@ fn a_wake_hook_that_panics_is_called_again() {
             }
         };
         configured(
-            |config| config.on_wake(hook).on_panic(|_| ()),
+            |config| config.on_wake(hook).on_panic(report),
             |_| {
                 local_timer().add(TICK * 100, never);
                 let _sleep = local_timer().prepare_sleep();
@@ -155,41 +131,21 @@ fn a_wake_hook_that_panics_is_called_again() {
                     local_timer().add(TICK * ticks, never);
                     assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
                 }
+                assert_eq!(reports.get(), 1);
             },
         );
     }
-}
-
-#[test]
-fn a_dropped_announcement_is_forgotten() {
-    counting_wakes(|clock, wakes, _| {
-        drop(local_timer().prepare_sleep());
-        local_timer().add(TICK * 5, || {});
-        drop(local_timer().prepare_sleep());
-        assert_eq!(turn_after(clock, 5).fired, 1);
-        local_timer().add(TICK, || {});
-        assert_eq!(wakes.take(), 0);
-        let _sleep = local_timer().prepare_sleep();
-        local_timer().add(Duration::ZERO, || {});
-        assert_eq!(wakes.take(), 1);
-    });
 }
 
 /// An assignment drops the old announcement after the new one has begun.
 #[test]
 fn an_announcement_that_replaces_another_stays_in_force() {
     counting_wakes(|_, wakes, _| {
-        let handles: Vec<_> = (0..WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
         let mut sleep = local_timer().prepare_sleep();
-        assert!(sleep.timeout() > Some(TICK));
+        assert_eq!(sleep.timeout(), None);
         sleep = local_timer().prepare_sleep();
         local_timer().add(TICK, || {});
-        assert_eq!(wakes.take(), 1, "by an earlier timer");
-        assert!(sleep.timeout() > Some(TICK));
-        sleep = local_timer().prepare_sleep();
-        cancel_all_elsewhere(&handles);
-        assert_eq!(wakes.take(), 1, "by a backlog");
-        drop(sleep);
+        assert_eq!((wakes.take(), sleep.timeout()), (1, None));
     });
 }
 
@@ -217,80 +173,6 @@ fn a_turn_does_not_end_an_announced_sleep() {
 }
 
 // ---- an announced sleep and other threads
-
-#[test]
-fn only_an_announced_sleep_is_ended() {
-    counting_wakes(|_, wakes, shard| {
-        let add = || on_a_thread(|| _ = shard.add(Duration::ZERO, || {}));
-        add();
-        assert_eq!(wakes.take(), 0, "no sleep was announced");
-        let sleep = local_timer().prepare_sleep();
-        assert_eq!(sleep.timeout(), Some(Duration::ZERO));
-        add();
-        assert_eq!(wakes.take(), 0, "its timeout was zero");
-        drop(sleep);
-        let _ = local_timer().turn();
-        drop(local_timer().prepare_sleep());
-        add();
-        assert_eq!(wakes.take(), 0, "the sleep is over");
-    });
-}
-
-/// The wake-up does not depend on a thread that is delayed inside the hook.
-#[test]
-fn a_thread_held_up_in_the_wake_hook_delays_no_other() {
-    let (calls, held_up) = (Counter::default(), Arc::new(Barrier::new(2)));
-    let (counted, held) = (calls.clone(), Arc::clone(&held_up));
-    let hook = move || {
-        if counted.increment() == 1 {
-            held.wait();
-            held.wait();
-        }
-    };
-    let add = |shard: &ShardRef, ticks| _ = shard.add(TICK * ticks, never);
-    configured(
-        |config| config.on_wake(hook),
-        |_| {
-            let shard = local_timer().shard_ref();
-            let _sleep = local_timer().prepare_sleep();
-            thread::scope(|scope| {
-                scope.spawn(|| add(&shard, 9));
-                held_up.wait();
-                local_timer().add(TICK * 8, never);
-                assert_eq!(calls.get(), 2, "the owner's own timer");
-                on_a_thread(|| add(&shard, 7));
-                assert_eq!(calls.get(), 2, "the sleep is over");
-                let _next = local_timer().prepare_sleep();
-                held_up.wait();
-            });
-            let _ = local_timer().turn();
-            let _sleep = local_timer().prepare_sleep();
-            on_a_thread(|| add(&shard, 6));
-            assert_eq!(calls.get(), 3, "the end of the first call ended no later sleep");
-        },
-    );
-    let (calls, woken) = (Counter::default(), Arc::new(Barrier::new(3)));
-    let (count, together) = (calls.callback(), Arc::clone(&woken));
-    let hook = move || {
-        count();
-        together.wait();
-    };
-    configured(
-        |config| config.on_wake(hook),
-        |_| {
-            let shard = local_timer().shard_ref();
-            let _sleep = local_timer().prepare_sleep();
-            thread::scope(|scope| {
-                for ticks in [5, 4] {
-                    let shard = &shard;
-                    scope.spawn(move || add(shard, ticks));
-                }
-                woken.wait();
-            });
-            assert_eq!(calls.get(), 2, "both threads are in the hook");
-        },
-    );
-}
 
 /// Neither its own requests nor the requests of the hooks that it calls cause a nested call.
 #[test]
@@ -483,65 +365,6 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
     assert_eq!(shard.prepare_sleep().timeout(), Some(LIMIT));
 }
 
-/// The owner has no payload to drop, so no cancel wakes it.
-#[test]
-fn a_remote_canceller_drops_the_callback_of_a_remote_add() {
-    counting_wakes(|_, wakes, shard| {
-        let drops = Counter::default();
-        let add = || on_a_thread(|| shard.add(HOUR, drops.callback()));
-        for is_met in [true, false] {
-            let timers = [(); 3].map(|()| add());
-            if is_met {
-                local_timer().turn();
-            }
-            assert_eq!(drops.shared_by(), 3);
-            let cancel = || {
-                assert_eq!(timers[0].cancel(), Cancel::Cancelled);
-                assert_eq!(timers[0].cancel(), Cancel::Ended);
-                assert!(timers[1].reset(HOUR * 2));
-                assert_eq!(timers[1].cancel(), Cancel::Cancelled);
-            };
-            if is_met {
-                assert_eq!(wakes.during_sleep(cancel), 0);
-            } else {
-                on_a_thread(cancel);
-            }
-            assert_eq!(drops.shared_by(), 1);
-            assert_eq!(timers[2].cancel(), Cancel::Cancelled, "on its own thread");
-            let turn = local_timer().turn();
-            assert_eq!((turn.collected, turn.live, drops.shared_by()), (2, 0, 0));
-            let counts = local_timer().counts();
-            assert_eq!((counts.live, counts.held, counts.queued), (0, 0, 0));
-        }
-    });
-}
-
-/// P6: the panic is reported as one of the owner's.
-#[test]
-fn a_destructor_that_panics_in_a_cancel_is_contained() {
-    let reported = Counter::default();
-    let report = reported.callback();
-    configured(
-        |config| {
-            config.on_panic(move |panic| {
-                assert_eq!(panic.place(), PanicPlace::Drop);
-                report();
-            })
-        },
-        |_| {
-            let shard = local_timer().shard_ref();
-            on_a_thread(|| {
-                let bomb = OnDrop(|| panic!("as planned"));
-                let timer = shard.add(HOUR, move || drop(bomb));
-                assert_eq!(timer.cancel(), Cancel::Cancelled);
-            });
-            assert_eq!((reported.take(), local_timer().counts().panicked), (1, 1));
-            local_timer().turn();
-            assert_eq!(local_timer().len(), 0);
-        },
-    );
-}
-
 #[test]
 fn a_backlog_of_adds_or_resets_wakes_a_sleeping_owner() {
     counting_wakes(|_, wakes, shard| {
@@ -568,69 +391,7 @@ fn a_backlog_of_adds_or_resets_wakes_a_sleeping_owner() {
     });
 }
 
-#[test]
-fn a_shard_of_payloads_is_woken_by_a_reset_and_by_a_backlog() {
-    let (clock, wakes) = (ManualClock::new(), Counter::default());
-    let config = Config::new().tick(TICK).clock(&clock).on_wake(wakes.callback());
-    let mut shard = Shard::with_config(config).expect("valid");
-    let handle = shard.add(TICK * 50, ());
-    for (ticks, woken) in [(60, 0), (65, 0), (10, 1)] {
-        let sleep: PreparedSleep<'_> = shard.prepare_sleep();
-        assert!(on_a_thread(|| handle.reset(TICK * ticks)));
-        assert!(sleep.timeout().is_some());
-        assert_eq!(wakes.take(), woken);
-        drop(sleep);
-        assert_eq!(expired(&mut shard), []);
-    }
-    assert_eq!(shard.cancel(handle), Some(()));
-    let handles: Vec<_> = (0..WAKE_BACKLOG).map(|_| shard.add(HOUR, ())).collect();
-    let sleep = shard.prepare_sleep();
-    cancel_all_elsewhere(&handles);
-    assert_eq!(wakes.take(), 1);
-    drop(sleep);
-    assert!(!shard.is_empty());
-    assert_eq!(expired(&mut shard), []);
-    assert!(shard.is_empty());
-}
-
 // ---- threads that sleep
-
-/// The default hook unparks the thread that announced the sleep, wherever the shard was made.
-#[test]
-fn a_shard_that_moved_wakes_the_thread_it_sleeps_on() {
-    let mut shard = Shard::new();
-    let handle = shard.add(HOUR, ());
-    let (announce, announced) = mpsc::channel();
-    let sleeper = thread::spawn(move || {
-        let begun = Instant::now();
-        let sleep = shard.prepare_sleep();
-        announce.send(()).expect("the test listens");
-        thread::park_timeout(sleep.timeout().expect("timers are pending").min(TOO_LONG));
-        drop(sleep);
-        (begun.elapsed(), shard.counts().held)
-    });
-    announced.recv().expect("the sleeper announces");
-    assert_eq!(handle.cancel(), Cancel::Cancelled);
-    let (slept, held) = sleeper.join().expect("no panic");
-    assert!(slept < TOO_LONG, "it was not woken");
-    assert_eq!(held, 1);
-}
-
-#[test]
-fn a_thread_that_parks_fires_in_time_and_seldom_wakes() {
-    on_a_thread(|| {
-        let (begun, delay) = (Instant::now(), Duration::from_millis(20));
-        local_timer().add(delay, || {});
-        let mut turns = 0;
-        while !local_timer().is_empty() {
-            local_timer().prepare_sleep().park();
-            let _ = local_timer().turn();
-            turns += 1;
-        }
-        assert!(begun.elapsed() >= delay && begun.elapsed() < TOO_LONG);
-        assert!(turns < 20, "{turns} turns");
-    });
-}
 
 /// Otherwise it would consume the wake-up that is kept for the next park.
 #[test]
@@ -676,75 +437,31 @@ fn polls() -> Sleeper {
     (Config::new().on_wake(move || waker.wake().expect("woken")), Box::new(sleep))
 }
 
-/// A thread that sleeps and turns until it ends, and returns the number of its turns.
+/// A thread that sleeps and turns until it ends.
 struct Owner {
     shard: ShardRef,
     over: Arc<AtomicBool>,
-    /// It has announced a long sleep and has not ended it.
-    sleeps: Arc<AtomicBool>,
-    thread: JoinHandle<usize>,
+    thread: JoinHandle<()>,
 }
 
 impl Owner {
     fn start((config, mut sleeper): Sleeper, budget: usize) -> Self {
-        let (over, sleeps) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
-        let (until, announced) = (Arc::clone(&over), Arc::clone(&sleeps));
+        let over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&over);
         let (shard, thread) = owner(config.tick(Duration::from_micros(20)), move || {
             local_timer().add(HOUR, never);
-            let mut turns = 0;
             while !until.load(Ordering::Relaxed) {
-                let sleep = local_timer().prepare_sleep();
-                announced.store(sleep.timeout() > Some(HOUR / 2), Ordering::Relaxed);
-                sleeper(sleep.timeout());
-                announced.store(false, Ordering::Relaxed);
-                drop(sleep);
+                local_timer().sleep_with(&mut sleeper);
                 let _ = local_timer().turn_within(budget);
-                turns += 1;
             }
-            turns
         });
-        Self { shard, over, sleeps, thread }
+        Self { shard, over, thread }
     }
 
-    fn wait_until_asleep(&self) {
-        wait_until("it sleeps", || self.sleeps.load(Ordering::Relaxed));
-    }
-
-    fn end(self) -> usize {
+    fn end(self) {
         let over = Arc::clone(&self.over);
         self.shard.add(Duration::ZERO, move || over.store(true, Ordering::Relaxed));
-        self.thread.join().expect("no panic")
-    }
-}
-
-#[test]
-fn a_sleeping_owner_is_woken_for_earlier_timers_only() {
-    for sleeper in [parks(), polls()] {
-        let owner = Owner::start(sleeper, usize::MAX);
-        let (ran, runs) = mpsc::channel();
-        let add = |delay| {
-            let ran = ran.clone();
-            owner.shard.add(delay, move || ran.send(Instant::now()).expect("the test listens"))
-        };
-        let ran = || runs.recv_timeout(TOO_LONG).expect("it is woken");
-        owner.wait_until_asleep();
-        add(Duration::ZERO);
-        ran();
-        let moved = add(HOUR);
-        owner.wait_until_asleep();
-        assert!(moved.reset(Duration::ZERO));
-        ran();
-        let (begun, delay) = (Instant::now(), Duration::from_millis(30));
-        let moved = add(HOUR);
-        owner.wait_until_asleep();
-        assert!(moved.reset(delay));
-        assert!(ran() - begun >= delay, "early");
-        owner.wait_until_asleep();
-        for _ in 0..200 {
-            assert!(owner.shard.add(HOUR * 2, never).reset(HOUR * 3));
-        }
-        let turns = owner.end();
-        assert!(turns < 30, "{turns} turns");
+        self.thread.join().expect("no panic");
     }
 }
 

@@ -79,6 +79,8 @@ fn a_deadline_costs_at_most_one_wake_per_level() {
             assert_eq!(fired.is_some(), next == deadline);
         }
         assert!(wakes <= 6, "{wakes} wakes");
+        // The first level reaches farther than two minutes of ticks of a millisecond.
+        assert!(wakes <= 1 || deadline - start > 120_000, "{wakes} wakes");
     });
 }
 

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Config, ManualClock, When, local_timer};
+use corewheel::{ManualClock, When, local_timer};
 
 use crate::{
     common::{TICK, TICK_NANOS, nanos, on_a_thread},
-    support::{Counter, HOUR, expired, manual_shard, on_a_core, pass, turn_after},
+    support::{HOUR, expired, manual_shard, on_a_core, pass, turn_after},
 };
 
 /// The tick at which the timers are added.
@@ -154,21 +154,6 @@ fn resets_and_remote_adds_with_spread_are_apart() {
     });
 }
 
-#[test]
-fn a_remote_add_gives_back_what_is_refused() {
-    let clock = ManualClock::new();
-    let config = Config::new().limit(0).clock(&clock);
-    on_a_thread(|| {
-        config.install().expect("a new thread");
-        let (shard, runs) = (local_timer().shard_ref(), Counter::default());
-        for (when, ..) in forms(clock.now() + HOUR) {
-            let run = runs.callback();
-            on_a_thread(|| shard.try_add(when, run).expect_err("it is full").into_inner()());
-        }
-        assert_eq!((runs.get(), runs.shared_by()), (14, 0));
-    });
-}
-
 // ---- a loop that reads the clock itself
 
 #[test]
@@ -212,51 +197,4 @@ fn a_turn_before_the_latest_reading_counts_as_that() {
     shard.turn();
     assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(begun + TICK * 9));
     assert_eq!(shard.counts().clock_regressions, 3, "by two adds and a turn");
-}
-
-#[test]
-fn an_expired_timer_names_its_handle() {
-    let (mut shard, clock) = manual_shard();
-    for _ in 0..3 {
-        let handles = [0, 1, 2].map(|payload: usize| shard.add(TICK, payload));
-        clock.advance(TICK);
-        shard.turn();
-        for _ in handles {
-            let expired = shard.next_expired().expect("three are due");
-            assert_eq!(expired.handle, handles[expired.payload]);
-            assert!(!shard.reset(expired.handle, TICK));
-        }
-        assert!(shard.next_expired().is_none());
-    }
-}
-
-/// A payload comes with its deadline and its lateness.
-#[test]
-fn expired_payloads_know_their_deadline() {
-    let (mut shard, clock) = manual_shard();
-    let begun = clock.now();
-    shard.add(Duration::from_micros(2_500), "a");
-    clock.advance(Duration::from_micros(7_250));
-    shard.turn();
-    let expired = shard.next_expired().expect("due");
-    assert_eq!(expired.deadline() - begun, Duration::from_millis(3));
-    assert_eq!(expired.lateness(), Duration::from_micros(4_250));
-    assert!(shard.next_expired().is_none());
-    // A timer that anyone moves to a moment before the last turn is due at that turn.
-    let turned = begun + Duration::from_millis(7);
-    let own = shard.add(HOUR, "own");
-    let moved = shard.add(HOUR, "elsewhere");
-    assert!(shard.reset(own, begun));
-    on_a_thread(|| assert!(moved.reset(begun)));
-    clock.advance(TICK);
-    shard.turn();
-    for _ in 0..2 {
-        let expired = shard.next_expired().expect("due");
-        assert_eq!(
-            (expired.deadline(), expired.lateness()),
-            (turned, Duration::from_micros(1_250)),
-            "{}",
-            expired.payload
-        );
-    }
 }
