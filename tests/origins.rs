@@ -10,9 +10,9 @@ use std::{
     thread,
 };
 
-use common::{HOUR, TICK, in_virtual_time};
+use common::{HOUR, Never, TICK, in_virtual_time};
 use corewheel::{
-    Cancel, Config, DelayedOperation, LocalTimer, ManualClock, Purgatory, Shard, When,
+    Cancel, Config, LocalTimer, ManualClock, Purgatory, Shard, When,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     metrics::{LivePlace, LiveReport},
@@ -97,16 +97,6 @@ fn what_comes_from_another_core_says_where_it_was_added_there() {
         clock.advance(TICK);
         assert_eq!(lines(&local_timer().live_report()), [(added, 1)], "the other one has run");
     });
-}
-
-struct Never;
-
-impl DelayedOperation for Never {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(self, _how: corewheel::Completion) {}
 }
 
 fn poll<F: Future>(future: std::pin::Pin<&mut F>) {

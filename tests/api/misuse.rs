@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use corewheel::{Cancel, Config, ConfigError, ManualClock, Purgatory, Shard, local_timer};
 
 use crate::{
-    common::{TICK, on_a_thread},
-    shown::Never,
+    common::{Never, TICK, on_a_thread},
     support::{TOO_LONG, configured, manual_shard, never, on_a_core, turn_after},
 };
 

@@ -6,33 +6,24 @@ use std::{
     io,
     rc::Rc,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     time::Duration,
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Clock, Completion, Config, ConfigError, Cores, DelayedOperation,
-    ManualClock, Outcome, PanicPlace, PanicReport, Purgatory, PurgatoryGroup, Shard, Wheel,
+    AddErrorReason, Cancel, Clock, Config, ConfigError, ManualClock, Outcome, PanicReport,
+    Purgatory, PurgatoryGroup, Shard,
     future::{TimeoutError, Timers, VirtualTime, sleep},
     local_timer,
 };
 
 use crate::{
-    common::{TICK, on_a_thread},
-    support::{HOUR, configured, manual_shard, on_a_core, turn_after},
+    common::{Never, TICK, on_a_thread},
+    support::{HOUR, configured, on_a_core, turn_after},
 };
-
-pub(crate) struct Never;
-
-impl DelayedOperation for Never {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(self, _: Completion) {}
-}
 
 #[test]
 fn debug_shows_figures() {
@@ -52,52 +43,9 @@ fn debug_shows_figures() {
         assert!(format!("{:?}", timers.sleep(HOUR)).contains("Remote(ShardRef"));
         assert!(format!("{:?}", Shard::<()>::default()).contains("added: 0"));
     });
-    let time = VirtualTime::default();
-    assert_eq!(format!("{time:?}"), "VirtualTime { cores: 1, tasks: 0, elapsed: 0ns, .. }");
-}
-
-#[test]
-fn every_public_type_has_debug() {
-    static REPORT: Mutex<String> = Mutex::new(String::new());
-    fn prints(value: impl Debug) {
-        assert!(!format!("{value:?}").is_empty() && !format!("{value:#?}").is_empty());
-    }
-    on_a_core(|clock| {
-        struct Opaque;
-        let handle = local_timer().add(TICK, || {});
-        prints(handle);
-        prints(handle.guard());
-        prints(handle.cancel());
-        prints(local_timer().add_local(TICK, || {}));
-        prints(local_timer());
-        prints(local_timer().prepare_sleep());
-        prints(local_timer().counts());
-        prints(turn_after(clock, 1));
-        prints(clock);
-        prints(Clock::from(clock));
-        prints(Clock::monotonic());
-        prints(Config::new().on_wake(|| {}).on_panic(|_| {}));
-        let (mut shard, _) = manual_shard();
-        shard.add(TICK, Opaque);
-        prints(&shard);
-        let (mut shard, clock) = manual_shard();
-        shard.add(TICK, "payload");
-        clock.advance(TICK);
-        shard.turn();
-        prints(shard.next_expired().expect("due"));
-        let mut wheel = Wheel::<Opaque>::new();
-        prints(wheel.insert(5, Opaque));
-        prints(&wheel);
-        prints(wheel.advance(5));
-        prints(ConfigError::AlreadyRunning);
-        prints(PanicPlace::Callback);
-    });
-    let cores = Cores::builder().shards(1);
-    prints(&cores);
-    let cores = cores.start(prints).expect("started");
-    prints(&cores);
-    assert!(cores.join().into_iter().all(|ended| ended.is_ok()));
-    let hook = |report: &PanicReport<'_>| *REPORT.lock().expect("sound") = format!("{report:?}");
+    let (tell, told) = mpsc::channel();
+    let hook =
+        move |report: &PanicReport<'_>| tell.send(format!("{report:?}")).expect("it is read");
     configured(
         |config| config.on_panic(hook),
         |clock| {
@@ -105,8 +53,10 @@ fn every_public_type_has_debug() {
             turn_after(clock, 1);
         },
     );
-    let shown = REPORT.lock().expect("sound");
-    assert!(shown.contains("Callback") && shown.contains("as planned"), "{shown}");
+    let report = told.recv().expect("it is reported");
+    assert!(report.contains("Callback") && report.contains("as planned"), "{report}");
+    let time = VirtualTime::default();
+    assert_eq!(format!("{time:?}"), "VirtualTime { cores: 1, tasks: 0, elapsed: 0ns, .. }");
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, Turn, local_timer};
+use corewheel::{
+    Cancel, Completion, Config, DelayedOperation, ManualClock, Shard, TimerHandle, Turn,
+    local_timer,
+};
 
 /// A tick of the tests that use virtual time.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
@@ -80,6 +83,17 @@ pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| {
         scope.spawn(test).join().unwrap_or_else(|panic| panic::resume_unwind(panic))
     })
+}
+
+/// An operation that never completes.
+pub(crate) struct Never;
+
+impl DelayedOperation for Never {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(self, _: Completion) {}
 }
 
 pub(crate) fn never() {

@@ -18,10 +18,8 @@ mod timers;
 
 use std::hint::black_box;
 
-use common::{HOUR, TICK, in_virtual_time, never, on_a_thread};
-use corewheel::{
-    Cancel, Completion, DelayedOperation, ManualClock, ShardRef, TimerHandle, Turn, local_timer,
-};
+use common::{HOUR, Never, TICK, in_virtual_time, never, on_a_thread};
+use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
 
 /// Runs a test in virtual time, while no other test of this program runs.
 fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
@@ -86,15 +84,4 @@ fn cancel_all(handles: &[TimerHandle]) {
 
 fn cancel_elsewhere(handles: &[TimerHandle]) {
     on_a_thread(|| cancel_all(handles));
-}
-
-/// An operation that never completes.
-struct Never;
-
-impl DelayedOperation for Never {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(self, _how: Completion) {}
 }

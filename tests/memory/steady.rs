@@ -83,12 +83,56 @@ fn turn_after(clock: &ManualClock, ticks: u32) -> usize {
 }
 
 #[test]
-fn add_and_cancel_allocate_nothing() {
-    among_others(|clock| {
-        assert_steady("add and cancel", |round| {
+fn what_the_owner_does_allocates_nothing() {
+    type Round = fn(&ManualClock, u32);
+    let rounds: [(&str, Round); 7] = [
+        ("add and cancel", |_, round| {
             let handle = local_timer().add(delay(round, 100_000), || {});
             assert_eq!(handle.cancel(), Cancel::Cancelled);
-        });
+        }),
+        ("add and fire", |clock, round| {
+            local_timer().add(delay(round, 50), || {});
+            local_timer().add(clock.now() + delay(round, 20), || {});
+            _ = local_timer().try_add(delay(round, 10), || {});
+            black_box(turn_after(clock, 1));
+        }),
+        // Some are cascaded before they fire.
+        ("add and fire far ahead", |clock, round| {
+            local_timer().add(delay(round, 200_000), || {});
+            black_box(turn_after(clock, 100));
+        }),
+        ("add_local", |clock, round| {
+            let cancelled = local_timer().add_local(delay(round, 1_000), || {});
+            local_timer().add_local(delay(round, 20), || {});
+            assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+            black_box(turn_after(clock, 1));
+        }),
+        ("add_periodic", |_, round| {
+            let handle = local_timer().add_periodic(delay(round, 100), || {});
+            assert_eq!(handle.cancel(), Cancel::Cancelled);
+        }),
+        ("questions, sleeps and idle turns", |clock, _| {
+            let timer = local_timer();
+            black_box((timer.next_deadline(), timer.time_until_next(), timer.len()));
+            black_box((timer.counts(), timer.now()));
+            drop(black_box(timer.prepare_sleep()));
+            turn_after(clock, 1);
+        }),
+        ("callbacks that capture 32 bytes", |clock, round| {
+            let captured = [u64::from(round); 4];
+            let callback = move || _ = black_box(captured);
+            assert_eq!(size_of_val(&callback), 32);
+            local_timer().add(TICK, callback);
+            local_timer().add_local(TICK, callback).cancel();
+            let periodic = local_timer().add_periodic(TICK, callback);
+            assert_eq!(turn_after(clock, 1), 2);
+            periodic.cancel();
+        }),
+    ];
+    for (what, round) in rounds {
+        among_others(|clock| assert_steady(what, |number| round(clock, number)));
+    }
+    among_others(|clock| {
         let mut handles = [None::<TimerHandle>; 500];
         assert_steady("add and cancel of 500 at a time, with turns", |round| {
             let place = &mut handles[round as usize % 500];
@@ -98,22 +142,20 @@ fn add_and_cancel_allocate_nothing() {
             turn_after(clock, 0);
         });
     });
-}
-
-#[test]
-fn add_and_fire_allocate_nothing() {
     among_others(|clock| {
-        assert_steady("add and fire", |round| {
-            local_timer().add(delay(round, 50), || {});
-            local_timer().add(clock.now() + delay(round, 20), || {});
-            _ = local_timer().try_add(delay(round, 10), || {});
-            black_box(turn_after(clock, 1));
+        let (handle, private) =
+            (local_timer().add(TICK, || {}), local_timer().add_local(TICK, || {}));
+        assert_steady("reset", |round| {
+            assert!(handle.reset(delay(round, 100_000) + TICK));
+            assert!(private.reset(delay(round + 1, 100) + TICK));
+            assert_eq!(turn_after(clock, 1), 0);
         });
-        // Some are cascaded before they fire.
-        assert_steady("add and fire far ahead", |round| {
-            local_timer().add(delay(round, 200_000), || {});
-            black_box(turn_after(clock, 100));
-        });
+    });
+    among_others(|clock| {
+        for period in 1..=20 {
+            local_timer().add_periodic(TICK * period / 2, || {});
+        }
+        assert_steady("periodic runs", |_| assert!(turn_after(clock, 1) > 0));
     });
 }
 
@@ -136,79 +178,6 @@ fn equal_batches_allocate_nothing() {
             assert_eq!(calls(|| (10..20).for_each(&mut round)), (0, 0), "{live} live");
             (0..1_000).for_each(|_| _ = timers.add(10_000_000));
         }
-    });
-}
-
-#[test]
-fn reset_allocates_nothing() {
-    among_others(|clock| {
-        let handle = local_timer().add(TICK, || {});
-        let private = local_timer().add_local(TICK, || {});
-        assert_steady("reset", |round| {
-            assert!(handle.reset(delay(round, 100_000) + TICK));
-            assert!(private.reset(delay(round + 1, 100) + TICK));
-            assert_eq!(turn_after(clock, 1), 0);
-        });
-    });
-}
-
-#[test]
-fn periodic_runs_allocate_nothing() {
-    among_others(|clock| {
-        for period in 1..=20 {
-            local_timer().add_periodic(TICK * period / 2, || {});
-        }
-        assert_steady("periodic runs", |_| assert!(turn_after(clock, 1) > 0));
-        assert_steady("periodic timers", |round| {
-            let handle = local_timer().add_periodic(delay(round, 100), || {});
-            assert_eq!(handle.cancel(), Cancel::Cancelled);
-        });
-    });
-}
-
-#[test]
-fn add_local_allocates_nothing() {
-    among_others(|clock| {
-        assert_steady("add_local", |round| {
-            let cancelled = local_timer().add_local(delay(round, 1_000), || {});
-            local_timer().add_local(delay(round, 20), || {});
-            assert_eq!(cancelled.cancel(), Cancel::Cancelled);
-            black_box(turn_after(clock, 1));
-        });
-    });
-}
-
-#[test]
-fn questions_sleeps_and_idle_turns_allocate_nothing() {
-    among_others(|clock| {
-        assert_steady("questions", |_| {
-            let timer = local_timer();
-            black_box((
-                timer.next_deadline(),
-                timer.time_until_next(),
-                timer.len(),
-                timer.counts(),
-                timer.now(),
-            ));
-            drop(black_box(timer.prepare_sleep()));
-            turn_after(clock, 1);
-        });
-    });
-}
-
-#[test]
-fn a_callback_that_captures_32_bytes_is_stored_in_place() {
-    among_others(|clock| {
-        assert_steady("32 bytes", |round| {
-            let captured = [u64::from(round); 4];
-            let callback = move || _ = black_box(captured);
-            assert_eq!(size_of_val(&callback), 32);
-            local_timer().add(TICK, callback);
-            local_timer().add_local(TICK, callback).cancel();
-            let periodic = local_timer().add_periodic(TICK, callback);
-            assert_eq!(turn_after(clock, 1), 2);
-            periodic.cancel();
-        });
     });
 }
 
