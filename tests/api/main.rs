@@ -11,6 +11,8 @@
 mod lockstep;
 #[path = "../model/mod.rs"]
 mod model;
+#[path = "../common/operation.rs"]
+mod operation;
 #[path = "../common/polling.rs"]
 mod polling;
 #[path = "../common/runtime.rs"]

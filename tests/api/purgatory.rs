@@ -7,108 +7,30 @@ use std::{
     hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use corewheel::{
-    AddErrorReason, Completion, Config, DelayedOperation, OperationId, Outcome, Purgatory,
-    PurgatoryCounts, PurgatoryGroup, ShardRef, WatchKey, local_purgatory, local_timer,
+    AddErrorReason, Completion, Config, DelayedOperation, Outcome, Purgatory, PurgatoryCounts,
+    PurgatoryGroup, ShardRef, WatchKey, local_purgatory, local_timer,
 };
 
 use crate::{
     common::{TICK, on_a_thread},
     lockstep::Lockstep,
+    operation::{Op, Seen, wait},
     support::{Counter, Log, after_the_timer, configured, forget, on_a_core, pass, turn_after},
 };
 
 /// On several cores a key belongs to the core of its number.
 type Waits = Purgatory<usize, Op>;
 
-/// Completes when its flag is set.
-struct Op {
-    seen: Arc<Seen>,
-    /// Called by `try_complete`.
-    during: Box<dyn FnMut()>,
-    /// Called by `on_complete`.
-    after: Box<dyn FnMut()>,
-}
-
-/// The state of an operation, as a test sees it.
-#[derive(Default)]
-struct Seen {
-    is_met: AtomicBool,
-    looks: AtomicUsize,
-    ended: Mutex<Vec<Completion>>,
-}
-
-impl DelayedOperation for Op {
-    fn try_complete(&mut self) -> bool {
-        self.seen.looks.fetch_add(1, Ordering::Relaxed);
-        (self.during)();
-        self.seen.is_met.load(Ordering::Acquire)
-    }
-
-    fn on_complete(mut self, how: Completion) {
-        self.seen.ended.lock().expect("sound").push(how);
-        (self.after)();
-    }
-}
-
-impl Seen {
-    fn new() -> Arc<Self> {
-        Arc::default()
-    }
-
-    fn op(self: &Arc<Self>) -> Op {
-        self.op_with(|| (), || ())
-    }
-
-    fn op_with(
-        self: &Arc<Self>,
-        during: impl FnMut() + 'static,
-        after: impl FnMut() + 'static,
-    ) -> Op {
-        Op { seen: Arc::clone(self), during: Box::new(during), after: Box::new(after) }
-    }
-
-    fn set(&self) {
-        self.is_met.store(true, Ordering::Release);
-    }
-
-    fn looks(&self) -> usize {
-        self.looks.load(Ordering::Relaxed)
-    }
-
-    fn ended(&self) -> Vec<Completion> {
-        self.ended.lock().expect("sound").clone()
-    }
-
-    fn assert_ended(&self, how: Completion) {
-        assert_eq!(self.ended(), [how]);
-    }
-}
-
 fn set_all(operations: &[Arc<Seen>]) {
     for seen in operations {
         seen.set();
     }
-}
-
-/// Adds an operation that waits.
-fn wait<K: WatchKey>(
-    own: &Purgatory<K, Op>,
-    op: Op,
-    keys: impl IntoIterator<Item = K>,
-    ticks: u32,
-) -> OperationId {
-    let added = own.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
-    let Outcome::Waits(id) = added else { panic!("its condition is not met") };
-    id
 }
 
 fn add<K: WatchKey>(

@@ -10,6 +10,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/operation.rs"]
+mod operation;
 #[path = "../common/support.rs"]
 mod support;
 

@@ -1,113 +1,46 @@
 //! Kafka's bugs 31 to 34 in our own purgatory, on one core, where whatever comes in between comes
 //! from the operation's own code: a turn in which it times out, a force, an event.
 
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
+use std::{cell::Cell, rc::Rc, sync::Arc};
+
+use corewheel::{Completion, ManualClock, OperationId, Purgatory, local_timer};
+
+use crate::{
+    common::TICK,
+    on_a_core,
+    operation::{Op, Seen, wait},
+    turn_after,
 };
 
-use corewheel::{
-    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer,
-};
+type Waits = Purgatory<u32, Op>;
 
-use crate::{Counter, CountsDrop, common::TICK, on_a_core, turn_after};
-
-type Waits = Purgatory<u32, Operation>;
-
-/// The observations of a test about an operation.
-#[derive(Clone, Default)]
-struct Seen {
-    is_met: Rc<Cell<bool>>,
-    looks: Rc<Cell<u32>>,
-    is_inside: Rc<Cell<bool>>,
-    overlaps: Rc<Cell<u32>>,
-    completed: Rc<RefCell<Vec<Completion>>>,
-    id: Rc<Cell<Option<OperationId>>>,
-    drops: Counter,
-}
-
-struct Operation {
-    seen: Seen,
-    /// Called after each look at the condition, before the answer.
-    during: Box<dyn FnMut()>,
-    after: Box<dyn FnMut()>,
-    _held: CountsDrop,
-}
-
-impl Seen {
-    fn operation(
-        &self,
-        during: impl FnMut() + 'static,
-        after: impl FnMut() + 'static,
-    ) -> Operation {
-        let held = self.drops.on_drop();
-        Operation {
-            seen: self.clone(),
-            during: Box::new(during),
-            after: Box::new(after),
-            _held: held,
-        }
-    }
-
-    fn completed(&self) -> usize {
-        self.completed.borrow().len()
-    }
-}
-
-impl DelayedOperation for Operation {
-    fn try_complete(&mut self) -> bool {
-        let Seen { is_met, looks, is_inside, overlaps, .. } = &self.seen;
-        looks.set(looks.get() + 1);
-        overlaps.set(overlaps.get() + u32::from(is_inside.replace(true)));
-        let was_met = is_met.get();
-        (self.during)();
-        self.seen.is_inside.set(false);
-        was_met
-    }
-
-    fn on_complete(mut self, how: Completion) {
-        self.seen.overlaps.set(self.seen.overlaps.get() + u32::from(self.seen.is_inside.get()));
-        self.seen.completed.borrow_mut().push(how);
-        (self.after)();
-    }
-}
-
-fn wait_for(
-    purgatory: &Waits,
-    operation: Operation,
-    keys: impl IntoIterator<Item = u32>,
-) -> Option<OperationId> {
-    match purgatory.try_complete_else_watch(operation, keys, TICK * 10).expect("there is room") {
-        Outcome::Completed => None,
-        Outcome::Waits(id) => Some(id),
-    }
-}
-
-fn assert_nothing_is_left(purgatory: &Waits, keys: u32) {
-    assert!(purgatory.is_empty() && local_timer().is_empty());
-    assert!((0..keys).all(|key| purgatory.watched(&key) == 0), "{:?}", purgatory.counts());
+/// Asserts that the operation has ended once, and that nothing is left of it.
+fn assert_over(own: &Waits, seen: &Arc<Seen>, keys: u32) {
+    assert_eq!((seen.ended().len(), Arc::strong_count(seen)), (1, 1));
+    assert!(own.is_empty() && local_timer().is_empty());
+    assert!((0..keys).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
 }
 
 /// What happens while an operation looks at its condition: any of a turn in which it times out, a
 /// force, and an event.
 fn interferes(
-    purgatory: Waits,
-    seen: &Seen,
+    own: Waits,
+    seen: &Arc<Seen>,
+    id: &Rc<Cell<Option<OperationId>>>,
     clock: &ManualClock,
     what: u32,
-) -> impl FnMut() + 'static {
-    let (looks, id, clock) = (Rc::clone(&seen.looks), Rc::clone(&seen.id), clock.clone());
+) -> impl FnMut() + use<> {
+    let (seen, id, clock) = (Arc::downgrade(seen), Rc::clone(id), clock.clone());
     move || {
-        if looks.get() == 2 {
+        if seen.upgrade().is_some_and(|seen| seen.looks() == 2) {
             if what & 1 != 0 {
-                clock.advance(TICK * 20);
-                local_timer().turn();
+                turn_after(&clock, 20);
             }
             if what & 2 != 0 {
-                id.get().map(|id| purgatory.force_complete(id));
+                id.get().map(|id| own.force_complete(id));
             }
             if what & 4 != 0 {
-                purgatory.check_and_complete(&0);
+                own.check_and_complete(&0);
             }
         }
     }
@@ -115,29 +48,19 @@ fn interferes(
 
 #[test]
 fn kafka_bug_31_an_operation_was_completed_twice() {
-    for what in 0..8 {
-        for is_met in [false, true] {
-            on_a_core(|clock| {
-                let (purgatory, seen) = (Waits::new(), Seen::default());
-                let operation =
-                    seen.operation(interferes(purgatory.clone(), &seen, clock, what), || ());
-                seen.id.set(wait_for(&purgatory, operation, [0, 1]));
-                seen.is_met.set(is_met);
-                purgatory.check_and_complete(&0);
-                turn_after(clock, 50);
-                assert_eq!(
-                    (seen.completed(), seen.overlaps.get(), seen.drops.get()),
-                    (1, 0, 1),
-                    "{what}, {is_met}"
-                );
-                assert_nothing_is_left(&purgatory, 2);
-                let counts = purgatory.counts();
-                assert_eq!(
-                    (counts.added, counts.by_condition + counts.forced + counts.expired),
-                    (1, 1)
-                );
-            });
-        }
+    for (what, is_met) in (0..8).flat_map(|what| [(what, false), (what, true)]) {
+        on_a_core(|clock| {
+            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::default());
+            let during = interferes(own.clone(), &seen, &id, clock, what);
+            id.set(Some(wait(&own, seen.op_with(during, || ()), [0, 1], 10)));
+            seen.set_to(is_met);
+            own.check_and_complete(&0);
+            turn_after(clock, 50);
+            let counts = own.counts();
+            let ended = counts.by_condition + counts.forced + counts.expired;
+            assert_eq!((counts.added, ended), (1, 1), "{what}, {is_met}");
+            assert_over(&own, &seen, 2);
+        });
     }
 }
 
@@ -147,30 +70,24 @@ fn kafka_bug_31_an_operation_was_completed_twice() {
 fn kafka_bug_32_an_event_during_the_look_was_missed() {
     for at_look in 1..4 {
         on_a_core(|clock| {
-            let (purgatory, seen) = (Waits::new(), Seen::default());
-            let (events, looks, is_met) =
-                (purgatory.clone(), Rc::clone(&seen.looks), Rc::clone(&seen.is_met));
-            let operation = seen.operation(
-                move || {
-                    if looks.get() == at_look {
-                        is_met.set(true);
-                        events.check_and_complete(&0);
-                    }
-                },
-                || (),
-            );
-            wait_for(&purgatory, operation, [0]);
-            while seen.looks.get() < at_look {
-                purgatory.check_and_complete(&0);
+            let (own, seen) = (Waits::new(), Seen::new());
+            let (events, own_seen) = (own.clone(), Arc::downgrade(&seen));
+            let during = move || {
+                let seen = own_seen.upgrade().expect("it looks");
+                if seen.looks() == at_look {
+                    seen.set();
+                    events.check_and_complete(&0);
+                }
+            };
+            let added = own.try_complete_else_watch(seen.op_with(during, || ()), [0], TICK * 10);
+            assert!(added.is_ok());
+            while seen.looks() < at_look {
+                own.check_and_complete(&0);
             }
-            assert_eq!(
-                seen.completed.borrow()[..],
-                [Completion::Condition],
-                "without another event"
-            );
-            assert_nothing_is_left(&purgatory, 1);
+            assert_eq!(seen.ended(), [Completion::Condition], "without another event");
+            assert_over(&own, &seen, 1);
             turn_after(clock, 50);
-            assert_eq!((seen.completed(), seen.drops.get()), (1, 1));
+            assert_over(&own, &seen, 1);
         });
     }
 }
@@ -180,22 +97,23 @@ fn kafka_bug_32_an_event_during_the_look_was_missed() {
 #[test]
 fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
     on_a_core(|clock| {
-        let (purgatory, seen) = (Waits::new(), Seen::default());
+        let (own, seen) = (Waits::new(), Seen::new());
         for key in 0..10 {
-            let (events, own) = (purgatory.clone(), seen.clone());
+            let (events, next) = (own.clone(), Arc::clone(&seen));
             let after = move || {
                 events.check_and_complete(&((key + 1) % 10));
-                own.is_met.set(false);
-                wait_for(&events, own.operation(|| (), || ()), [key, key + 10]);
-                own.is_met.set(true);
+                next.set_to(false);
+                wait(&events, next.op(), [key, key + 10], 10);
+                next.set();
             };
-            wait_for(&purgatory, seen.operation(|| (), after), [key]);
+            wait(&own, seen.op_with(|| (), after), [key], 10);
         }
-        seen.is_met.set(true);
-        purgatory.check_and_complete(&0);
+        seen.set();
+        own.check_and_complete(&0);
         turn_after(clock, 50);
-        assert_eq!((seen.completed(), seen.drops.get(), seen.overlaps.get()), (20, 20, 0));
-        assert_nothing_is_left(&purgatory, 20);
+        assert_eq!((seen.ended().len(), Arc::strong_count(&seen)), (20, 1));
+        assert!(own.is_empty() && local_timer().is_empty());
+        assert!((0..20).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
     });
 }
 
@@ -204,20 +122,19 @@ fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
 fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
     for met_at in 0..6 {
         on_a_core(|clock| {
-            let (purgatory, seen) = (Waits::new(), Seen::default());
-            let (events, is_met) = (purgatory.clone(), Rc::clone(&seen.is_met));
+            let (own, seen) = (Waits::new(), Seen::new());
+            let (events, condition) = (own.clone(), Arc::clone(&seen));
             let keys = (0..6).inspect(move |&key| {
                 if key == met_at {
-                    is_met.set(true);
+                    condition.set();
                     events.check_and_complete(&0);
                 }
             });
-            wait_for(&purgatory, seen.operation(|| (), || ()), keys);
-            purgatory.check_and_complete(&0);
-            assert_eq!((seen.completed(), seen.drops.get()), (1, 1));
-            assert_nothing_is_left(&purgatory, 6);
+            assert!(own.try_complete_else_watch(seen.op(), keys, TICK * 10).is_ok());
+            own.check_and_complete(&0);
+            assert_over(&own, &seen, 6);
             turn_after(clock, 50);
-            assert_eq!(seen.completed.borrow()[..], [Completion::Condition]);
+            assert_eq!(seen.ended(), [Completion::Condition]);
         });
     }
 }

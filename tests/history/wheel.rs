@@ -1,16 +1,13 @@
 //! The wheel alone, mostly on geometries so small that levels and revolutions end every few ticks.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use corewheel::{Cancel, ManualClock, Shard, Wheel, local_timer};
+use corewheel::{Cancel, Wheel, local_timer};
 
 use crate::{
-    CANCELS, HOUR, RING, Tiny,
-    common::{TICK, operations, seeded},
-    counter, expired, fire_tick_by_tick, first_to_fire, never, on_a_core, shard_by, turn_after,
+    CANCELS, RING, Tiny,
+    common::{TICK, operations},
+    counter, fire_tick_by_tick, first_to_fire, never, on_a_core, turn_after,
 };
 
 /// tokio #8334: a sleep of 333 ms took 2.2 years. For each power of two that time comes to, with
@@ -56,20 +53,6 @@ fn bug_06_an_uptime_of_two_years_was_out_of_range() {
                 assert_eq!(first_to_fire(&mut wheel), (*deadline, *deadline));
             }
         }
-    }
-    let clock = ManualClock::new();
-    let end = Duration::from_nanos(u64::MAX);
-    for uptime in [TICK * u32::MAX * 16 + TICK * 14, end - TICK * 2, end] {
-        clock.set(uptime);
-        let mut shard: Shard<u32> = shard_by(&clock);
-        shard.add(TICK, 1);
-        shard.add(Duration::MAX, 2);
-        clock.advance(TICK * 2);
-        assert_eq!(
-            expired(&mut shard).first(),
-            Some(&1).filter(|_| uptime < end),
-            "after {uptime:?}"
-        );
     }
 }
 
@@ -154,16 +137,6 @@ fn bug_15_a_deadline_in_the_past_fired_a_revolution_late() {
             assert_eq!(first_to_fire(&mut wheel), (now, 1));
         }
     }
-    let clock = ManualClock::new();
-    let (mut shard, begun) = (shard_by(&clock), clock.now());
-    clock.advance(HOUR);
-    for past in [begun.checked_sub(HOUR).unwrap_or(begun), begun, clock.now() - TICK, clock.now()] {
-        shard.add(past, ());
-        assert_eq!(shard.time_until_next(), Some(Duration::ZERO));
-        shard.turn();
-        assert!(shard.next_expired().is_some_and(|expired| expired.deadline() <= clock.now()));
-        assert!(shard.next_expired().is_none());
-    }
 }
 
 /// folly c53bda78: a slot was used for the next revolution while it still held timers of this one,
@@ -219,15 +192,6 @@ fn bug_25_a_late_timer_turned_the_clock_back() {
             expected.push(deadline);
         }
     }
-    let clock = ManualClock::new();
-    let (mut shard, begun) = (shard_by(&clock), clock.now());
-    for step in 0..500 {
-        shard.add(TICK * (300_000 - step), 1);
-        shard.add(begun, 0);
-        clock.advance(TICK);
-        assert_eq!(expired(&mut shard), [0]);
-        assert_eq!(shard.counts().clock_regressions, 0);
-    }
 }
 
 /// Linux 66e4b63624fc: whether a deadline is beyond the last level was decided by the deadline, not
@@ -250,15 +214,6 @@ fn far_deadlines_at_any_time<const BITS: u32, const LEVELS: usize>() {
 fn bug_26_how_far_a_deadline_is_was_taken_for_when_it_is() {
     far_deadlines_at_any_time::<1, 64>();
     far_deadlines_at_any_time::<4, 16>();
-    // Time passes on its own, too, and the delays stay.
-    for delay in [RING - 1, RING, 3 * RING, 5 * RING] {
-        let mut wheel = Tiny::<u64>::starting_at(0);
-        let end = if cfg!(miri) { 200 } else { 3_000 };
-        for now in 0..end {
-            assert_eq!(fire_tick_by_tick(&mut wheel, now), usize::from(now >= delay));
-            wheel.insert(now + delay, now + delay);
-        }
-    }
 }
 
 /// One timer, and several resets. Time passes in between where it can.
@@ -336,44 +291,4 @@ fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
             }
         });
     }
-    let clock = ManualClock::new();
-    let mut shard = shard_by(&clock);
-    let endless = shard.add(Duration::MAX, 'x');
-    for delay in [TICK, HOUR, Duration::MAX, HOUR, Duration::MAX, TICK] {
-        assert!(shard.reset(endless, delay) && expired(&mut shard).is_empty());
-    }
-    clock.advance(TICK);
-    assert_eq!(expired(&mut shard), ['x']);
-    let mut wheel = Tiny::<u64>::starting_at(7);
-    for deadline in 8..400 {
-        let endless = wheel.insert(u64::MAX, 0);
-        assert_eq!(wheel.advance(deadline - 1).next(), None);
-        assert_eq!(wheel.remove(endless), Some(0));
-        wheel.insert(deadline, deadline);
-        assert_eq!(wheel.advance(deadline).next(), Some((deadline, deadline)));
-    }
-}
-
-/// Agrona 4bf3d29a: the iterator returned the wrong identifiers. Keys, values and deadlines stay
-/// together while places are reused.
-#[test]
-fn bug_38_an_id_and_its_timer_did_not_belong_together() {
-    seeded(0..operations(20).min(200), |random| {
-        let (mut wheel, mut live) = (Wheel::<u64, 2, 32>::starting_at(0), BTreeMap::new());
-        for value in 0..2_000 {
-            let deadline = wheel.now() + 1 + random.u64(..500);
-            live.insert(value, (wheel.insert(deadline, value), deadline));
-            let any = random.u64(..=value);
-            if let Some((key, _)) = live.get(&any).copied()
-                && random.bool()
-            {
-                assert_eq!(wheel.remove(key), Some(any));
-                live.remove(&any);
-            }
-            for (deadline, value) in wheel.advance(wheel.now() + random.u64(..3)) {
-                assert_eq!(live.remove(&value).map(|(_, due)| due), Some(deadline));
-            }
-        }
-        assert_eq!(wheel.len(), live.len());
-    });
 }

@@ -1,0 +1,96 @@
+//! A delayed operation, and what a test sees of it.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use corewheel::{Completion, DelayedOperation, OperationId, Outcome, Purgatory, WatchKey};
+
+use crate::common::TICK;
+
+/// Completes when its flag is set.
+pub(crate) struct Op {
+    pub(crate) seen: Arc<Seen>,
+    /// Called by `try_complete`, after it has read the flag.
+    during: Box<dyn FnMut()>,
+    /// Called by `on_complete`.
+    after: Box<dyn FnMut()>,
+}
+
+/// The state of an operation. The operation holds one of its references.
+#[derive(Default)]
+pub(crate) struct Seen {
+    is_met: AtomicBool,
+    looks: AtomicUsize,
+    is_inside: AtomicBool,
+    ended: Mutex<Vec<Completion>>,
+}
+
+impl DelayedOperation for Op {
+    fn try_complete(&mut self) -> bool {
+        self.seen.looks.fetch_add(1, Ordering::Relaxed);
+        assert!(!self.seen.is_inside.swap(true, Ordering::Relaxed), "a look inside a look");
+        let is_met = self.seen.is_met.load(Ordering::Acquire);
+        (self.during)();
+        self.seen.is_inside.store(false, Ordering::Relaxed);
+        is_met
+    }
+
+    fn on_complete(mut self, how: Completion) {
+        assert!(!self.seen.is_inside.load(Ordering::Relaxed), "it ends inside a look");
+        self.seen.ended.lock().expect("sound").push(how);
+        (self.after)();
+    }
+}
+
+impl Seen {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn op(self: &Arc<Self>) -> Op {
+        self.op_with(|| (), || ())
+    }
+
+    pub(crate) fn op_with(
+        self: &Arc<Self>,
+        during: impl FnMut() + 'static,
+        after: impl FnMut() + 'static,
+    ) -> Op {
+        Op { seen: Arc::clone(self), during: Box::new(during), after: Box::new(after) }
+    }
+
+    pub(crate) fn set(&self) {
+        self.set_to(true);
+    }
+
+    pub(crate) fn set_to(&self, is_met: bool) {
+        self.is_met.store(is_met, Ordering::Release);
+    }
+
+    pub(crate) fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn ended(&self) -> Vec<Completion> {
+        self.ended.lock().expect("sound").clone()
+    }
+
+    pub(crate) fn assert_ended(&self, how: Completion) {
+        assert_eq!(self.ended(), [how]);
+    }
+}
+
+/// Adds an operation that waits.
+pub(crate) fn wait<K: WatchKey>(
+    own: &Purgatory<K, Op>,
+    op: Op,
+    keys: impl IntoIterator<Item = K>,
+    ticks: u32,
+) -> OperationId {
+    let added = own.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
+    let Outcome::Waits(id) = added else { panic!("its condition is not met") };
+    id
+}
