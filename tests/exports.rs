@@ -9,7 +9,6 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     thread,
     time::Duration,
@@ -208,28 +207,6 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert!(text.contains("ERROR") && text.contains("overdue="), "{text}");
 }
 
-#[test]
-fn the_next_remote_add_reports_an_overdue_timer_without_a_driver_once() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
-    let ((sender, shard), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
-    let owner = thread::spawn(move || {
-        sender.send(local_timer().shard_ref()).expect("the test waits");
-        let _ = ended.recv();
-    });
-    let shard = shard.recv().expect("the thread runs");
-    tracing::subscriber::with_default(subscriber, || {
-        shard.add(TICK, || ());
-        thread::sleep(Duration::from_millis(200));
-        assert_eq!(log.text(), "", "no add has followed");
-        (0..3).for_each(|_| _ = shard.add(TICK * 1_000, || ()));
-    });
-    drop(end);
-    owner.join().expect("no panic");
-    let text = log.text();
-    assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
-}
-
 /// Adds a timer and panics, at each event.
 struct Unruly;
 
@@ -357,26 +334,6 @@ fn the_end_of_a_shard_is_told() {
         exporter.export();
         let after = told(snapshotter, "dropped");
         assert!(gauges.iter().all(|name| after.gauge(name) == 0.0), "{after:?}");
-
-        // One after the other with the same name and, unless another test takes it, number.
-        for timers in [2, 1] {
-            let (mut shard, _clock) = shard("follows");
-            (0..timers).for_each(|timer| _ = shard.add(TICK, timer));
-            let _ = shard.time_until_next();
-            exporter.export();
-            let numbers = snapshotter.snapshot().into_vec();
-            let live: Vec<f64> = numbers
-                .iter()
-                .filter(|(key, ..)| key.key().name() == "corewheel_live")
-                .filter(|(key, ..)| key.key().labels().any(|label| label.value() == "follows"))
-                .map(
-                    |(_, _, _, value)| {
-                        if let DebugValue::Gauge(value) = value { value.0 } else { -1.0 }
-                    },
-                )
-                .collect();
-            assert!((live.iter().sum::<f64>() - f64::from(timers)).abs() < 0.1, "{live:?}");
-        }
     });
 }
 

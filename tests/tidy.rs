@@ -74,26 +74,6 @@ const UNSAFE: &[&str] = &[
     "src/wheel/slot.rs",
 ];
 
-/// Words and names that the project does without, and the one it uses instead.
-const WORDS: &[(&str, &str)] = &[
-    ("bucket", "slot"),
-    ("spoke", "slot"),
-    ("jiffy", "tick"),
-    ("expiration", "deadline"),
-    ("tombstone", "held or stale"),
-    ("zombie", "held or stale"),
-    ("inbox", "mailbox"),
-    ("guest", "remote"),
-    ("whoever", "the thread that"),
-    ("meanwhile", "the interval"),
-    ("anyone", "remote"),
-    ("astray", "unlinked"),
-    ("urgency", "priority"),
-    ("withdrawn", "cancelled"),
-    ("buried", "garbage"),
-    ("homeless", "no timer"),
-];
-
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// How many lines may stand between an atomic operation and its reason.
@@ -109,7 +89,7 @@ struct Home {
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 
-const RULES: [Rule; 4] = [order, homes, reasons, words];
+const RULES: [Rule; 3] = [order, homes, reasons];
 
 #[test]
 fn src_is_tidy() {
@@ -194,19 +174,6 @@ fn reasons(source: &Source) -> Vec<Finding> {
         .collect()
 }
 
-/// One word for one thing, in names and in comments.
-fn words(source: &Source) -> Vec<Finding> {
-    let says = |text: &str, word: &str| {
-        let mut words = text.split(|letter: char| !letter.is_alphabetic());
-        words.any(|said| said.to_lowercase().trim_end_matches('s') == word)
-    };
-    let banned = |(line, text): (usize, String)| {
-        let banned = WORDS.iter().filter(move |(word, _)| says(&text, word));
-        banned.map(move |(word, instead)| (line, format!("\"{word}\": say {instead}")))
-    };
-    source.texts().flat_map(banned).collect()
-}
-
 fn gives_reason(comments: &str, ordering: &str) -> bool {
     comments.match_indices(ordering).any(|(at, _)| {
         let after = comments[at..].split_once(':');
@@ -252,8 +219,6 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         (reasons, STATE, "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
         (reasons, STATE, far, &[11]),
         (reasons, STATE, swap, &[]),
-        (words, STATE, "// Two zombies.\nlet zombie_count = 1;", &[1, 2]),
-        (words, STATE, "// A held timer, \nlet a = \"zombie\";", &[]),
         (reasons, STATE, "use crate::sync::Ordering::{Acquire, Release};", &[]),
     ];
     for &(rule, file, text, expected) in cases {

@@ -133,37 +133,6 @@ fn ten_million_operations_take_no_more_than_the_first() {
     });
 }
 
-/// All operations of the burst watch one key, and one event completes them. Then only the spare
-/// pages are left.
-#[test]
-fn the_memory_of_a_burst_goes_back() {
-    const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
-    alone_in_virtual_time(|clock| {
-        let purgatory = Purgatory::new();
-        let (is_met, ended) = <(Rc<Cell<bool>>, Rc<Cell<[u64; 3]>>)>::default();
-        fill_kept_pages();
-        let before = held();
-        for number in 0..MANY {
-            let (is_met, ended) = (Rc::clone(&is_met), Rc::clone(&ended));
-            let op = Op { is_met, is_patient: false, ended, _payload: Box::default() };
-            let outcome = purgatory.try_complete_else_watch(op, [number, MANY], TICK * 5);
-            assert!(matches!(outcome.expect("there is room"), Outcome::Waits(_)));
-        }
-        let most = held() - before;
-        purgatory.check_and_complete(&MANY);
-        clock.advance(TICK * 5);
-        local_timer().turn();
-        assert!(purgatory.is_empty());
-        (0..1_000).for_each(|_| _ = local_timer().turn());
-        let left = held() - before;
-        println!(
-            "{most} bytes held, {} for each; {left} left",
-            most / i64::try_from(MANY).expect("few")
-        );
-        assert!(left < 192 * 1024, "{left} bytes are left of {most}");
-    });
-}
-
 /// Each round needs more pages than the spare ones. Each operation has a private key and one
 /// that all share.
 #[test]
@@ -190,22 +159,41 @@ fn equal_rounds_of_operations_allocate_nothing() {
     });
 }
 
-/// The loop frees the memory before its sleep, without the 64 turns that an awake loop needs.
-#[test]
-fn the_memory_of_a_burst_goes_back_before_a_long_sleep() {
+/// All operations watch one key. They complete by an event or expire, and an awake loop needs 64
+/// turns to free the memory, or frees it before a long sleep. Then only the spare pages are left.
+fn assert_that_a_burst_goes_back(many: u64, by_event: bool, free: impl Fn() + Sync) {
     alone_in_virtual_time(|clock| {
         let purgatory = Purgatory::new();
+        let (is_met, ended) = <(Rc<Cell<bool>>, Rc<Cell<[u64; 3]>>)>::default();
         fill_kept_pages();
         let before = held();
-        for number in 0..30_000_u64 {
-            let outcome = purgatory.try_complete_else_watch(Never, [number, 0], TICK);
+        for number in 0..many {
+            let (is_met, ended) = (Rc::clone(&is_met), Rc::clone(&ended));
+            let op = Op { is_met, is_patient: false, ended, _payload: Box::default() };
+            let outcome = purgatory.try_complete_else_watch(op, [number, many], TICK * 5);
             assert!(matches!(outcome.expect("there is room"), Outcome::Waits(_)));
         }
         let most = held() - before;
-        clock.advance(TICK * 2);
-        assert_eq!(local_timer().turn().fired, 30_000);
-        drop(local_timer().prepare_sleep());
+        is_met.set(by_event);
+        purgatory.check_and_complete(&many);
+        clock.advance(TICK * 5);
+        local_timer().turn();
+        assert!(purgatory.is_empty());
+        free();
         let left = held() - before;
+        println!("{} bytes held for each; {left} left", most / i64::try_from(many).expect("few"));
         assert!(left < 192 * 1024, "{left} bytes are left of {most}");
     });
+}
+
+#[test]
+fn the_memory_of_a_burst_goes_back() {
+    let many = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
+    let turn = || (0..1_000).for_each(|_| _ = local_timer().turn());
+    assert_that_a_burst_goes_back(many, true, turn);
+}
+
+#[test]
+fn the_memory_of_a_burst_goes_back_before_a_long_sleep() {
+    assert_that_a_burst_goes_back(30_000, false, || drop(local_timer().prepare_sleep()));
 }

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use corewheel::{AddErrorReason, Cancel, ManualClock, ShardRef, TimerHandle, local_timer};
+use corewheel::{AddErrorReason, Cancel, ManualClock, TimerHandle, local_timer};
 
 use crate::{
     HOUR, alone_in_virtual_time, cancel_all,
@@ -203,54 +203,4 @@ fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
     drop(shard);
     free_garbage();
     assert!(held() - before < 300_000, "{} bytes left", held() - before);
-}
-
-/// Creates more wheels in sequence than there are shard numbers, so that numbers are reused. No
-/// handle or `ShardRef` of an earlier wheel reaches a later one.
-#[test]
-fn tens_of_thousands_of_timers_come_and_go() {
-    const KEPT: usize = 50;
-    let _alone = alone();
-    let mut stale: Vec<(ShardRef, [TimerHandle; 3])> = Vec::with_capacity(KEPT + 1);
-    let mut before = None;
-    let rounds = if cfg!(debug_assertions) {
-        operations(2_000).min(50_000)
-    } else {
-        operations(40_000).min(200_000)
-    };
-    for round in 0..rounds {
-        let (sender, owners) = mpsc::channel();
-        let (go, gone) = mpsc::channel::<()>();
-        let owner = thread::spawn(move || {
-            let shard = local_timer().shard_ref();
-            let own = local_timer().add(HOUR, never);
-            sender.send((shard, own)).expect("it is waited for");
-            let _ = gone.recv();
-            local_timer().turn();
-        });
-        let (shard, own) = owners.recv().expect("it has a timer");
-        let (from_here, moved) = (shard.add(HOUR, never), shard.add(HOUR, never));
-        assert!(moved.reset(HOUR * 2) && (round % 3 > 0 || own.cancel() == Cancel::Cancelled));
-        for (shard, handles) in &stale {
-            let is_over = |handle: &TimerHandle| !handle.is_pending() && !handle.reset(TICK);
-            assert!(handles.iter().all(is_over));
-            assert!(handles.iter().all(|handle| handle.cancel_wait() == Ok(Cancel::Ended)));
-            assert!(shard.try_add(TICK, never).is_err());
-        }
-        assert!(
-            from_here.is_pending() && moved.is_pending() && own.is_pending() == (round % 3 > 0)
-        );
-        go.send(()).expect("it waits");
-        owner.join().expect("no panic");
-        if stale.len() == KEPT {
-            stale.clear();
-        }
-        stale.push((shard, [own, from_here, moved]));
-        if round % 1_000 == 999 {
-            stale.clear();
-            free_garbage();
-            let more = held() - *before.get_or_insert_with(held);
-            assert!(more < 500_000, "{more} bytes more after {round} timers");
-        }
-    }
 }

@@ -197,16 +197,6 @@ fn a_callback_that_captures_more_is_boxed_once() {
 }
 
 #[test]
-fn a_first_burst_allocates_and_the_next_one_of_its_size_does_not() {
-    among_others(|clock| {
-        let burst = || (0..8_000).for_each(|round| _ = local_timer().add(delay(round, 100), || {}));
-        assert!(calls(burst).0 > 0, "memory for 8 000 timers comes from somewhere");
-        assert_eq!(turn_after(clock, 100), 8_000);
-        assert_eq!(calls(burst), (0, 0));
-    });
-}
-
-#[test]
 fn reserved_capacity_is_not_allocated_again() {
     let _alone = alone();
     let clock = ManualClock::new();
@@ -237,17 +227,6 @@ fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner
                 *handles.lock().expect("sound") = add();
             },
         );
-    });
-}
-
-#[test]
-fn adding_elsewhere_and_firing_allocates_nothing() {
-    alone_in_virtual_time(|clock| {
-        let shard = local_timer().shard_ref();
-        let add = |round: u32| {
-            (0..10).for_each(|one| _ = shard.add(TICK * ((round * 7 + one) % 50), small()));
-        };
-        assert_steady_on_two("add and fire", 2_000, add, |_| _ = crate::turn_after(clock, 1));
     });
 }
 
