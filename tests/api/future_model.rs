@@ -89,7 +89,7 @@ impl<'a, H: Backend> Model<'a, H> {
             }
             _ if at == self.sleeps.len() => (),
             0..8 => self.poll(at, random.usize(..TASKS)),
-            8..11 => self.reset(at, Self::delay(random)),
+            8..11 => self.reset(at, random),
             11..13 => drop(self.sleeps.swap_remove(at)),
             13 if random.u32(..50) == 0 => self.pass(TICK * random.u32(..50_000)),
             _ => self.pass(Duration::from_nanos(random.u64(..3_000_000))),
@@ -113,11 +113,19 @@ impl<'a, H: Backend> Model<'a, H> {
         assert_eq!(expected.sleep.is_elapsed(), ready);
     }
 
-    fn reset(&mut self, at: usize, delay: Duration) {
+    /// Resets a sleep by a delay, or to an instant that may have passed.
+    fn reset(&mut self, at: usize, random: &mut fastrand::Rng) {
+        let (delay, now) = (Self::delay(random), nanos(self.clock));
         let expected = &mut self.sleeps[at];
-        expected.sleep.reset_after(delay);
-        expected.is_reset_to_now = delay.is_zero();
-        expected.deadline = nanos(self.clock) + u64::try_from(delay.as_nanos()).expect("short");
+        expected.deadline = now + u64::try_from(delay.as_nanos()).expect("short");
+        if random.bool() {
+            expected.sleep.reset_after(delay);
+        } else {
+            let ago = random.u64(..20_000_000).min(now) * random.u64(..2);
+            expected.sleep.reset(self.clock.now() + delay - Duration::from_nanos(ago));
+            expected.deadline -= ago;
+        }
+        expected.is_reset_to_now = expected.deadline <= now;
         if !matches!(expected.standing, Standing::Waits(_)) {
             expected.standing = Standing::Idle;
         }
