@@ -691,6 +691,17 @@ impl Model {
         script
     }
 
+    /// The owner has read the deadline of a timer.
+    pub(crate) fn compare_due(&mut self, id: Id, deadline: Option<Instant>) {
+        let &Timer { state, shard, .. } = self.timer(id);
+        self.check(deadline.is_some() == (state == State::Live), || {
+            format!("timer {id} is due at {deadline:?}, and {state:?}")
+        });
+        if let Some(deadline) = deadline {
+            self.check_deadline(id, self.nanos_at(shard, deadline));
+        }
+    }
+
     fn check_deadline(&mut self, id: Id, deadline: Nanos) {
         let timer = self.timer(id);
         let [first, last] = timer.ticks.map(|tick| self.shards[timer.shard].start(tick));

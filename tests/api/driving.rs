@@ -536,6 +536,8 @@ fn a_turn_follows_the_tasks_that_a_turn_has_woken() {
 fn a_task_that_drove_is_dropped_and_forgotten() {
     on_a_thread(|| {
         let woken = execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+        let turns = local_timer().counts().turns;
+        assert!(turns < 20, "it sleeps between its turns: {turns}");
         let left = woken.each_ref().map(Arc::strong_count);
         assert_eq!(left, [1, 1], "nothing holds a waker");
         // Another driver may follow.

@@ -176,6 +176,7 @@ fn every_way_to_add_gives_back_what_is_refused() {
     let first = shard.add(TICK, 1);
     shard.add(TICK, 2);
     assert_eq!(refused(shard.try_add(TICK, 3)), 3);
+    assert_eq!(refused(shard.try_add_periodic(TICK, 8)), 8);
     assert_eq!(refused(shard.try_add(shard.now(), 4)), 4);
     assert_eq!(refused(shard.try_add(When::after(TICK).slack(TICK), 5)), 5);
     assert_eq!(refused(shard.try_add(When::after(TICK).spread(TICK), 6)), 6);
@@ -185,34 +186,23 @@ fn every_way_to_add_gives_back_what_is_refused() {
 
 // ---- from other threads
 
-#[test]
-fn remote_adds_are_limited_by_the_last_turn() {
-    limited(5, |_| {
-        fill(2);
-        let _ = local_timer().turn();
-        assert_eq!(accepted(10), 3);
-        elsewhere(|shard| assert_full(Some(shard)));
-        for _ in 0..2 {
-            let _ = local_timer().turn();
-            assert_eq!((local_timer().len(), accepted(10)), (5, 0));
-        }
-        assert_full(None);
-    });
-}
-
 /// The excess is the number of timers that the owner has added since its last turn.
 #[test]
-fn the_excess_is_as_documented() {
-    limited(5, |_| {
-        let _ = local_timer().turn();
-        fill(4);
-        assert_eq!(accepted(10), 5);
-        for _ in 0..2 {
+fn remote_adds_are_limited_by_the_last_turn() {
+    for (before, since, others, live) in [(2, 0, 3, 5), (0, 4, 5, 9)] {
+        limited(5, |_| {
+            fill(before);
             let _ = local_timer().turn();
-            assert_eq!((local_timer().len(), accepted(10)), (9, 0));
+            fill(since);
+            assert_eq!(accepted(10), others);
+            elsewhere(|shard| assert_full(Some(shard)));
+            for _ in 0..2 {
+                let _ = local_timer().turn();
+                assert_eq!((local_timer().len(), accepted(10)), (live, 0));
+            }
             assert_full(None);
-        }
-    });
+        });
+    }
 }
 
 #[test]

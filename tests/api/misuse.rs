@@ -7,78 +7,21 @@ use corewheel::{Cancel, Config, ConfigError, ManualClock, Purgatory, Shard, loca
 
 use crate::{
     common::{Never, TICK, on_a_thread},
-    support::{TOO_LONG, configured, manual_shard, never, on_a_core, turn_after},
+    support::{configured, never, on_a_core, turn_after},
 };
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 // ---- durations and instants
 
+/// By the clock of the machine it has a deadline that an `Instant` can hold.
 #[test]
-fn a_zero_delay_fires_in_the_next_turn() {
-    on_a_core(|clock| {
-        let shard = local_timer().shard_ref();
-        // Also within a tick.
-        for since in [Duration::ZERO, TICK / 4, NANOSECOND, TICK * 3] {
-            clock.advance(since);
-            local_timer().add(Duration::ZERO, || ());
-            local_timer().add_local(Duration::ZERO, || ());
-            on_a_thread(|| shard.add(Duration::ZERO, || ()));
-            assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
-            assert_eq!(local_timer().turn().fired, 3);
-        }
-        // A timer that a callback adds fires in the turn after.
-        local_timer().add(Duration::ZERO, || _ = local_timer().add(Duration::ZERO, || ()));
-        assert_eq!([(); 3].map(|()| local_timer().turn().fired), [1, 1, 0]);
-    });
-    let (mut shard, clock) = manual_shard();
-    clock.advance(TICK * 5 / 4);
-    shard.add(Duration::ZERO, "at once");
-    shard.turn();
-    let expired = shard.next_expired().expect("it is due");
-    assert_eq!((expired.deadline(), expired.lateness()), (clock.now() - TICK / 4, TICK / 4));
-    on_a_thread(|| {
-        local_timer().add(Duration::ZERO, || ());
-        let begun = Instant::now();
-        while local_timer().turn().fired == 0 {
-            assert!(begun.elapsed() < TOO_LONG);
-        }
-    });
-}
-
-#[test]
-fn an_endless_delay_never_fires_and_can_be_cancelled() {
-    on_a_core(|clock| {
-        let almost = Duration::from_nanos(u64::MAX);
-        let handles = [
-            local_timer().add(Duration::MAX, never),
-            local_timer().add_local(Duration::MAX, never).share(),
-            local_timer().add_periodic(Duration::MAX, never),
-            local_timer().try_add(almost, never).expect("any duration is accepted"),
-            // It would be five ticks in 64 bits of nanoseconds.
-            local_timer().add(almost + TICK * 5, never),
-        ];
-        let soon = local_timer().add(TICK, || {});
-        let moved = local_timer().add(TICK * 2, never);
-        assert!(moved.reset(Duration::MAX));
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        clock.advance(Duration::MAX);
-        assert_eq!(local_timer().turn().fired, 0);
-        assert_eq!((soon.cancel(), moved.cancel()), (Cancel::Ended, Cancel::Cancelled));
-        assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        assert_eq!(local_timer().next_deadline(), None);
-    });
-    // By the clock of the machine it has a deadline that an `Instant` can hold.
+fn an_endless_delay_has_a_deadline() {
     on_a_thread(|| {
         let handle = local_timer().add(Duration::MAX, never);
         assert!(local_timer().next_deadline().is_some_and(|deadline| deadline > Instant::now()));
         assert!(local_timer().prepare_sleep().timeout() > Some(Duration::from_secs(1)));
         assert_eq!((local_timer().turn().fired, handle.cancel()), (0, Cancel::Cancelled));
-        let mut shard = Shard::new();
-        shard.add(Duration::MAX, "endless");
-        assert!(shard.next_deadline() > Some(Instant::now()));
-        let drained: Vec<_> = shard.drain().into_iter().map(|(_, payload)| payload).collect();
-        assert_eq!(drained, ["endless"]);
     });
 }
 

@@ -9,16 +9,13 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{
-    AddErrorReason, Cancel, Config, Expiry, ManualClock, Shard, TimerHandle, TimerStatus,
-    local_timer,
-};
+use corewheel::{AddErrorReason, Cancel, ManualClock, TimerHandle, local_timer};
 
 use crate::{
     common::{TICK, on_a_thread},
     support::{
         Counter, HOUR, OnDrop, assert_stale, assert_sum, cancel_elsewhere, configured,
-        manual_shard, never, on_a_core, panics, turn_after,
+        manual_shard, never, on_a_core, turn_after,
     },
 };
 
@@ -136,42 +133,6 @@ fn a_timer_from_another_thread_counts_once_against_the_limit() {
 
 // ---- shards of payloads
 
-/// Turns, and returns the payloads of the expiries with whether they were lent.
-fn expiries<T: Clone>(shard: &mut Shard<T>) -> Vec<(T, bool)> {
-    shard.turn();
-    let mut all = Vec::new();
-    while let Some(mut expiry) = shard.next_expiry() {
-        all.push((expiry.as_mut().payload.clone(), matches!(expiry, Expiry::Periodic(_))));
-    }
-    all
-}
-
-/// A lent payload is there through a cancel by another thread, and through everything that thread
-/// does with the handle.
-#[test]
-fn a_timer_is_cancelled_elsewhere_while_its_payload_is_lent() {
-    let (mut shard, clock) = manual_shard();
-    let drops = Counter::default();
-    let handle = shard.add_periodic(TICK, (7, OnDrop(drops.callback())));
-    clock.advance(TICK);
-    shard.turn();
-    let Some(Expiry::Periodic(expired)) = shard.next_expiry() else { panic!("it is due") };
-    assert_eq!(handle.status(), TimerStatus::Pending, "the next expiry");
-    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
-    assert_stale(handle);
-    expired.payload.0 += 1;
-    assert_eq!((expired.payload.0, drops.get()), (8, 0));
-    // The pass ends with the timers that other threads have cancelled.
-    assert!(shard.next_expiry().is_none());
-    assert_eq!((drops.get(), shard.len()), (1, 0));
-    clock.advance(TICK * 5);
-    shard.turn();
-    assert!(shard.next_expiry().is_none());
-    let counts = shard.counts();
-    assert_eq!((counts.cancelled, counts.cancelled_elsewhere, counts.fired), (1, 1, 0));
-    assert_sum(counts);
-}
-
 #[test]
 fn an_expiry_that_is_forgotten_or_in_a_panic_loses_nothing() {
     let (mut shard, clock) = manual_shard();
@@ -204,76 +165,5 @@ fn an_expiry_that_is_forgotten_or_in_a_panic_loses_nothing() {
     assert_stale(handle);
     drop(drained);
     assert_eq!(drops.get(), 1);
-    assert_sum(shard.counts());
-}
-
-#[test]
-fn an_expiry_by_value_ends_a_periodic_timer() {
-    let (mut shard, clock) = manual_shard();
-    let handle = shard.add_periodic(TICK, "periodic");
-    clock.advance(TICK * 3);
-    shard.turn();
-    let expired = shard.next_expired().expect("it is due");
-    assert_eq!((expired.payload, expired.handle), ("periodic", handle));
-    assert_stale(handle);
-    assert!(shard.next_expired().is_none() && shard.is_empty());
-    let counts = shard.counts();
-    assert_eq!((counts.fired, counts.cancelled, counts.live), (1, 0, 0));
-    // Its node has another timer now, which is one-shot.
-    let once = shard.add(TICK, "once");
-    clock.advance(TICK);
-    assert_eq!(expiries(&mut shard), [("once", false)]);
-    assert_stale(once);
-}
-
-#[test]
-fn the_period_and_the_phase_of_a_shards_timer_change() {
-    let (mut shard, clock) = manual_shard();
-    let handle = shard.add_periodic(TICK * 10, Vec::new());
-    let once = shard.add(HOUR, Vec::new());
-    assert!(!shard.set_period(once, TICK), "it is not periodic");
-    for tick in 1..=60 {
-        clock.advance(TICK);
-        match tick {
-            5 => assert!(shard.set_period(handle, TICK * 3), "from the run at 10 on"),
-            17 => assert!(shard.reset(handle, TICK * 8), "to 25"),
-            29 => assert!(on_a_thread(move || handle.reset(TICK * 2)), "to 31"),
-            33 => assert!(on_a_thread(move || handle.reset(Duration::ZERO)), "at once"),
-            35 => assert!(shard.set_period(handle, Duration::ZERO), "a tick"),
-            38 => assert!(shard.set_period(handle, HOUR)),
-            _ => (),
-        }
-        shard.turn();
-        while let Some(Expiry::Periodic(expired)) = shard.next_expiry() {
-            expired.payload.push(tick);
-        }
-    }
-    let runs = shard.cancel(handle).expect("it is pending");
-    assert_eq!(runs, [10, 13, 16, 25, 28, 31, 33, 36, 37, 38]);
-    assert!(!shard.set_period(handle, TICK), "it has ended");
-}
-
-#[test]
-fn a_shards_periodic_timer_counts_once_against_the_limit() {
-    let clock = ManualClock::new();
-    let mut shard =
-        Shard::with_config(Config::new().tick(TICK).clock(&clock).limit(1)).expect("valid");
-    let handle = shard.add_periodic(TICK, "first");
-    for _ in 0..3 {
-        clock.advance(TICK);
-        assert_eq!(expiries(&mut shard), [("first", true)]);
-        let refused = shard.try_add_periodic(TICK, "second").expect_err("it is full");
-        assert_eq!((refused.reason(), refused.into_inner()), (AddErrorReason::Full, "second"));
-    }
-    // A cancelled timer makes room.
-    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
-    shard.add_periodic(TICK, "second");
-    assert_eq!(
-        shard.drain().into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(),
-        ["second"]
-    );
-    let refused = shard.try_add_periodic(TICK, "third").expect_err("it has ended");
-    assert_eq!(refused.reason(), AddErrorReason::ShutDown);
-    assert!(panics(|| shard.add_periodic(TICK, "third")));
     assert_sum(shard.counts());
 }

@@ -31,23 +31,6 @@ fn sleep_and_turn(timers: &mut Timers, clock: &ManualClock) -> (usize, HashMap<u
 }
 
 #[test]
-fn timers_with_slack_share_their_wake_ups() {
-    let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
-    let mut wakes_of = |slack| {
-        for id in 0..1_000 {
-            let delay = Duration::from_micros(random.u64(60_000_000..61_000_000));
-            timers.add(When::after(delay).slack(slack), id);
-        }
-        let (wakes, fired) = sleep_and_turn(&mut timers, &clock);
-        assert_eq!(fired.len(), 1_000);
-        wakes
-    };
-    let (without, with) = (wakes_of(Duration::ZERO), wakes_of(Duration::from_millis(512)));
-    // The windows lie within 1,512 ms, and any 512 ms have a multiple of 512 ticks.
-    assert!(without > 500 && with <= 3, "{with} wakes, and {without} without slack");
-}
-
-#[test]
 fn a_timer_far_ahead_is_linked_where_it_fires() {
     let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
     for id in 0..1_000 {

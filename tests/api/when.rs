@@ -161,7 +161,7 @@ fn a_turn_at_an_instant_reads_no_clock() {
     on_a_core(|clock| {
         let begun = clock.now();
         local_timer().add(TICK * 3, || ());
-        local_timer().add(TICK * 4, || assert!(local_timer().turn_at(Instant::now()).nested));
+        local_timer().add(TICK * 4, move || assert!(local_timer().turn_at(begun).nested));
         clock.advance(TICK * 4);
         assert_eq!(local_timer().turn_at(begun).fired, 0);
         assert_eq!(local_timer().turn_at(begun + TICK * 3).fired, 1);

@@ -6,13 +6,13 @@ use std::{
     thread,
 };
 
-use corewheel::{AddErrorReason, Cancel, ManualClock, TimerHandle, local_timer};
+use corewheel::{AddErrorReason, Cancel, ManualClock, local_timer};
 
 use crate::{
     HOUR, alone_in_virtual_time, cancel_all,
     common::{TICK, on_a_thread, operations},
     counting::{alone, calls, held},
-    ended, fill_kept_pages, free_garbage, never, signed, small, turn_after,
+    ended, fill_kept_pages, free_garbage, signed, small, turn_after,
 };
 
 // ---- bursts
@@ -94,24 +94,6 @@ fn a_burst_goes_back_however_it_ends() {
             assert!(left <= full / 10, "{left} bytes left of {full}");
         });
     }
-}
-
-/// A later burst leaves no more memory behind than the first.
-#[test]
-fn bursts_come_and_go() {
-    alone_in_virtual_time(|clock| {
-        turn_after(clock, 1);
-        let base = local_timer().shard_ref();
-        let base = on_a_thread(|| [(); 1_000].map(|()| base.add(TICK * 10_000_000, never)));
-        turn_after(clock, 1);
-        let mut before = None;
-        for round in 0..4 {
-            burst(clock, End::CancelledElsewhereShuffled, 2_000);
-            let more = held() - *before.get_or_insert_with(held);
-            assert!(more < 100_000, "{more} bytes more after burst {round} than after the first");
-        }
-        assert_eq!(base.map(TimerHandle::cancel), [Cancel::Cancelled; 1_000]);
-    });
 }
 
 /// A few timers of each burst stay, spread over its pages. The next burst uses the free nodes of

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
-use corewheel::{Cancel, LocalHandle, TimerHandle};
+use corewheel::{Cancel, LocalHandle, TimerHandle, local_timer};
 
 use crate::{
     coverage::Operation,
@@ -107,9 +107,9 @@ pub(super) fn is_pending(id: Id) {
         let own = model.owns(id, local.is_some())?;
         model.calls(id, own, [Operation::IsPending, Operation::IsPendingRemote]);
         let timer = model.timer(id);
-        Some((timer.handle, timer.state == State::Live))
+        Some((timer.handle, timer.state == State::Live, own))
     });
-    let Some((handle, expected)) = called else { return };
+    let Some((handle, expected, own)) = called else { return };
     let is_pending = match handle {
         None => local.is_some_and(LocalHandle::is_pending),
         Some(handle) => handle.is_pending(),
@@ -117,6 +117,13 @@ pub(super) fn is_pending(id: Id) {
     with(|model| {
         model.check(is_pending == expected, || format!("timer {id} is pending: {is_pending}"));
     });
+    if own {
+        let deadline = match handle {
+            None => local.and_then(LocalHandle::deadline),
+            Some(handle) => local_timer().deadline(handle),
+        };
+        with(|model| model.compare_due(id, deadline));
+    }
 }
 
 /// The destructor of a payload. It may cancel another timer, and is the last event of its
