@@ -485,6 +485,10 @@ pub struct LocalHandle {
 }
 
 impl LocalHandle {
+    /// Names no timer, because no timer has generation 0.
+    pub(crate) const NONE: Self =
+        Self { handle: TimerHandle { generation: 0, place: PLACE }, not_send: PhantomData };
+
     pub(crate) fn new(handle: TimerHandle) -> Self {
         Self { handle, not_send: PhantomData }
     }

@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 
 use super::inner::Local;
-use crate::cross_core::handle::LocalHandle;
 
 /// A module that keeps many timers of a thread and has work at the end of turns.
 pub(crate) trait Client {
@@ -37,22 +36,5 @@ impl DrivesHere {
 impl Drop for DrivesHere {
     fn drop(&mut self) {
         let _ = Local::with(Local::remove_driver);
-    }
-}
-
-/// A timer of a client that was just added. No user code has run since.
-#[must_use = "an announced sleep may miss the timer"]
-pub(crate) struct AddedExpiry {
-    pub(crate) timer: LocalHandle,
-    pub(super) is_sleep_announced: bool,
-}
-
-impl AddedExpiry {
-    /// Ends an announced sleep that would miss the timer.
-    #[inline]
-    pub(crate) fn end_announced_sleep(self) {
-        if self.is_sleep_announced {
-            let _ = Local::with(|local| local.wake_for(self.timer.handle()));
-        }
     }
 }

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::client::{AddedExpiry, Client, ClientPlace, DrivesHere};
+pub(crate) use self::client::{Client, ClientPlace, DrivesHere};
 use self::inner::Local;
 pub use self::shard_ref::ShardRef;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
@@ -730,28 +730,75 @@ impl LocalTimer {
         Local::with(|local| local.register(client))
     }
 
-    /// Adds a timer of a client, due `delay` from now. The client must cancel it before it gives
-    /// the `index` to another timer. `index` is called when there is room for the timer.
-    ///
-    /// Its callback has nothing to drop, so adding and cancelling it cost less than a closure that
-    /// refers to the client.
-    #[inline]
-    pub(crate) fn add_expiry(
+    /// Adds a timer of a client, due `delay` from now, if this takes a single step. Otherwise
+    /// [`ensure_room`](Self::ensure_room) and [`add_expiry`](Self::add_expiry) add it.
+    #[inline(never)]
+    pub(crate) fn try_add_expiry(
         client: ClientPlace,
-        index: impl FnOnce() -> u32,
+        index: u32,
         delay: Duration,
         origin: Origin,
-    ) -> Result<AddedExpiry, AddErrorReason> {
+    ) -> Option<LocalHandle> {
+        let added = Local::with(|local| {
+            local.with_engine(|engine| {
+                if local.is_sleep_announced() || !engine.may_add() {
+                    return None;
+                }
+                Self::insert_expiry(engine, client, index, delay, origin).ok()
+            })
+        });
+        added.ok().flatten()
+    }
+
+    /// Makes room for another timer if the wheel is full. Drops timers that other threads have
+    /// cancelled.
+    #[cold]
+    pub(crate) fn ensure_room() -> Result<(), AddErrorReason> {
+        Local::with(|local| local.engine_with_room().map(drop))?
+    }
+
+    /// Adds a timer of a client, due `delay` from now. The client must cancel it before it gives
+    /// the `index` to another timer. With nothing borrowed, it then calls
+    /// [`end_sleep_beyond`](Self::end_sleep_beyond).
+    pub(crate) fn add_expiry(
+        client: ClientPlace,
+        index: u32,
+        delay: Duration,
+        origin: Origin,
+    ) -> Result<LocalHandle, AddErrorReason> {
         Local::with(|local| {
-            let mut engine = local.engine_with_room()?;
-            let index = index();
-            let expire = move || Self::expire(client, index);
-            let due = Due::at(engine.due_after(delay));
-            let timer = engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire)))?;
-            drop(engine);
-            let is_sleep_announced = local.is_sleep_announced();
-            Ok(AddedExpiry { timer: LocalHandle::new(timer), is_sleep_announced })
+            local.with_engine(|engine| {
+                if !engine.may_add() {
+                    engine.allow_adds(1)?;
+                }
+                Self::insert_expiry(engine, client, index, delay, origin)
+            })
         })?
+    }
+
+    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
+    /// refers to the client.
+    #[inline]
+    fn insert_expiry(
+        engine: &mut Engine<Callback>,
+        client: ClientPlace,
+        index: u32,
+        delay: Duration,
+        origin: Origin,
+    ) -> Result<LocalHandle, AddErrorReason> {
+        let due = Due::at(engine.due_after(delay));
+        let expire = move || Self::expire(client, index);
+        engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire))).map(LocalHandle::new)
+    }
+
+    /// Ends an announced sleep that would miss a timer of a client, which was just added.
+    #[inline]
+    pub(crate) fn end_sleep_beyond(timer: LocalHandle) {
+        let _ = Local::with(|local| {
+            if local.is_sleep_announced() {
+                local.wake_for(timer.handle());
+            }
+        });
     }
 
     fn expire(client: ClientPlace, index: u32) {

@@ -14,6 +14,9 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 const PRIME: u64 = (1 << 61) - 1;
 
+/// Words from here on take two coefficients, of which this bit marks the first.
+const LONG: u64 = 1 << 58;
+
 /// Makes hashers that share a secret.
 pub(super) struct KeyHash {
     /// Below 2^60, which keeps [`KeyHasher::sum`] below 2^63.
@@ -48,7 +51,7 @@ pub(super) struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// Appends a coefficient, which is below 2^58.
+    /// Appends a coefficient, which is below 2^59.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The product is below 2^124.
     fn append(&mut self, word: u64) {
@@ -81,8 +84,12 @@ impl Hasher for KeyHasher {
 
     #[inline]
     fn write_u64(&mut self, word: u64) {
-        self.append(word & u64::from(u32::MAX));
-        self.append(word >> 32);
+        if word < LONG {
+            self.append(word);
+        } else {
+            self.append(LONG | word & u64::from(u32::MAX));
+            self.append(word >> 32);
+        }
     }
 
     #[inline]
@@ -93,7 +100,8 @@ impl Hasher for KeyHasher {
     #[inline]
     fn finish(&self) -> u64 {
         let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        mixed ^ (mixed >> 32)
+        // The upper half depends on all bits of the sum.
+        mixed.rotate_left(32)
     }
 }
 
@@ -147,7 +155,7 @@ mod tests {
         assert_eq!(hashes(&hash, (0..64).map(|length| &zeros[..length])), 64);
         assert_eq!(hashes(&hash, (0..64).map(|length| "x".repeat(length))), 64);
         assert_eq!(hashes(&hash, [(0_u8, 1_u32), (1, 0), (1, 1), (0, 0)]), 4);
-        assert_eq!(hashes(&hash, [u64::MAX, 0, PRIME, PRIME + 1, u64::MAX << 32, 1]), 6);
+        assert_eq!(hashes(&hash, [u64::MAX, 0, PRIME, PRIME + 1, LONG, LONG - 1, LONG | 1, 1]), 8);
         assert_eq!(hash.hash_one("the same"), hash.hash_one(String::from("the same")));
     }
 

@@ -52,7 +52,7 @@ use self::{
     group::{Batch, Member, Message, Receiver},
     hash::KeyHash,
     operation::Id,
-    table::{NONE, Next, Parked, RemoteWatch, Table, Watcher},
+    table::{Begun, Checked, Event, NONE, Next, RemoteWatch, Table, Watcher},
 };
 use crate::{
     cross_core::{hooks::PanicPlace, origin::Origin},
@@ -127,16 +127,21 @@ per_thread! {
 ///
 /// Cost: a comparison for each pair of types that the thread has used.
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
-    let local = LOCAL.try_with(|all| {
-        let mut all = all.borrow_mut();
-        let found = all.iter().find_map(|any| any.downcast_ref::<Purgatory<K, Op>>());
-        found.cloned().unwrap_or_else(|| {
-            let new = Purgatory::new();
-            all.push(Box::new(new.clone()));
-            new
-        })
+    let found = LOCAL.try_with(|all| {
+        let found = all.borrow().iter().find_map(|any| any.downcast_ref().cloned());
+        found.unwrap_or_else(|| make_local(all))
     });
-    local.unwrap_or_default()
+    found.unwrap_or_default()
+}
+
+#[cold]
+#[inline(never)]
+fn make_local<K: WatchKey, Op: DelayedOperation>(
+    all: &RefCell<Vec<Box<dyn Any>>>,
+) -> Purgatory<K, Op> {
+    let new = Purgatory::new();
+    all.borrow_mut().push(Box::new(new.clone()));
+    new
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
@@ -300,6 +305,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     ending: Cell<usize>,
     /// Operations that have completed too deep inside others to end there.
     deferred: RefCell<VecDeque<(Op, Completion)>>,
+    has_deferred: Cell<bool>,
     /// How it reaches other cores.
     member: Option<Member<K>>,
     /// Where the thread's timer finds it, once it has a timer.
@@ -314,6 +320,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             events: Cell::new(0),
             ending: Cell::new(0),
             deferred: RefCell::default(),
+            has_deferred: Cell::new(false),
             member,
             place: Cell::new(None),
         })
@@ -328,67 +335,93 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) -> Result<Outcome, AddError<Op>> {
         let events = self.events.get();
         if is_met(&mut operation) {
-            let mut table = self.table.borrow_mut();
-            table.ended.added += 1;
-            table.count(Completion::Condition);
-            drop(table);
-            self.end(operation, Completion::Condition);
+            self.complete_at_once(operation);
             return Ok(Outcome::Completed);
         }
         let mut keys = keys.into_iter();
-        let (own, other) = match keys.next() {
-            Some(key) if self.other_core_of(&key).is_none() => (Some(key), None),
-            other => (None, other),
-        };
-        let id = self.park(operation, own, timeout)?;
-        let mut waits = true;
-        for key in other.into_iter().chain(keys) {
-            // The code of the keys may complete the operation.
-            waits = self.watch(id, key);
-            if !waits {
-                break;
+        let first = keys.next();
+        let is_own = first.as_ref().is_some_and(|key| self.other_core_of(key).is_none());
+        let (mut key, next) = if is_own { (first, None) } else { (None, first) };
+        if let Some(place) = self.place.get()
+            && let Some(own) = key.take()
+        {
+            let mut table = self.table.borrow_mut();
+            let entry = table.entry(self.hash.of(&own), own);
+            let index = table.next_index();
+            if let Some(timer) = LocalTimer::try_add_expiry(place, index, timeout, Origin::caller())
+            {
+                let id = table.park(index, operation, timer, Some(entry));
+                drop(table);
+                self.drop_keys();
+                return Ok(self.watch_further(id, events, None, keys));
             }
+            drop(table);
+            key = Some(entry.into_key());
         }
+        self.add_slowly(operation, key, next, keys, timeout, events)
+    }
+
+    /// Parks an operation after it has registered and made room, if necessary.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn add_slowly(
+        self: &Rc<Self>,
+        operation: Op,
+        own: Option<K>,
+        next: Option<K>,
+        keys: impl Iterator<Item = K>,
+        timeout: Duration,
+        events: u64,
+    ) -> Result<Outcome, AddError<Op>> {
+        let place = self.place.get().map_or_else(|| self.register(), Ok);
+        // Making room drops callbacks, which may change the table.
+        let place = place.and_then(|place| LocalTimer::ensure_room().map(|()| place));
+        let own = own.map(|key| (self.hash.of(&key), key));
+        let mut table = self.table.borrow_mut();
+        let entry = own.map(|(hash, key)| table.entry(hash, key));
+        let index = table.next_index();
+        let timer =
+            place.and_then(|place| LocalTimer::add_expiry(place, index, timeout, Origin::caller()));
+        match timer {
+            Ok(timer) => {
+                let id = table.park(index, operation, timer, entry);
+                drop(table);
+                self.drop_keys();
+                LocalTimer::end_sleep_beyond(timer);
+                Ok(self.watch_further(id, events, next, keys))
+            }
+            Err(reason) => Err(AddError::new(reason, operation)),
+        }
+    }
+
+    /// Has an operation watch further keys.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
+    fn watch_further(
+        &self,
+        id: Id,
+        events: u64,
+        next: Option<K>,
+        keys: impl Iterator<Item = K>,
+    ) -> Outcome {
+        // The code of the keys may complete the operation.
+        let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
         // An event may have come before the watch on its key, from `try_complete` or the code of
         // the keys.
         if self.events.get() != events {
             self.check_one(id);
-            waits = self.table.borrow_mut().get(id).is_some();
+            waits = self.table.borrow_mut().waits(id);
         }
-        Ok(if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed })
+        if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed }
     }
 
-    /// Gives the operation a name, a timer, and a watch on a key of this core.
-    #[track_caller]
-    fn park(
-        self: &Rc<Self>,
-        operation: Op,
-        key: Option<K>,
-        timeout: Duration,
-    ) -> Result<Id, AddError<Op>> {
-        let place = match self.place.get() {
-            Some(place) => place,
-            None => match self.register() {
-                Ok(place) => place,
-                Err(reason) => return Err(AddError::new(reason, operation)),
-            },
-        };
-        let key = key.map(|key| (self.hash.of(&key), key));
-        let mut entry = None;
-        let index = || {
-            let table = self.table.borrow();
-            entry = key.map(|(hash, key)| table.entry(hash, key));
-            table.next_index()
-        };
-        match LocalTimer::add_expiry(place, index, timeout, Origin::caller()) {
-            Ok(added) => {
-                let id = self.table.borrow_mut().park(operation, added.timer, entry);
-                self.drop_keys();
-                added.end_announced_sleep();
-                Ok(id)
-            }
-            Err(reason) => Err(AddError::new(reason, operation)),
-        }
+    fn complete_at_once(&self, operation: Op) {
+        let mut table = self.table.borrow_mut();
+        table.ended.added += 1;
+        table.ended.by_condition += 1;
+        drop(table);
+        self.end(operation, Completion::Condition);
     }
 
     #[cold]
@@ -402,7 +435,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Has an operation watch a key. Returns false if the operation has completed.
     fn watch(&self, id: Id, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
-            let waits = self.table.borrow_mut().get(id).is_some();
+            let waits = self.table.borrow_mut().waits(id);
             if waits {
                 member.send(core, Message::Watch { key, operation: id });
             }
@@ -425,11 +458,25 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.events.set(self.events.get() + 1);
         let hash = self.hash.of(key);
         let mut table = self.table.borrow_mut();
-        let Some(mut event) = table.begin_event(hash, key) else { return 0 };
+        match table.begin_event(hash, key) {
+            Begun::Unwatched => 0,
+            Begun::Single(index, operation) => {
+                drop(table);
+                usize::from(self.check(index, operation))
+            }
+            Begun::Ring(event) => {
+                drop(table);
+                self.check_ring(event)
+            }
+        }
+    }
+
+    /// Checks the operations of an event one after another.
+    #[inline(never)]
+    fn check_ring(&self, mut event: Event) -> usize {
         let mut completed = 0;
         loop {
-            let next = table.step(&mut event);
-            drop(table);
+            let next = self.table.borrow_mut().step(&mut event);
             match next {
                 Next::Check(index, operation) => {
                     completed += usize::from(self.check(index, operation));
@@ -442,15 +489,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             if event.is_over() {
                 return completed;
             }
-            table = self.table.borrow_mut();
         }
     }
 
     /// Has an operation check its condition, if it waits.
     fn check_one(&self, id: Id) {
-        let mut table = self.table.borrow_mut();
-        let operation = table.get(id).is_some().then(|| table.check_out(id.index)).flatten();
-        drop(table);
+        let operation = self.table.borrow_mut().check_out(id);
         if let Some(operation) = operation {
             self.check(id.index, operation);
         }
@@ -458,9 +502,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Checks the condition of an operation that is checked out. Returns true if this has completed
     /// the operation.
-    ///
-    /// If the operation's own code caused an event during the check, one more check follows. No
-    /// third one does, because each check may cause an event.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     fn check(&self, index: u32, mut operation: Op) -> bool {
@@ -468,28 +509,28 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let is_met = is_met(&mut operation);
             let mut table = self.table.borrow_mut();
-            let parked = table.at(index);
-            let how = match parked.completed {
-                None if is_met && parked.claim() => Some(Completion::Condition),
-                completed => completed,
-            };
-            if let Some(how) = how {
-                table.count(how);
-                self.remove(table, index);
-                self.end(operation, how);
-                return how == Completion::Condition;
-            }
-            if !mem::take(&mut parked.check_again) || mem::replace(&mut is_again, true) {
-                parked.operation = Some(operation);
-                return false;
+            match table.end_check(index, is_met, is_again) {
+                Checked::Met => {
+                    table.ended.by_condition += 1;
+                    self.remove(table, index);
+                    self.end(operation, Completion::Condition);
+                    return true;
+                }
+                Checked::Completed(how) => {
+                    self.finish(table, index, operation, how);
+                    return false;
+                }
+                Checked::Waits => {
+                    table.check_in(index, operation);
+                    return false;
+                }
+                Checked::Again => is_again = true,
             }
         }
     }
 
     fn force_complete(&self, id: Id) -> bool {
-        let mut table = self.table.borrow_mut();
-        let is_claimed = table.get(id).is_some_and(|parked| parked.claim());
-        drop(table);
+        let is_claimed = self.table.borrow_mut().claim(id);
         if is_claimed {
             self.complete(id.index, Completion::Forced);
         }
@@ -499,16 +540,23 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Completes an operation whose timer has fired or was cancelled.
     fn complete(&self, index: u32, how: Completion) {
         let mut table = self.table.borrow_mut();
-        let parked = table.at(index);
-        match parked.operation.take() {
-            Some(operation) => {
-                table.count(how);
-                self.remove(table, index);
-                self.end(operation, how);
-            }
-            // It ends when its check returns.
-            None => parked.completed = Some(how),
+        if let Some(operation) = table.take_completed(index, how) {
+            self.finish(table, index, operation, how);
         }
+    }
+
+    /// Ends an operation that was taken out.
+    #[inline(never)]
+    fn finish(
+        &self,
+        mut table: RefMut<'_, Table<K, Op>>,
+        index: u32,
+        operation: Op,
+        how: Completion,
+    ) {
+        table.count(how);
+        self.remove(table, index);
+        self.end(operation, how);
     }
 
     /// Removes an operation that was taken out: it leaves all its keys.
@@ -543,11 +591,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let outer = self.ending.get();
         if outer == ENDS_NESTED_MAX {
             self.deferred.borrow_mut().push_back((operation, how));
+            self.has_deferred.set(true);
             return;
         }
         self.ending.set(outer + 1);
         LocalTimer::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
-        if outer == 0 && !self.deferred.borrow().is_empty() {
+        if outer == 0 && self.has_deferred.get() {
             self.end_deferred();
         }
         self.ending.set(outer);
@@ -560,6 +609,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let Some((operation, how)) = next else { break };
             LocalTimer::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
+        self.has_deferred.set(false);
     }
 
     fn cancel_for_key(&self, key: &K) -> Vec<Op> {
@@ -580,13 +630,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn hand_back(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
-            let parked = table.get(id)?;
-            if parked.operation.is_none() || !parked.claim() {
-                return None;
-            }
-            let operation = parked.operation.take();
+            let operation = table.take_waiting(id)?;
             self.remove(table, id.index);
-            operation
+            Some(operation)
         };
         let operations: Vec<Op> = ids.filter_map(take_out).collect();
         self.table.borrow_mut().ended.handed_back += operations.len() as u64;
@@ -672,16 +718,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 }
 
-impl<K, Op> Parked<K, Op> {
-    /// Returns true if the caller completes the operation, because it has cancelled the timer. Once
-    /// the thread's timer has ended nothing cancels it, and nothing else completes the operation.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
-    fn claim(&self) -> bool {
-        LocalTimer::cancel_expiry(self.timer) || self.completed.is_none() && LocalTimer::has_ended()
-    }
-}
-
 impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         if let Some(member) = &self.member {
@@ -714,11 +750,11 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
         // First all timers, because code that runs below may make a purgatory in this one's place.
-        for &id in &ids {
-            LocalTimer::cancel_expiry(self.table.get_mut().at(id.index).timer);
+        for id in &ids {
+            self.table.get_mut().cancel_timer(id.index);
         }
         for id in ids {
-            let operation = self.table.get_mut().at(id.index).operation.take();
+            let operation = self.table.get_mut().take_completed(id.index, Completion::Forced);
             self.remove(self.table.borrow_mut(), id.index);
             LocalTimer::catch_panic(PanicPlace::Drop, || drop(operation));
         }

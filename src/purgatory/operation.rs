@@ -73,6 +73,11 @@ pub(super) struct Id {
     pub(super) index: u32,
 }
 
+impl Id {
+    /// Names nothing.
+    pub(super) const NONE: Self = Self { number: NonZeroU64::MIN, index: u32::MAX };
+}
+
 /// Counts of the operations of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,8 +1,8 @@
 //! The operations of one core and the watches on its keys, and nothing that runs an operation's
 //! code.
 //!
-//! An operation and its first watch are one record. Its further watches, and the watches of other
-//! cores' operations, are records of their own. All refer to one another by index.
+//! An operation, its timer and its first watch are one record. Its further watches, and the watches
+//! of other cores' operations, are records of their own. All refer to one another by index.
 //!
 //! The watches of a key form a ring in the order in which they came. The first watch holds the key.
 //! An operation that completes leaves all its rings at once, in one step per watch. An event walks
@@ -17,6 +17,7 @@ use super::operation::{Completion, Id, PurgatoryCounts};
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{SPARE_SLOTS_MAX, TURNS_PER_INTERVAL},
+    local::LocalTimer,
 };
 
 /// The index of nothing.
@@ -24,7 +25,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Table<K, Op> {
     operations: Slab<Parked<K, Op>>,
-    further: Slab<Watch<K>>,
+    further: Slab<FurtherWatch<K>>,
     remote: Slab<RemoteWatch>,
     /// The first watch of the first key of each chain, by the low bits of the hash. A power of two,
     /// or empty.
@@ -43,29 +44,26 @@ pub(super) struct Table<K, Op> {
     pub(super) ended: PurgatoryCounts,
 }
 
-/// An operation that waits.
-pub(super) struct Parked<K, Op> {
-    /// It is linked if the operation watches a key of this core. It has the operation's number.
-    first_watch: Watch<K>,
+/// An operation that waits. In a free record, only the number and the link are valid.
+struct Parked<K, Op> {
+    /// `None` if the record is free.
+    number: Option<NonZeroU64>,
+    timer: LocalHandle,
     /// `None` while its `try_complete` runs: the operation is checked out.
-    pub(super) operation: Option<Op>,
-    pub(super) timer: LocalHandle,
+    operation: Option<Op>,
+    /// Linked if the operation watches a key of this core.
+    first_watch: Watch<K>,
     /// Its latest watch that another core has confirmed, from which the earlier ones follow.
     remote: u32,
     /// How it was completed while it was checked out.
-    pub(super) completed: Option<Completion>,
+    completed: Option<Completion>,
     /// There was another event while it was checked out.
-    pub(super) check_again: bool,
+    check_again: bool,
+    next_free: u32,
 }
 
 /// A watch on a key of this core.
 struct Watch<K> {
-    /// The number of the operation if that is of this core. `None` if the record is free.
-    number: Option<NonZeroU64>,
-    operation: Id,
-    /// The core of the operation, [`OWN_CORE`] for this one.
-    core: u32,
-    next_of_operation: WatchIndex,
     /// The key and its hash, if this is the first watch of the key.
     key: Option<K>,
     hash: u32,
@@ -75,52 +73,67 @@ struct Watch<K> {
     /// [`WatchIndex::NONE`] if it is not linked.
     previous: WatchIndex,
     next: WatchIndex,
+    next_of_operation: WatchIndex,
+}
+
+/// A watch with a record of its own. In a free record, only the number and the link are valid.
+struct FurtherWatch<K> {
+    /// The number of the operation if that is of this core. `None` if the record is free.
+    number: Option<NonZeroU64>,
+    operation: Id,
+    /// The core of the operation, [`OWN_CORE`] for this one. Links free records.
+    core: u32,
+    watch: Watch<K>,
 }
 
 /// Where a watch is: in the operation of an index, or in a record of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
+/// Set in the index of a watch that has a record of its own.
+const FURTHER: u32 = 1 << 31;
+
 impl WatchIndex {
     const NONE: Self = Self(NONE);
 
     #[inline]
     fn in_operation(index: u32) -> Self {
-        Self(index << 1)
+        Self(index)
     }
 
     #[inline]
     fn further(index: u32) -> Self {
-        Self(index << 1 | 1)
+        Self(index | FURTHER)
     }
 
+    /// Returns true for [`NONE`](Self::NONE) too.
     #[inline]
     fn is_further(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & FURTHER != 0
     }
 
     #[inline]
     fn index(self) -> u32 {
-        self.0 >> 1
+        self.0 & !FURTHER
     }
 }
 
 const OWN_CORE: u32 = u32::MAX;
 
 impl<K> Watch<K> {
+    const UNLINKED: Self = Self {
+        key: None,
+        hash: 0,
+        next_key: WatchIndex::NONE,
+        previous: WatchIndex::NONE,
+        next: WatchIndex::NONE,
+        next_of_operation: WatchIndex::NONE,
+    };
+
+    /// Copies the watch and takes its key.
     #[inline]
-    fn unlinked(number: NonZeroU64, operation: Id, core: u32) -> Self {
-        Self {
-            number: Some(number),
-            operation,
-            core,
-            next_of_operation: WatchIndex::NONE,
-            key: None,
-            hash: 0,
-            next_key: WatchIndex::NONE,
-            previous: WatchIndex::NONE,
-            next: WatchIndex::NONE,
-        }
+    fn take(&mut self) -> Self {
+        Self { key: self.key.take(), ..*self }
     }
 }
 
@@ -132,11 +145,17 @@ pub(super) struct RemoteWatch {
     pub(super) next_of_operation: u32,
 }
 
-/// A key that is to be watched, and its first watch if it is watched already.
+/// A key that is to be watched, and its first watch, or none if it is not watched yet.
 pub(super) struct KeyEntry<K> {
     key: K,
     hash: u32,
-    first: Option<WatchIndex>,
+    first: WatchIndex,
+}
+
+impl<K> KeyEntry<K> {
+    pub(super) fn into_key(self) -> K {
+        self.key
+    }
 }
 
 /// The operation of a watch that an event has reached.
@@ -148,6 +167,15 @@ pub(super) enum Watcher {
     Other { core: u32, operation: Id, watch: Id },
 }
 
+/// The beginning of an event.
+pub(super) enum Begun<Op> {
+    /// The key has no watch.
+    Unwatched,
+    /// The key has one watch, whose operation is to check its condition; see [`Next::Check`].
+    Single(u32, Op),
+    Ring(Event),
+}
+
 /// The next step of an event.
 pub(super) enum Next<Op> {
     /// Has the operation of this index check its condition. It is checked out, so it keeps its
@@ -157,6 +185,36 @@ pub(super) enum Next<Op> {
     Tell { core: u32, operation: Id, watch: Id },
     /// There is no watch left, or the operation is checked out already and checks again.
     Nothing,
+}
+
+/// The result of a check.
+#[must_use]
+pub(super) enum Checked {
+    /// The check has completed the operation, and the caller removes it.
+    Met,
+    /// The operation was completed during the check, and the caller removes it.
+    Completed(Completion),
+    /// There was an event during the check, so one more check follows.
+    Again,
+    /// The operation waits on, and the caller checks it in.
+    Waits,
+}
+
+impl<K, Op> Parked<K, Op> {
+    #[inline]
+    fn check_out(&mut self) -> Option<Op> {
+        let operation = self.operation.take();
+        self.check_again = operation.is_none();
+        operation
+    }
+
+    /// Returns true if the caller completes the operation, because it has cancelled the timer. Once
+    /// the thread's timer has ended nothing cancels it, and nothing else completes the operation.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    fn claim(&self) -> bool {
+        LocalTimer::cancel_expiry(self.timer) || self.completed.is_none() && LocalTimer::has_ended()
+    }
 }
 
 impl<K, Op> Table<K, Op> {
@@ -188,17 +246,70 @@ impl<K, Op> Table<K, Op> {
         self.operations.next_index()
     }
 
-    /// Returns the operation at a place.
-    #[inline]
-    pub(super) fn at(&mut self, index: u32) -> &mut Parked<K, Op> {
-        self.operations.at(index)
-    }
-
     /// Returns the operation of that name if it waits.
     #[inline]
-    pub(super) fn get(&mut self, id: Id) -> Option<&mut Parked<K, Op>> {
+    fn get(&mut self, id: Id) -> Option<&mut Parked<K, Op>> {
         let parked = self.operations.records.get_mut(id.index as usize)?;
-        (parked.first_watch.number == Some(id.number)).then_some(parked)
+        (parked.number == Some(id.number)).then_some(parked)
+    }
+
+    pub(super) fn waits(&mut self, id: Id) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// Takes an operation out to check its condition. One that is checked out already will check
+    /// again.
+    pub(super) fn check_out(&mut self, id: Id) -> Option<Op> {
+        self.get(id)?.check_out()
+    }
+
+    /// Ends a check. An operation that has completed is to be removed, one that waits checked in.
+    ///
+    /// If the operation's own code caused an event during the check, one more check follows. No
+    /// third one does, because each check may cause an event.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    pub(super) fn end_check(&mut self, index: u32, is_met: bool, is_again: bool) -> Checked {
+        let parked = self.operations.at(index);
+        if let Some(how) = parked.completed {
+            Checked::Completed(how)
+        } else if is_met && parked.claim() {
+            Checked::Met
+        } else if parked.check_again && !is_again {
+            parked.check_again = false;
+            Checked::Again
+        } else {
+            Checked::Waits
+        }
+    }
+
+    pub(super) fn check_in(&mut self, index: u32, operation: Op) {
+        self.operations.at(index).operation = Some(operation);
+    }
+
+    /// Returns true if the caller completes the operation. If it waits, this cancels its timer.
+    pub(super) fn claim(&mut self, id: Id) -> bool {
+        self.get(id).is_some_and(|parked| parked.claim())
+    }
+
+    /// Takes out an operation whose timer has fired or was cancelled. One that is checked out ends
+    /// when its check returns.
+    pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
+        let parked = self.operations.at(index);
+        let operation = parked.operation.take();
+        parked.completed = Some(how);
+        operation
+    }
+
+    /// Takes out an operation that is not checked out, and cancels its timer.
+    pub(super) fn take_waiting(&mut self, id: Id) -> Option<Op> {
+        let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
+        if parked.claim() { parked.operation.take() } else { None }
+    }
+
+    /// Cancels the timer of an operation whose purgatory ends.
+    pub(super) fn cancel_timer(&mut self, index: u32) {
+        LocalTimer::cancel_expiry(self.operations.at(index).timer);
     }
 
     /// Removes an operation that was taken out, with its watches on this core. Returns the latest
@@ -206,20 +317,25 @@ impl<K, Op> Table<K, Op> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(super) fn remove(&mut self, index: u32) -> u32 {
-        let parked = self.at(index);
+        let parked = self.operations.free(index);
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
-        let remote = parked.remote;
-        parked.first_watch.number = None;
-        if parked.first_watch.next != WatchIndex::NONE {
-            let mut further = self.unlink(WatchIndex::in_operation(index));
-            while further != WatchIndex::NONE {
-                let next = self.unlink(further);
-                self.further.free(further.index());
-                further = next;
+        parked.number = None;
+        let (remote, first_watch) = (parked.remote, parked.first_watch.take());
+        if first_watch.next != WatchIndex::NONE {
+            let mut next = self.unlink(WatchIndex::in_operation(index), first_watch);
+            while next != WatchIndex::NONE {
+                next = self.remove_further(next.index());
             }
         }
-        self.operations.free(index);
         remote
+    }
+
+    /// Removes a watch that has a record of its own. Returns the next watch of its operation.
+    fn remove_further(&mut self, index: u32) -> WatchIndex {
+        let further = self.further.free(index);
+        further.number = None;
+        let watch = further.watch.take();
+        self.unlink(WatchIndex::further(index), watch)
     }
 
     /// Records the watch that core `core` holds for an operation of this core. Returns false if the
@@ -228,7 +344,7 @@ impl<K, Op> Table<K, Op> {
         let latest = self.remote.next_index();
         let Some(parked) = self.get(operation) else { return false };
         let next_of_operation = mem::replace(&mut parked.remote, latest);
-        self.remote.insert(latest, RemoteWatch { core, watch, next_of_operation });
+        *self.remote.occupy(latest) = RemoteWatch { core, watch, next_of_operation };
         true
     }
 
@@ -243,53 +359,46 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn unwatch(&mut self, watch: Id) {
         let found = self.further.records.get(watch.index as usize);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
-            self.unlink(WatchIndex::further(watch.index));
-            self.further.free(watch.index);
+            self.remove_further(watch.index);
         }
     }
 
     #[inline]
     fn watch_at(&self, index: WatchIndex) -> Option<&Watch<K>> {
-        let at = index.index() as usize;
         if index.is_further() {
-            self.further.records.get(at)
+            self.further.records.get(index.index() as usize).map(|further| &further.watch)
         } else {
-            self.operations.records.get(at).map(|parked| &parked.first_watch)
+            self.operations.records.get(index.0 as usize).map(|parked| &parked.first_watch)
         }
     }
 
     #[inline]
     fn linked(&mut self, index: WatchIndex) -> &mut Watch<K> {
         if index.is_further() {
-            self.further.at(index.index())
+            &mut self.further.at(index.index()).watch
         } else {
-            &mut self.operations.at(index.index()).first_watch
+            &mut self.operations.at(index.0).first_watch
         }
     }
 
-    /// Returns the watch after this one, or none if this is the last one of its key.
+    /// Returns `next`, which the watch at `index` has as its next one, or none if that is the first
+    /// one of the ring.
     #[inline]
-    fn after(&self, watch: &Watch<K>, index: WatchIndex) -> WatchIndex {
-        if watch.next == index {
-            return WatchIndex::NONE;
-        }
-        let next = self.watch_at(watch.next).filter(|next| next.key.is_none());
-        next.map_or(WatchIndex::NONE, |_| watch.next)
+    fn after(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
+        let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
+        if is_last { WatchIndex::NONE } else { next }
     }
 
-    /// Takes a watch out of its ring. Returns the next watch of its operation. A key that loses its
-    /// last watch is dropped later.
+    /// Takes a watch, whose record is free already, out of its ring. Returns the next watch of its
+    /// operation. A key that loses its last watch is dropped later.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
-    fn unlink(&mut self, index: WatchIndex) -> WatchIndex {
+    fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.watches -= 1;
         if !self.cursors.is_empty() {
-            self.move_cursors(index);
+            self.move_cursors(index, watch.key.is_some(), watch.next);
         }
-        let watch = self.linked(index);
-        let &mut Watch { next_of_operation, hash, next_key, previous, next, .. } = watch;
-        watch.number = None;
-        let key = watch.key.take();
+        let Watch { key, hash, next_key, previous, next, next_of_operation } = watch;
         let is_last = next == index;
         if !is_last {
             self.linked(previous).next = next;
@@ -317,11 +426,9 @@ impl<K, Op> Table<K, Op> {
 
     /// Moves the events that are at a watch on to the next one.
     #[cold]
-    fn move_cursors(&mut self, index: WatchIndex) {
-        let Some(watch) = self.watch_at(index) else { return };
+    fn move_cursors(&mut self, index: WatchIndex, is_first: bool, next: WatchIndex) {
         // The successor of a first watch that is not the only one becomes the first.
-        let is_first_of_many = watch.key.is_some() && watch.next != index;
-        let next = if is_first_of_many { watch.next } else { self.after(watch, index) };
+        let next = if is_first && next != index { next } else { self.after(next, index) };
         self.cursors
             .iter_mut()
             .filter(|cursor| **cursor == index)
@@ -351,7 +458,8 @@ impl<K, Op> Table<K, Op> {
         self.chains.resize(len, WatchIndex::NONE);
         let own = self.operations.records.iter_mut().map(|parked| &mut parked.first_watch);
         let own = own.zip((0..).map(WatchIndex::in_operation));
-        let further = self.further.records.iter_mut().zip((0..).map(WatchIndex::further));
+        let further = self.further.records.iter_mut().map(|further| &mut further.watch);
+        let further = further.zip((0..).map(WatchIndex::further));
         for (watch, index) in own.chain(further).filter(|(watch, _)| watch.key.is_some()) {
             let chain = &mut self.chains[watch.hash as usize & (len - 1)];
             watch.next_key = mem::replace(chain, index);
@@ -370,10 +478,10 @@ impl<K, Op> Table<K, Op> {
             self.cursors.push(event.next);
         }
         match watcher {
-            Some(Watcher::Own(Id { index, .. })) => match self.check_out(index) {
-                Some(operation) => Next::Check(index, operation),
-                None => Next::Nothing,
-            },
+            Some(Watcher::Own(Id { index, .. })) => {
+                let operation = self.operations.at(index).check_out();
+                operation.map_or(Next::Nothing, |operation| Next::Check(index, operation))
+            }
             Some(Watcher::Other { core, operation, watch }) => {
                 Next::Tell { core, operation, watch }
             }
@@ -381,31 +489,30 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes an operation out to check its condition. One that is checked out already will check
-    /// again.
-    #[inline]
-    pub(super) fn check_out(&mut self, index: u32) -> Option<Op> {
-        let parked = self.at(index);
-        let operation = parked.operation.take();
-        parked.check_again = operation.is_none();
-        operation
-    }
-
     /// Returns the next watch of an event and moves on.
     #[inline]
     fn next_watcher(&self, event: &mut Event) -> Option<Watcher> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
-        let watch = self.watch_at(at)?;
+        let place = at.index() as usize;
+        let (number, watcher, watch) = if at.is_further() {
+            let further = self.further.records.get(place)?;
+            let (number, &FurtherWatch { operation, core, .. }) = (further.number?, further);
+            let watch = Id { number, index: at.index() };
+            let other = Watcher::Other { core, operation, watch };
+            let watcher = if core == OWN_CORE { Watcher::Own(operation) } else { other };
+            (number, watcher, &further.watch)
+        } else {
+            let parked = self.operations.records.get(place)?;
+            let number = parked.number?;
+            (number, Watcher::Own(Id { number, index: at.index() }), &parked.first_watch)
+        };
         // Later watches were added during the event. An operation that was being added before the
         // event adds no watch during it, because the event is inside that call.
-        let number = watch.number.filter(|&number| number <= event.last_number)?;
-        event.next = self.after(watch, at);
-        let &Watch { operation, core, .. } = watch;
-        Some(if core == OWN_CORE {
-            Watcher::Own(operation)
-        } else {
-            Watcher::Other { core, operation, watch: Id { number, index: at.index() } }
-        })
+        if number > event.last_number {
+            return None;
+        }
+        event.next = self.after(watch.next, at);
+        Some(watcher)
     }
 
     /// Returns the operations of other cores that watch a key here, once for each watch.
@@ -417,8 +524,10 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the names of all operations of this core.
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
-        let first_watches = self.operations.records.iter().map(|parked| &parked.first_watch);
-        first_watches.filter(|watch| watch.number.is_some()).map(|watch| watch.operation)
+        (0..).zip(&self.operations.records).filter_map(|(index, parked)| {
+            let number = parked.number?;
+            Some(Id { number, index })
+        })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -488,17 +597,17 @@ impl Event {
 }
 
 impl<K: Eq, Op> Table<K, Op> {
-    /// Returns the first watch of a key.
+    /// Returns the first watch of a key, or none.
     #[inline]
-    fn find(&self, hash: u32, key: &K) -> Option<WatchIndex> {
-        let mut at = *self.chains.get(self.chain(hash))?;
-        loop {
-            let watch = self.watch_at(at)?;
+    fn find(&self, hash: u32, key: &K) -> WatchIndex {
+        let Some(&(mut at)) = self.chains.get(self.chain(hash)) else { return WatchIndex::NONE };
+        while let Some(watch) = self.watch_at(at) {
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
-                return Some(at);
+                return at;
             }
             at = watch.next_key;
         }
+        WatchIndex::NONE
     }
 
     /// Finds a key of this core. The code of the key may panic here, where nothing has changed yet.
@@ -508,44 +617,52 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Parks an operation at the [`next_index`](Self::next_index), with a watch on a key.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     pub(super) fn park(
         &mut self,
+        index: u32,
         operation: Op,
         timer: LocalHandle,
-        key: Option<KeyEntry<K>>,
+        entry: Option<KeyEntry<K>>,
     ) -> Id {
-        let id = Id { number: self.next_number(), index: self.next_index() };
-        let mut first_watch = Watch::unlinked(id.number, id, OWN_CORE);
-        if let Some(key) = key {
-            first_watch = self.link(first_watch, WatchIndex::in_operation(id.index), key);
-        }
+        let (number, at) = (self.next_number(), WatchIndex::in_operation(index));
+        let first = entry.as_ref().map_or(WatchIndex::NONE, |entry| entry.first);
+        let first_watch = entry.map_or(Watch::UNLINKED, |entry| self.link(at, entry));
         self.ended.added += 1;
-        let operation = Some(operation);
-        let (remote, completed, check_again) = (NONE, None, false);
-        self.operations.insert(
-            id.index,
-            Parked { first_watch, operation, timer, remote, completed, check_again },
-        );
-        id
+        let parked = self.operations.occupy(index);
+        parked.number = Some(number);
+        parked.timer = timer;
+        parked.operation = Some(operation);
+        parked.first_watch = first_watch;
+        parked.remote = NONE;
+        parked.completed = None;
+        if first != WatchIndex::NONE {
+            self.join_ring(first, at);
+        }
+        Id { number, index }
     }
 
     /// Adds a watch of an operation of this core. Returns false if the operation has completed.
     pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
-        let key = self.entry(hash, key);
+        let entry = self.entry(hash, key);
         let Some(parked) = self.get(operation) else {
-            self.drop_later(key.key);
+            self.drop_later(entry.key);
             return false;
         };
-        let mut watch = Watch::unlinked(operation.number, operation, OWN_CORE);
         if parked.first_watch.next == WatchIndex::NONE {
-            let index = WatchIndex::in_operation(operation.index);
-            let watch = self.link(watch, index, key);
-            self.at(operation.index).first_watch = watch;
+            let (at, first) = (WatchIndex::in_operation(operation.index), entry.first);
+            let first_watch = self.link(at, entry);
+            self.operations.at(operation.index).first_watch = first_watch;
+            if first != WatchIndex::NONE {
+                self.join_ring(first, at);
+            }
         } else {
-            watch.next_of_operation = parked.first_watch.next_of_operation;
-            let latest = WatchIndex::further(self.add_further(watch, key));
-            self.at(operation.index).first_watch.next_of_operation = latest;
+            let index = self.add_further(operation.number, OWN_CORE, operation, entry);
+            let further = self.further.at(index);
+            let first_watch = &mut self.operations.at(operation.index).first_watch;
+            further.watch.next_of_operation = first_watch.next_of_operation;
+            first_watch.next_of_operation = WatchIndex::further(index);
         }
         true
     }
@@ -553,50 +670,84 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Adds a watch of another core's operation.
     pub(super) fn watch_for_other(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
         let (key, number) = (self.entry(hash, key), self.next_number());
-        Id { number, index: self.add_further(Watch::unlinked(number, operation, core), key) }
+        Id { number, index: self.add_further(number, core, operation, key) }
     }
 
-    fn add_further(&mut self, watch: Watch<K>, key: KeyEntry<K>) -> u32 {
+    fn add_further(
+        &mut self,
+        number: NonZeroU64,
+        core: u32,
+        operation: Id,
+        entry: KeyEntry<K>,
+    ) -> u32 {
         let index = self.further.next_index();
-        let watch = self.link(watch, WatchIndex::further(index), key);
-        self.further.insert(index, watch);
+        let (at, first) = (WatchIndex::further(index), entry.first);
+        let watch = self.link(at, entry);
+        let further = self.further.occupy(index);
+        (further.number, further.core, further.operation) = (Some(number), core, operation);
+        further.watch = watch;
+        if first != WatchIndex::NONE {
+            self.join_ring(first, at);
+        }
         index
     }
 
-    /// Appends a watch to the ring of a key. The caller puts it at its index.
+    /// Returns a watch that is the only one of its key, for the caller to put at its index. A key
+    /// that is watched already has no other entry: then the watch [joins](Self::join_ring).
     #[inline]
-    fn link(&mut self, mut watch: Watch<K>, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
+    fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
         self.watches += 1;
-        if let Some(next) = first {
-            let previous = mem::replace(&mut self.linked(next).previous, index);
-            self.linked(previous).next = index;
-            (watch.previous, watch.next) = (previous, next);
-            self.drop_later(key);
-        } else {
+        let mut next_key = WatchIndex::NONE;
+        if first == WatchIndex::NONE {
             if 2 * self.keys >= self.chains.len() {
                 self.double_chains();
             }
             self.keys += 1;
             let chain = self.chain(hash);
-            watch.next_key = mem::replace(&mut self.chains[chain], index);
-            (watch.key, watch.hash) = (Some(key), hash);
-            (watch.previous, watch.next) = (index, index);
+            next_key = mem::replace(&mut self.chains[chain], index);
         }
-        watch
+        let key = Some(key);
+        Watch { key, hash, next_key, previous: index, next: index, ..Watch::UNLINKED }
     }
 
-    /// Begins an event on a key. `None` if the key has no watch.
+    /// Appends a watch to the ring of its key, which begins at `first`.
+    #[inline(never)]
+    fn join_ring(&mut self, first: WatchIndex, index: WatchIndex) {
+        let previous = mem::replace(&mut self.linked(first).previous, index);
+        self.linked(previous).next = index;
+        let watch = self.linked(index);
+        (watch.previous, watch.next) = (previous, first);
+        if let Some(key) = watch.key.take() {
+            self.drop_later(key);
+        }
+    }
+
+    /// Begins an event on a key. If only one operation of this core watches it, checks that out.
     #[inline]
-    pub(super) fn begin_event(&self, hash: u32, key: &K) -> Option<Event> {
-        let next = self.find(hash, key)?;
-        Some(Event { next, is_suspended: false, last_number: self.last_number })
+    pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> Begun<Op> {
+        let first = self.find(hash, key);
+        if !first.is_further() {
+            let parked = self.operations.at(first.0);
+            if parked.first_watch.next == first
+                && let Some(operation) = parked.check_out()
+            {
+                return Begun::Single(first.0, operation);
+            }
+        } else if first == WatchIndex::NONE {
+            return Begun::Unwatched;
+        }
+        Begun::Ring(self.event_at(first))
+    }
+
+    fn event_at(&self, next: WatchIndex) -> Event {
+        Event { next, is_suspended: false, last_number: self.last_number }
     }
 
     /// Returns the watches on a key in the order in which they came.
     pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = Watcher> {
-        let mut event = self.begin_event(hash, key);
-        std::iter::from_fn(move || self.next_watcher(event.as_mut()?))
+        let mut event = self.event_at(self.find(hash, key));
+        std::iter::from_fn(move || self.next_watcher(&mut event))
     }
 }
 
@@ -606,32 +757,49 @@ struct Slab<T> {
     /// The first free record. [`NONE`] if all are in use.
     free: u32,
     len: u32,
-    /// The most records that were needed at once in this interval, as far as the slab has become
-    /// empty.
-    peak: usize,
+    /// The most records in use at once in this interval.
+    peak: u32,
 }
 
 /// A record of a slab. A free one holds nothing that has a destructor.
 trait Record {
+    const FREE: Self;
+
     /// Returns the field that links the free records.
     fn next_free(&mut self) -> &mut u32;
 }
 
 impl<K, Op> Record for Parked<K, Op> {
+    const FREE: Self = Self {
+        number: None,
+        timer: LocalHandle::NONE,
+        operation: None,
+        first_watch: Watch::UNLINKED,
+        remote: NONE,
+        completed: None,
+        check_again: false,
+        next_free: NONE,
+    };
+
     #[inline]
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.remote
+        &mut self.next_free
     }
 }
 
-impl<K> Record for Watch<K> {
+impl<K> Record for FurtherWatch<K> {
+    const FREE: Self =
+        Self { number: None, operation: Id::NONE, core: NONE, watch: Watch::UNLINKED };
+
     #[inline]
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.hash
+        &mut self.core
     }
 }
 
 impl Record for RemoteWatch {
+    const FREE: Self = Self { core: OWN_CORE, watch: Id::NONE, next_of_operation: NONE };
+
     fn next_free(&mut self) -> &mut u32 {
         &mut self.next_of_operation
     }
@@ -654,9 +822,8 @@ impl<T> Slab<T> {
     /// Frees the memory of an empty slab if it is more than twice the peak of the interval, or if
     /// `all` of it is to be freed.
     fn end_interval(&mut self, all: bool) {
-        let used = if self.len == 0 { 0 } else { self.records.len() };
-        let peak = mem::replace(&mut self.peak, used);
-        let needed = if all { 0 } else { 2 * peak };
+        let needed = if all { 0 } else { 2 * self.peak as usize };
+        self.peak = self.len;
         if self.is_spacious() && self.records.capacity() > needed {
             *self = Self::new();
         }
@@ -664,54 +831,44 @@ impl<T> Slab<T> {
 }
 
 impl<T: Record> Slab<T> {
-    /// Returns the index of the next record to be inserted.
+    /// Returns the index of the next record to be occupied.
     #[inline]
     fn next_index(&self) -> u32 {
         if self.free == NONE { self.fresh_index() } else { self.free }
     }
 
+    #[cold]
     fn fresh_index(&self) -> u32 {
-        let index = u32::try_from(self.records.len()).ok().filter(|&index| index < NONE >> 1);
+        let index = u32::try_from(self.records.len()).ok().filter(|&index| index < !FURTHER);
         index.unwrap_or_else(|| panic!("2^31 operations or watches"))
     }
 
-    /// Inserts a record at the [`next_index`](Self::next_index).
+    /// Occupies the record at the [`next_index`](Self::next_index). The caller writes it.
     #[inline]
-    fn insert(&mut self, index: u32, record: T) {
+    fn occupy(&mut self, index: u32) -> &mut T {
+        if index as usize == self.records.len() {
+            self.records.push(T::FREE);
+        }
         self.len += 1;
-        match self.records.get_mut(index as usize) {
-            Some(free) => {
-                self.free = *free.next_free();
-                *free = record;
-            }
-            None => self.records.push(record),
-        }
+        self.peak = self.peak.max(self.len);
+        let record = &mut self.records[index as usize];
+        self.free = mem::replace(record.next_free(), NONE);
+        record
     }
 
-    /// Frees a record, which its user has emptied.
+    /// Frees a record, which the caller empties.
     #[inline]
-    fn free(&mut self, index: u32) {
-        let free = mem::replace(&mut self.free, index);
-        *self.at(index).next_free() = free;
+    fn free(&mut self, index: u32) -> &mut T {
         self.len -= 1;
-        if self.len == 0 && self.records.len() > SPARE_SLOTS_MAX {
-            self.clear();
-        }
-    }
-
-    /// Forgets the records of an empty slab, so that their number says again how many were needed.
-    #[cold]
-    fn clear(&mut self) {
-        self.peak = self.peak.max(self.records.len());
-        self.records.clear();
-        self.free = NONE;
+        let record = &mut self.records[index as usize];
+        *record.next_free() = mem::replace(&mut self.free, index);
+        record
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cross_core::handle::TimerHandle;
 
     /// Operations and keys are numbers, and the hash of a key has two bits.
     type Numbers = Table<u32, u32>;
@@ -727,13 +884,13 @@ mod tests {
     }
 
     fn add(table: &mut Numbers, keys: &[u32]) -> Id {
-        let id = table.park(0, LocalHandle::new(TimerHandle::new(0, 0, 0)), None);
+        let id = table.park(table.next_index(), 0, LocalHandle::NONE, None);
         watch(table, id, keys);
         id
     }
 
     fn remove(table: &mut Numbers, id: Id) {
-        table.at(id.index).operation = None;
+        table.operations.at(id.index).operation = None;
         assert_eq!(table.remove(id.index), NONE);
     }
 
@@ -755,8 +912,9 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     #[test]
     fn records_are_small() {
-        assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 48);
-        assert_eq!(size_of::<Parked<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 56);
+        assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 24);
+        assert_eq!(size_of::<FurtherWatch<u64>>(), size_of::<Watch<u64>>() + 24);
+        assert_eq!(size_of::<Parked<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 72);
         assert_eq!(size_of::<RemoteWatch>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
@@ -822,10 +980,14 @@ mod tests {
         assert_empty(&table);
     }
 
+    fn event(table: &Numbers) -> Event {
+        table.event_at(table.find(hash(9), &9))
+    }
+
     /// Takes a step of an event and checks the operation in. Returns its index.
     fn step(table: &mut Numbers, event: &mut Event) -> Option<u32> {
         let Next::Check(index, operation) = table.step(event) else { return None };
-        table.at(index).operation = Some(operation);
+        table.check_in(index, operation);
         Some(index)
     }
 
@@ -835,9 +997,9 @@ mod tests {
         for gone in 0..5 {
             let mut table = Numbers::new();
             let ids: Vec<Id> = (0..5).map(|_| add(&mut table, &[9])).collect();
-            let mut outer = table.begin_event(hash(9), &9).expect("it is watched");
+            let mut outer = event(&table);
             let mut seen = vec![step(&mut table, &mut outer).expect("the first")];
-            let mut inner = table.begin_event(hash(9), &9).expect("it is watched");
+            let mut inner = event(&table);
             assert_eq!(step(&mut table, &mut inner), Some(ids[0].index));
             remove(&mut table, ids[gone]);
             let late = add(&mut table, &[9]);
@@ -904,7 +1066,7 @@ mod tests {
         let stays = add(&mut table, &[5]);
         let goes = add(&mut table, &[]);
         (0..2_000).for_each(|_| assert!(table.add_remote(goes, 3, goes)));
-        table.at(goes.index).operation = None;
+        table.operations.at(goes.index).operation = None;
         let mut latest = table.remove(goes.index);
         while latest != NONE {
             latest = table.take_remote(latest).next_of_operation;
