@@ -486,6 +486,12 @@ impl StateWord {
         {
             return Ok(Freed::Now);
         }
+        if word == Phase::Private.set_in(idle) {
+            // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
+            // the word of a private timer.
+            self.0.store(idle, Ordering::Release);
+            return Ok(Freed::Now);
+        }
         self.cancel_slow(generation)
     }
 
@@ -497,12 +503,6 @@ impl StateWord {
                 return Err(Cancel::Ended);
             }
             let (to, answer) = match Phase::of(word) {
-                Phase::Private => {
-                    // Release (S2): a stale handle may read this word, as in `arm`; no other thread
-                    // writes the word of a private timer.
-                    self.0.store(Phase::idle(word), Ordering::Release);
-                    return Ok(Freed::Now);
-                }
                 Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
                 Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
                 Phase::Moving => (Phase::Cancelling.set_in(word) | BY_OWNER, Ok(Freed::Queued)),
@@ -510,7 +510,9 @@ impl StateWord {
                     (Phase::Stopping.set_in(word) | BY_OWNER, Err(Cancel::Running))
                 }
                 Phase::Running | Phase::Stopping => return Err(Cancel::Running),
-                Phase::Idle | Phase::Cancelled | Phase::Cancelling => return Err(Cancel::Ended),
+                Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Cancelling => {
+                    return Err(Cancel::Ended);
+                }
             };
             // Relaxed, both: the swap guards data of the owner only, as in `claim`; the owner
             // itself reads `Stopping` in `rearm`.
