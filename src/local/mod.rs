@@ -730,10 +730,14 @@ impl LocalTimer {
         Local::with(|local| local.register(client))
     }
 
-    /// Adds a timer of a client, due `delay` from now, if this takes a single step. Otherwise
-    /// [`ensure_room`](Self::ensure_room) and [`add_expiry`](Self::add_expiry) add it.
+    /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
+    /// client must cancel it before it gives the `index` to another timer. Once nothing is
+    /// borrowed, it calls [`end_sleep_beyond`](Self::end_sleep_beyond).
+    ///
+    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
+    /// refers to the client.
     #[inline(never)]
-    pub(crate) fn try_add_expiry(
+    pub(crate) fn add_expiry(
         client: ClientPlace,
         index: u32,
         delay: Duration,
@@ -741,54 +745,21 @@ impl LocalTimer {
     ) -> Option<LocalHandle> {
         let added = Local::with(|local| {
             local.with_engine(|engine| {
-                if local.is_sleep_announced() || !engine.may_add() {
+                if !engine.may_add() {
                     return None;
                 }
-                Self::insert_expiry(engine, client, index, delay, origin).ok()
+                let due = Due::at(engine.due_after(delay));
+                let expire = move || Self::expire(client, index);
+                engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire))).ok()
             })
         });
-        added.ok().flatten()
+        added.ok().flatten().map(LocalHandle::new)
     }
 
-    /// Makes room for another timer if the wheel is full. Drops timers that other threads have
-    /// cancelled.
+    /// Makes room for a timer of a client: drops timers that other threads have cancelled.
     #[cold]
     pub(crate) fn ensure_room() -> Result<(), AddErrorReason> {
         Local::with(|local| local.engine_with_room().map(drop))?
-    }
-
-    /// Adds a timer of a client, due `delay` from now. The client must cancel it before it gives
-    /// the `index` to another timer. With nothing borrowed, it then calls
-    /// [`end_sleep_beyond`](Self::end_sleep_beyond).
-    pub(crate) fn add_expiry(
-        client: ClientPlace,
-        index: u32,
-        delay: Duration,
-        origin: Origin,
-    ) -> Result<LocalHandle, AddErrorReason> {
-        Local::with(|local| {
-            local.with_engine(|engine| {
-                if !engine.may_add() {
-                    engine.allow_adds(1)?;
-                }
-                Self::insert_expiry(engine, client, index, delay, origin)
-            })
-        })?
-    }
-
-    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
-    /// refers to the client.
-    #[inline]
-    fn insert_expiry(
-        engine: &mut Engine<Callback>,
-        client: ClientPlace,
-        index: u32,
-        delay: Duration,
-        origin: Origin,
-    ) -> Result<LocalHandle, AddErrorReason> {
-        let due = Due::at(engine.due_after(delay));
-        let expire = move || Self::expire(client, index);
-        engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire))).map(LocalHandle::new)
     }
 
     /// Ends an announced sleep that would miss a timer of a client, which was just added.

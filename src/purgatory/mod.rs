@@ -52,7 +52,7 @@ use self::{
     group::{Batch, Member, Message, Receiver},
     hash::KeyHash,
     operation::Id,
-    table::{Begun, Checked, Event, NONE, Next, RemoteWatch, Table, Watcher},
+    table::{Begun, Checked, Event, KeyEntry, NONE, Next, RemoteWatch, Table, Watcher},
 };
 use crate::{
     cross_core::{hooks::PanicPlace, origin::Origin},
@@ -343,54 +343,58 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let is_own = first.as_ref().is_some_and(|key| self.other_core_of(key).is_none());
         let (mut key, next) = if is_own { (first, None) } else { (None, first) };
         if let Some(place) = self.place.get()
-            && let Some(own) = key.take()
+            && key.is_some()
         {
-            let mut table = self.table.borrow_mut();
-            let entry = table.entry(self.hash.of(&own), own);
-            let index = table.next_index();
-            if let Some(timer) = LocalTimer::try_add_expiry(place, index, timeout, Origin::caller())
-            {
-                let id = table.park(index, operation, timer, Some(entry));
-                drop(table);
-                self.drop_keys();
-                return Ok(self.watch_further(id, events, None, keys));
+            match self.try_park(place, operation, key, timeout) {
+                Ok(id) => return Ok(self.watch_further(id, events, None, keys)),
+                Err(refused) => (operation, key) = refused,
             }
-            drop(table);
-            key = Some(entry.into_key());
         }
-        self.add_slowly(operation, key, next, keys, timeout, events)
+        let id = self.park_slowly(operation, key, timeout)?;
+        Ok(self.watch_further(id, events, next, keys))
     }
 
-    /// Parks an operation after it has registered and made room, if necessary.
+    /// Parks an operation that watches a key of this core, or none. Returns both if there is no
+    /// room.
+    #[track_caller]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
+    fn try_park(
+        &self,
+        place: ClientPlace,
+        operation: Op,
+        key: Option<K>,
+        timeout: Duration,
+    ) -> Result<Id, (Op, Option<K>)> {
+        let mut table = self.table.borrow_mut();
+        let entry = key.map(|key| table.entry(self.hash.of(&key), key));
+        let index = table.next_index();
+        let Some(timer) = LocalTimer::add_expiry(place, index, timeout, Origin::caller()) else {
+            return Err((operation, entry.map(KeyEntry::into_key)));
+        };
+        let id = table.park(index, operation, timer, entry);
+        drop(table);
+        self.drop_keys();
+        LocalTimer::end_sleep_beyond(timer);
+        Ok(id)
+    }
+
+    /// Registers and makes room if necessary, and parks an operation.
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn add_slowly(
+    fn park_slowly(
         self: &Rc<Self>,
         operation: Op,
-        own: Option<K>,
-        next: Option<K>,
-        keys: impl Iterator<Item = K>,
+        key: Option<K>,
         timeout: Duration,
-        events: u64,
-    ) -> Result<Outcome, AddError<Op>> {
+    ) -> Result<Id, AddError<Op>> {
         let place = self.place.get().map_or_else(|| self.register(), Ok);
         // Making room drops callbacks, which may change the table.
-        let place = place.and_then(|place| LocalTimer::ensure_room().map(|()| place));
-        let own = own.map(|key| (self.hash.of(&key), key));
-        let mut table = self.table.borrow_mut();
-        let entry = own.map(|(hash, key)| table.entry(hash, key));
-        let index = table.next_index();
-        let timer =
-            place.and_then(|place| LocalTimer::add_expiry(place, index, timeout, Origin::caller()));
-        match timer {
-            Ok(timer) => {
-                let id = table.park(index, operation, timer, entry);
-                drop(table);
-                self.drop_keys();
-                LocalTimer::end_sleep_beyond(timer);
-                Ok(self.watch_further(id, events, next, keys))
-            }
+        match place.and_then(|place| LocalTimer::ensure_room().map(|()| place)) {
+            Ok(place) => self
+                .try_park(place, operation, key, timeout)
+                .map_err(|(operation, _)| AddError::new(AddErrorReason::Full, operation)),
             Err(reason) => Err(AddError::new(reason, operation)),
         }
     }

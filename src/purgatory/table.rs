@@ -852,7 +852,7 @@ impl<T: Record> Slab<T> {
         self.len += 1;
         self.peak = self.peak.max(self.len);
         let record = &mut self.records[index as usize];
-        self.free = mem::replace(record.next_free(), NONE);
+        self.free = *record.next_free();
         record
     }
 
