@@ -572,7 +572,8 @@ impl<T> Engine<T> {
     }
 
     /// Begins a pass that may have something to do.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(crate) fn begin(&mut self, budget: usize) {
         self.stats.begin_pass(&mut self.time, &self.shared.gauges);
         if self.nodes.has_housekeeping() {
@@ -777,7 +778,8 @@ impl<T> Engine<T> {
     }
 
     /// Finishes the run of a claimed timer.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as in `begin`")]
     pub(crate) fn finish(&mut self, index: u32, run: Run) {
         if self.nodes.entry(index).state().finish(run) == Freed::Now {
             self.free(index, run.generation());
@@ -916,7 +918,8 @@ impl<T> Engine<T> {
     }
 
     /// Ends the pass. Returns true if it has left a backlog to the next one.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as in `begin`")]
     pub(crate) fn end_pass(&mut self) -> bool {
         let is_behind = self.is_behind();
         if self.stats.in_pass {
