@@ -60,7 +60,7 @@ fn assert_full(shard: Option<&ShardRef>) {
 fn timers_from_elsewhere_count_once_a_turn_has_admitted_them() {
     limited(10, |clock| {
         fill(2);
-        assert_eq!(elsewhere(|shard| (0..5).map(|_| shard.add(HOUR, || {})).count()), 5);
+        elsewhere(|shard| (0..5).for_each(|_| _ = shard.add(HOUR, || {})));
         assert_eq!(turn_after(clock, 0).live, 7);
         fill(3);
         assert_full(None);
