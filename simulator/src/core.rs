@@ -172,7 +172,7 @@ impl Core {
             shard.map_or_else(|| local_timer().next_deadline(), |(_, shard)| shard.next_deadline());
         let wait = self.time_until_next(place);
         with(|model| {
-            model.operation(Operation::Inspect, number);
+            model.coverage.operation(Operation::Inspect);
             model.compare_deadline(number, next, wait);
         });
         self.compare(place);
@@ -181,7 +181,7 @@ impl Core {
     /// Announces a sleep. The thread's own wheel stays asleep until the core continues.
     fn fall_asleep(&mut self, place: usize) {
         let number = self.shard(place);
-        with(|model| model.operation(Operation::PrepareSleep, number));
+        with(|model| model.coverage.operation(Operation::PrepareSleep));
         if let Some((_, shard)) = &self.shards[place] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
             self.has_published(place);
@@ -289,7 +289,7 @@ impl Core {
                 None if shard == model.own() => Operation::SetPeriod,
                 None => return None,
             };
-            model.operation(operation, shard);
+            model.coverage.operation(operation);
             Some((handle, model.sets_period(id, period)))
         });
         let Some((handle, expected)) = called else { return };
@@ -315,7 +315,7 @@ impl Core {
             (_, Some(_)) => Operation::ShardTurnWithin,
         };
         with(|model| {
-            model.operation(operation, number);
+            model.coverage.operation(operation);
             model.record_turn_begin(number, budget, before, wait);
         });
         let mut report = match &mut self.shards[place] {
@@ -327,7 +327,7 @@ impl Core {
         with(|model| {
             model.record_turn_end(number, budget, report, after);
             if report.given_up {
-                model.fault(Fault::PassGivenUp, model.shards[number].core);
+                model.coverage.fault(Fault::PassGivenUp);
             } else if !report.behind {
                 model.check_rest(number, report.wait);
             }
@@ -347,7 +347,7 @@ impl Core {
         let Some((number, mut shard)) = self.shards[place].take() else { return };
         // During the drain, destructors of cancelled timers find the shard ended.
         let live = with(|model| {
-            model.operation(Operation::Drain, number);
+            model.coverage.operation(Operation::Drain);
             model.ends(number)
         });
         let back = shard.drain();
@@ -375,7 +375,7 @@ impl Core {
     fn drop_shard(&mut self, place: usize) {
         let Some((number, shard)) = self.shards[place].take() else { return };
         with(|model| {
-            model.fault(Fault::ShardDropped, model.shards[number].core);
+            model.coverage.fault(Fault::ShardDropped);
             model.ends(number);
         });
         drop(shard);
@@ -387,7 +387,7 @@ impl Core {
     fn exchange(&mut self, place: usize) {
         let Some((number, shard)) = self.shards[place].take() else { return };
         let taken = with(|model| {
-            model.operation(Operation::Exchange, number);
+            model.coverage.operation(Operation::Exchange);
             model.in_transit.replace((number, shard))
         });
         match taken {
@@ -508,7 +508,7 @@ fn pause_in_pass() {
 }
 
 fn pause() {
-    with(|model| model.fault(Fault::Pause, model.core));
+    with(|model| model.coverage.fault(Fault::Pause));
     handover::pause();
 }
 
@@ -516,8 +516,8 @@ fn pause() {
 fn run_script(id: Id, script: Script) {
     match script {
         Script::Nothing | Script::DropCancel(_) => (),
-        Script::Panic => with(|model| model.fault(Fault::CallbackPanic, model.core)),
-        Script::DropPanic => with(|model| model.fault(Fault::DropPanic, model.core)),
+        Script::Panic => with(|model| model.coverage.fault(Fault::CallbackPanic)),
+        Script::DropPanic => with(|model| model.coverage.fault(Fault::DropPanic)),
         Script::Add(new, delay) => {
             let length = local_timer().len();
             let added = with(|model| {
@@ -536,7 +536,7 @@ fn run_script(id: Id, script: Script) {
             let did = (turn.fired, turn.collected, turn.touched, turn.live);
             let is_idle = turn.nested && did == (0, 0, 0, live);
             with(|model| {
-                model.fault(Fault::NestedTurn, model.core);
+                model.coverage.fault(Fault::NestedTurn);
                 model.read(model.own());
                 model.check(is_idle, || format!("{turn:?} in a callback"));
             });
@@ -716,5 +716,5 @@ fn flood(step: Step, what: With) {
         With::Cancels => Fault::CancelFlood,
         With::Resets => Fault::ResetFlood,
     };
-    with(|model| model.fault(fault, step.to));
+    with(|model| model.coverage.fault(fault));
 }

@@ -1,8 +1,6 @@
-//! The coverage of a simulation: operations, faults, and which operation followed which fault.
+//! The coverage of a simulation: operations and faults.
 
 use std::fmt::Write;
-
-use crate::plan::CORES;
 
 /// An enum of things to count, with their names in the tables.
 macro_rules! named {
@@ -94,11 +92,8 @@ named! {
 const OPERATIONS: usize = Operation::NAMES.len();
 const FAULTS: usize = Fault::NAMES.len();
 
-/// An operation counts for a fault if it is among the next sixteen on that core.
-const UNDER: u8 = 16;
-
-/// Counts each operation, each fault, and each operation under each fault.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Counts each operation and each fault.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Coverage {
     pub(crate) episodes: u64,
     pub(crate) fired: u64,
@@ -106,67 +101,39 @@ pub struct Coverage {
     pub(crate) needless: u64,
     /// The sum over all episodes, in nanoseconds.
     pub(crate) virtual_time: u128,
-    operations: Counts,
+    operations: [u64; OPERATIONS],
     faults: [u64; FAULTS],
-    pairs: [Counts; FAULTS],
-    /// The number of operations for which each core is still under each fault.
-    left: [[u8; FAULTS]; CORES],
-    /// The faults of `left` that are not zero, one bit each.
-    active: [u32; CORES],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Counts([u64; OPERATIONS]);
-
-impl Default for Counts {
+impl Default for Coverage {
     fn default() -> Self {
-        Self([0; OPERATIONS])
+        let (operations, faults) = ([0; OPERATIONS], [0; FAULTS]);
+        Self { episodes: 0, fired: 0, needless: 0, virtual_time: 0, operations, faults }
     }
 }
 
 impl Coverage {
-    pub(crate) fn operation(&mut self, operation: Operation, core: usize) {
-        self.operations.0[operation as usize] += 1;
-        let mut active = self.active[core];
-        while active != 0 {
-            let fault = active.trailing_zeros() as usize;
-            active &= active - 1;
-            self.pairs[fault].0[operation as usize] += 1;
-            self.left[core][fault] -= 1;
-            if self.left[core][fault] == 0 {
-                self.active[core] &= !(1 << fault);
-            }
-        }
+    pub(crate) fn operation(&mut self, operation: Operation) {
+        self.operations[operation as usize] += 1;
     }
 
-    pub(crate) fn fault(&mut self, fault: Fault, core: usize) {
+    pub(crate) fn fault(&mut self, fault: Fault) {
         self.faults[fault as usize] += 1;
-        self.prolong(fault, core);
-    }
-
-    /// Puts the next operations of a core under a fault that it has had.
-    pub(crate) fn prolong(&mut self, fault: Fault, core: usize) {
-        self.active[core] |= 1 << fault as u32;
-        self.left[core][fault as usize] = UNDER;
     }
 
     /// Adds the counts of another episode.
     pub(crate) fn join(&mut self, other: &Self) {
-        let add = |to: &mut [u64], from: &[u64]| {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
-        };
         self.episodes += 1;
         self.fired += other.fired;
         self.needless += other.needless;
         self.virtual_time += other.virtual_time;
-        add(&mut self.operations.0, &other.operations.0);
-        add(&mut self.faults, &other.faults);
-        self.pairs.iter_mut().zip(&other.pairs).for_each(|(to, from)| add(&mut to.0, &from.0));
+        let to = self.operations.iter_mut().chain(&mut self.faults);
+        to.zip(other.operations.iter().chain(&other.faults)).for_each(|(to, from)| *to += from);
     }
 
     /// The number of operations.
     pub fn operations(&self) -> u64 {
-        self.operations.0.iter().sum()
+        self.operations.iter().sum()
     }
 
     /// The virtual time that has passed, in years.
@@ -177,37 +144,31 @@ impl Coverage {
         nanos / YEAR
     }
 
-    /// The faults and operations of which the operation has never come under the fault.
-    pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
-        let pairs = (0..FAULTS).flat_map(|fault| (0..OPERATIONS).map(move |row| (fault, row)));
-        pairs
-            .filter(|&(fault, row)| self.pairs[fault].0[row] == 0)
-            .map(|(fault, row)| (Fault::NAMES[fault], Operation::NAMES[row]))
-            .collect()
+    /// Each operation and each fault with its count.
+    fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = Operation::NAMES.iter().chain(Fault::NAMES).copied();
+        names.zip(self.operations.iter().chain(&self.faults).copied())
     }
 
-    /// Returns the table in Markdown: totals, faults, and each operation under each fault.
+    /// The operations and faults that have never occurred.
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.counts().filter(|&(_, count)| count == 0).map(|(name, _)| name).collect()
+    }
+
+    /// Returns the totals, and a table of the counts in Markdown.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{} operations over {:.0} virtual years in {} episodes; {} timers fired. {} turns that a \
-             shard had asked for found nothing to do.\n\n| | fault | times |\n|---|---|---|\n",
+             shard had asked for found nothing to do.\n\n| operation or fault | times |\n|---|---|\n",
             grouped(self.operations()),
             self.years(),
             grouped(self.episodes),
             grouped(self.fired),
             grouped(self.needless)
         );
-        for (fault, name) in Fault::NAMES.iter().enumerate() {
-            let _ = writeln!(text, "| {} | {name} | {} |", fault + 1, grouped(self.faults[fault]));
+        for (name, count) in self.counts() {
+            let _ = writeln!(text, "| {name} | {} |", grouped(count));
         }
-        text.push_str("\n| operation | in all |");
-        (1..=FAULTS).for_each(|number| _ = write!(text, " {number} |"));
-        let _ = write!(text, "\n|---|---|{}", "---|".repeat(FAULTS));
-        for (operation, name) in Operation::NAMES.iter().enumerate() {
-            let _ = write!(text, "\n| {name} | {} |", grouped(self.operations.0[operation]));
-            self.pairs.iter().for_each(|row| _ = write!(text, " {} |", short(row.0[operation])));
-        }
-        text.push('\n');
         text
     }
 }
@@ -225,22 +186,12 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Writes a number in few characters.
-fn short(number: u64) -> String {
-    match number {
-        0..10_000 => number.to_string(),
-        10_000..10_000_000 => format!("{}k", number / 1_000),
-        _ => format!("{}M", number / 1_000_000),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{grouped, short};
+    use super::grouped;
 
     #[test]
     fn numbers_are_readable() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
-        assert_eq!([0, 9_999, 10_000, 12_345_678].map(short), ["0", "9999", "10k", "12M"]);
     }
 }

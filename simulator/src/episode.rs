@@ -78,7 +78,7 @@ impl Conductor {
             self.resume(core)?;
             if act == Act::Exit {
                 self.end(core)?;
-                self.model().fault(Fault::ThreadExit, core);
+                self.model().coverage.fault(Fault::ThreadExit);
                 let thread = self.start(core);
                 self.threads.insert(core, thread);
             } else if self.model().failure.is_none() {

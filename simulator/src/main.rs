@@ -9,8 +9,8 @@ use std::{
 use clap::Parser;
 use corewheel_simulator::{Coverage, Extent, simulate};
 
-/// From this number of operations on, each pair of fault and operation must occur.
-const ALL_PAIRS_FROM: u64 = 20_000_000;
+/// From this number of operations on, each operation and each fault must occur.
+const ALL_FROM: u64 = 1_000_000;
 
 /// Simulate many cores in virtual time, with every fault, and check everything against a model.
 #[derive(Debug, Parser)]
@@ -50,11 +50,10 @@ fn main() -> ExitCode {
     let (is_ok, text) = match simulate(seed, extent, None, progress) {
         Ok(coverage) => {
             let missing = coverage.missing();
-            for (fault, operation) in &missing {
-                eprintln!("never: \"{operation}\" after \"{fault}\"");
+            if !missing.is_empty() {
+                eprintln!("never: {}", missing.join("; "));
             }
-            let is_ok = missing.is_empty() || coverage.operations() < ALL_PAIRS_FROM;
-            (is_ok, coverage.table())
+            (missing.is_empty() || coverage.operations() < ALL_FROM, coverage.table())
         }
         Err(found) => (false, found.to_string()),
     };

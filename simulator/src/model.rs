@@ -282,14 +282,6 @@ impl Model {
         }
     }
 
-    pub(crate) fn operation(&mut self, operation: Operation, shard: usize) {
-        self.coverage.operation(operation, self.shards[shard].core);
-    }
-
-    pub(crate) fn fault(&mut self, fault: Fault, core: usize) {
-        self.coverage.fault(fault, core);
-    }
-
     // ---- adding
 
     /// Returns the payload of a timer that is added next, and whether the shard is full, if that is
@@ -307,7 +299,7 @@ impl Model {
             return None;
         }
         (timer.shard, timer.script) = (shard, script);
-        self.operation(operation, shard);
+        self.coverage.operation(operation);
         let payload = self.ledger.payload(id, shard, script == Script::DropPanic);
         let shard = &self.shards[shard];
         // Timers that other threads have cancelled make room.
@@ -435,12 +427,11 @@ impl Model {
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Refused;
         shard.refused += 1;
-        let core = shard.core;
         let number = self.timer(id).shard;
         self.has_looked_for_room(number);
         let is_right = is_full != Some(false) && reason == AddErrorReason::Full;
         self.check(is_right, || format!("timer {id} was refused: {reason}"));
-        self.fault(Fault::Full, core);
+        self.coverage.fault(Fault::Full);
     }
 
     /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is
@@ -455,7 +446,6 @@ impl Model {
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Refused;
         shard.refused += 1;
-        let core = shard.core;
         // Cancelled timers that wait in the mailbox may be room.
         if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
             asleep.may_wake = true;
@@ -464,7 +454,7 @@ impl Model {
         let is_right = is_full != Some(false) && reason == truth;
         self.check(is_right, || format!("timer {id} was refused from another core: {reason}"));
         if reason == AddErrorReason::Full {
-            self.fault(Fault::Full, core);
+            self.coverage.fault(Fault::Full);
         }
     }
 
@@ -510,10 +500,10 @@ impl Model {
 
     /// Counts a call by a handle, as one of the two operations or as one by a stale handle.
     pub(crate) fn calls(&mut self, id: Id, own: bool, [by_owner, remote]: [Operation; 2]) {
-        let &Timer { state, shard, .. } = self.timer(id);
+        let &Timer { state, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
         let is_stale = matches!(state, State::Ended | State::Refused);
-        self.operation(if is_stale { Operation::StaleHandle } else { fresh }, shard);
+        self.coverage.operation(if is_stale { Operation::StaleHandle } else { fresh });
     }
 
     /// A cancel comes next.

@@ -32,7 +32,7 @@ pub(super) fn share(id: Id) {
         let shared = handle.share();
         with(|model| {
             model.timers[id as usize].handle = Some(shared);
-            model.operation(Operation::Share, model.own());
+            model.coverage.operation(Operation::Share);
         });
     }
 }

@@ -81,7 +81,7 @@ impl Core {
     /// An event, after which the operations of the key are complete, or not.
     pub(super) fn event(&mut self, key: usize, is_met: bool) {
         let expected = with(|model| {
-            model.operation(Operation::Event, model.own());
+            model.coverage.operation(Operation::Event);
             model.is_met = is_met;
             if is_met { model.watching(model.own(), key).len() } else { 0 }
         });
@@ -98,7 +98,7 @@ impl Core {
     pub(super) fn force(&mut self, id: Id) {
         let Some(&name) = self.delayed.names.get(&id) else { return };
         let expected = with(|model| {
-            model.operation(Operation::Force, model.own());
+            model.coverage.operation(Operation::Force);
             model.timer(id).state == State::Live
         });
         let forced = self.delayed.purgatory.force_complete(name);
@@ -111,7 +111,7 @@ impl Core {
     /// Takes back all operations that wait for a key.
     pub(super) fn hand_back(&mut self, key: usize) {
         let expected = with(|model| {
-            model.operation(Operation::HandBack, model.own());
+            model.coverage.operation(Operation::HandBack);
             let watching = model.watching(model.own(), key);
             for &id in &watching {
                 let _ = model.cancels(id, true);

@@ -60,8 +60,8 @@ impl Model {
             Move::Stall => Some(Fault::ClockStall),
         };
         match fault {
-            Some(fault) => self.fault(fault, core),
-            None => self.operation(Operation::TimePasses, self.cores[core].own),
+            Some(fault) => self.coverage.fault(fault),
+            None => self.coverage.operation(Operation::TimePasses),
         }
         let now = self.clock(core);
         let of = &mut self.cores[core];
@@ -73,7 +73,7 @@ impl Model {
             Move::Back => now.saturating_sub(by),
             _ if of.stalls > 0 => {
                 of.stalls -= 1;
-                return self.coverage.prolong(Fault::ClockStall, core);
+                return;
             }
             Move::ToNext => {
                 now.saturating_add(wait.filter(|&wait| wait <= WAIT_MAX).unwrap_or_default())
@@ -317,8 +317,7 @@ impl Model {
         let Some(asleep) = self.shards[number].asleep.take() else { return };
         let (wakes, has_panicked) = (totals.wakes - asleep.wakes, totals.thrown > asleep.thrown);
         if has_panicked {
-            let core = self.shards[number].core;
-            self.fault(Fault::WakePanic, core);
+            self.coverage.fault(Fault::WakePanic);
         }
         // There are two kinds of messages.
         let must_wake = asleep.must_wake || queued >= 2 * MESSAGES;
