@@ -11,6 +11,7 @@
 
 use std::{
     env,
+    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -382,6 +383,54 @@ impl Drops {
             times = self.told.wait(times).expect("as above");
         }
         *times
+    }
+}
+
+/// A task: the work before its poll, and the work that its wakes have seen.
+#[derive(Debug, Default)]
+pub struct Task {
+    work: Modelled,
+    seen: Modelled,
+}
+
+const WORK: usize = 10;
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        // Relaxed: the models examine what orders it after the task's work. Release: in an
+        // executor, the thread that polls because of a wake sees the work before that wake.
+        let work = self.work.load(loom::sync::atomic::Ordering::Relaxed);
+        self.seen.fetch_add(WORK + work, loom::sync::atomic::Ordering::Release);
+    }
+}
+
+impl Task {
+    /// Returns a task that has not been woken.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Works, and polls the future with the waker of this task.
+    pub fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
+        // Relaxed: the models examine what orders the work.
+        self.work.store(1, loom::sync::atomic::Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(self));
+        Pin::new(future).poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Returns the number of wakes.
+    ///
+    /// # Panics
+    ///
+    /// If a wake has not seen the work.
+    #[must_use]
+    pub fn woken(&self) -> usize {
+        // Acquire: an executor acquires the wake in this way.
+        let seen = self.seen.load(loom::sync::atomic::Ordering::Acquire);
+        let woken = seen / WORK;
+        assert_eq!(seen % WORK, woken, "a wake has not seen what came before the poll");
+        woken
     }
 }
 

@@ -2,59 +2,14 @@
 //! last poll is woken once.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
-};
+use std::{sync::Arc, task::Poll};
 
 use corewheel::{
     AddErrorReason, ManualClock, ShardRef,
     future::{Remote, Sleep, Timers},
     local_timer,
 };
-use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom_tests::{TICK, assert_all_ended, elsewhere, explore, local, race, stage, wait_for};
-
-/// A task: the work before its poll, and the work that its wakes have seen.
-#[derive(Default)]
-struct Task {
-    work: AtomicUsize,
-    seen: AtomicUsize,
-}
-
-const WORK: usize = 10;
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        // Relaxed: the models examine what orders it after the task's work. Release: in an
-        // executor, the thread that polls because of a wake sees the work before that wake.
-        let work = self.work.load(Ordering::Relaxed);
-        self.seen.fetch_add(WORK + work, Ordering::Release);
-    }
-}
-
-impl Task {
-    fn new() -> Arc<Self> {
-        Arc::default()
-    }
-
-    fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
-        // Relaxed: the models examine what orders the work.
-        self.work.store(1, Ordering::Relaxed);
-        let waker = Waker::from(Arc::clone(self));
-        Pin::new(future).poll(&mut Context::from_waker(&waker))
-    }
-
-    /// Returns the number of wakes; each wake has seen the work.
-    fn woken(&self) -> usize {
-        // Acquire: an executor acquires the wake in this way.
-        let seen = self.seen.load(Ordering::Acquire);
-        let woken = seen / WORK;
-        assert_eq!(seen % WORK, woken, "a wake has not seen what came before the poll");
-        woken
-    }
-}
+use loom_tests::{TICK, Task, assert_all_ended, elsewhere, explore, local, race, stage, wait_for};
 
 /// Returns this thread's clock, and a sleep of `ticks` ticks on its wheel.
 fn sleep(ticks: u32) -> (ManualClock, Sleep<Remote>) {

@@ -2,47 +2,14 @@
 //! cancel and turn, and no wake-up of the watcher is lost.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
-    time::Duration,
-};
+use std::{sync::Arc, task::Poll, time::Duration};
 
 use corewheel::{
     AddErrorReason, ManualClock,
     future::{Remote, Sleep, Timers, Watcher},
 };
-use loom::{
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-};
-use loom_tests::{TICK, asks, config, elsewhere, explore, race, stage, wait_for};
-
-/// A task that counts its wakes.
-#[derive(Default)]
-struct Task(AtomicUsize);
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        // Relaxed: read after a join, or after a later claim of the wheel.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Task {
-    fn new() -> Arc<Self> {
-        Arc::default()
-    }
-
-    fn poll(self: &Arc<Self>, sleep: &mut Sleep<Remote>) -> Poll<()> {
-        Pin::new(sleep).poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
-    }
-
-    fn woken(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use loom::thread;
+use loom_tests::{TICK, Task, asks, config, elsewhere, explore, race, stage, wait_for};
 
 /// Returns one wheel in virtual time, its watcher and its clock. The watcher is this thread.
 fn wheel() -> (ManualClock, Timers, Watcher) {
