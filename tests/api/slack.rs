@@ -7,7 +7,7 @@ use corewheel::{ManualClock, Shard, When};
 
 use crate::{
     common::{TICK, TICK_NANOS, nanos},
-    support::{expired, manual_shard},
+    support::{HOUR, expired, manual_shard},
 };
 
 type Timers = Shard<usize>;
@@ -66,4 +66,14 @@ fn spread_timers_are_apart() {
             assert!(most <= Some(count / 10 + 4), "{most:?} of {count} and {others}");
         }
     }
+}
+
+/// Slack that ends after the end of time reaches up to it.
+#[test]
+fn the_longest_slack_is_accepted() {
+    let (mut timers, clock) = manual_shard();
+    let timer = timers.add(When::after(Duration::from_secs(1)).slack(Duration::MAX), 0);
+    clock.advance(HOUR);
+    assert_eq!(expired(&mut timers), [], "it has 584 years");
+    assert_eq!(timers.cancel(timer), Some(0));
 }
