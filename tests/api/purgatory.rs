@@ -60,32 +60,6 @@ fn operations_complete_in_the_order_in_which_they_were_added() {
 }
 
 #[test]
-fn an_operation_may_call_back_in() {
-    on_a_core(|clock| {
-        let (own, seen, next) = (Waits::new(), Seen::new(), Seen::new());
-        let (inside, added) = (own.clone(), Arc::clone(&next));
-        let after = move || {
-            wait(&inside, added.op(), [0], 5);
-            assert_eq!(inside.check_and_complete(&0), 0);
-        };
-        let inside = own.clone();
-        let during = move || {
-            inside.check_and_complete(&0);
-            assert!(inside.len() <= 1 && inside.watched(&0) <= 1);
-            let _ = local_timer().turn();
-        };
-        let id = wait(&own, seen.op_with(during, after), [0], 5);
-        // Once more for the event before the watch, and once more for the event inside that look.
-        assert_eq!(seen.looks(), 3);
-        assert!(own.force_complete(id));
-        seen.assert_ended(Completion::Forced);
-        assert_eq!(own.len(), 1);
-        turn_after(clock, 5);
-        next.assert_ended(Completion::Expired);
-    });
-}
-
-#[test]
 fn a_dropped_purgatory_drops_its_operations() {
     on_a_core(|clock| {
         let own = Waits::new();
