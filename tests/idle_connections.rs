@@ -41,9 +41,11 @@ fn expected_closings(groups: u64) -> Vec<(u64, u64)> {
     closings
 }
 
+/// The tick and the number of every connection that was closed for being silent.
+type Closed = Rc<RefCell<Vec<(u64, u64)>>>;
+
 /// The results of a run.
 struct Found {
-    /// (tick, connection) of every one that was closed for being silent.
     closed: Vec<(u64, u64)>,
     /// All that was touched since the start: arming, packets, hanging up, turns.
     touched: u64,
@@ -52,8 +54,8 @@ struct Found {
 
 /// The connections of a thread in virtual time, their clock, and the list of those that were
 /// closed; the socket of a connection is its number.
-fn connections() -> (ManualClock, Connections<u64>, Rc<RefCell<Vec<(u64, u64)>>>) {
-    let (clock, closed) = (ManualClock::new(), Rc::<RefCell<Vec<_>>>::default());
+fn connections() -> (ManualClock, Connections<u64>, Closed) {
+    let (clock, closed) = (ManualClock::new(), Closed::default());
     let config = Config::new().tick(Duration::from_millis(1)).clock(&clock);
     config.install().expect("a new thread has no timer yet");
     let (time, closings) = (clock.clone(), Rc::clone(&closed));
