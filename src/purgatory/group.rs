@@ -122,7 +122,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let Some(shards) = self.0.shards() else { return };
         // An event needs no answer, so the core that sends it does not matter.
         let event = vec![Message::Event { key: key.clone() }];
-        self.0.post(self.0.core_of(key, shards), Batch::new(&self.0, 0, event));
+        self.0.post(self.0.core_of(key, shards.len()), Batch::new(&self.0, 0, event));
     }
 
     /// Makes this thread core `index` of `shards`.
@@ -143,6 +143,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             group: Arc::clone(&self.0),
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             core: index as u32,
+            cores: count,
             unsent: RefCell::new(shards.iter().map(|_| None).collect()),
             spare: RefCell::default(),
         }
@@ -162,9 +163,12 @@ impl<K: Send + 'static> Group<K> {
         shards.map(|shards| &**shards)
     }
 
+    #[inline]
     #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
-    fn core_of(&self, key: &K, shards: &[ShardRef]) -> u32 {
-        ((self.core_of)(key) % shards.len()) as u32
+    fn core_of(&self, key: &K, cores: usize) -> u32 {
+        let core = (self.core_of)(key);
+        // Most functions return the number of a core, which needs no division.
+        (if core < cores { core } else { core % cores }) as u32
     }
 
     /// Has a core take a batch in its next turn.
@@ -241,6 +245,7 @@ impl<K> Message<K> {
 pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     core: u32,
+    cores: usize,
     /// The batch to each core that is being filled.
     unsent: RefCell<Vec<Option<Batch<K>>>>,
     /// Batches that have been read, to be filled again.
@@ -249,8 +254,9 @@ pub(super) struct Member<K: Send + 'static> {
 
 impl<K: Send + 'static> Member<K> {
     /// Returns the core of a key if it is another one.
+    #[inline]
     pub(super) fn other_core_of(&self, key: &K) -> Option<u32> {
-        let core = self.group.core_of(key, self.group.shards()?);
+        let core = self.group.core_of(key, self.cores);
         (core != self.core).then_some(core)
     }
 
