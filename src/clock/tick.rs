@@ -104,11 +104,13 @@ impl TickLength {
 /// Converts a duration to nanoseconds; the maximum is 584 years.
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
-    // Cheaper than the 128 bits of `as_nanos`.
-    duration
-        .as_secs()
-        .saturating_mul(1_000_000_000)
-        .saturating_add(u64::from(duration.subsec_nanos()))
+    let (seconds, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));
+    // Cheaper than the 128 bits of `as_nanos`. Only a duration of 544 years may not fit.
+    if seconds >> 34 == 0 {
+        seconds * 1_000_000_000 + nanos
+    } else {
+        seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+    }
 }
 
 #[cfg(test)]

@@ -266,8 +266,10 @@ impl WorkerWheel {
 
     pub(super) fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
         let Some(mut owned) = self.claim() else { return handle.reset_to(nanos) };
-        let Some(due) = owned.shard.reset_to(handle, |_| nanos) else { return false };
-        let due = owned.shard.tick().round_up(due);
+        if !owned.shard.reset_to(handle, nanos) {
+            return false;
+        }
+        let due = owned.shard.tick().round_up(nanos);
         self.release_before(owned, due);
         true
     }

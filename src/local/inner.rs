@@ -195,6 +195,26 @@ impl Local {
         LOCAL.try_with(|_| ()).is_err()
     }
 
+    /// Moves a timer of this thread to the moment that `due` returns, and ends an announced sleep
+    /// that would miss it. Returns that moment, or `None` if the timer cannot be moved.
+    #[inline]
+    pub(super) fn reset(
+        handle: TimerHandle,
+        due: impl FnOnce(&mut Engine<Callback>) -> u64,
+    ) -> Option<u64> {
+        let moved = Self::with(|local| {
+            let mut engine = local.shard.borrow_mut();
+            let due = due(&mut engine);
+            if !engine.reset_to(handle, due) {
+                return None;
+            }
+            drop(engine);
+            local.wake_if_earlier(due);
+            Some(due)
+        });
+        moved.ok().flatten()
+    }
+
     /// Runs one step with the shard borrowed. The step must not call user code.
     #[inline]
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
@@ -710,30 +730,17 @@ fn cancel(handle: TimerHandle) -> Cancel {
 
 /// The owner's path of `TimerHandle::reset` to a delay.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
-    moved(|shard| shard.reset_after(handle, delay))
+    Local::reset(handle, |engine| engine.due_after(delay)).is_some()
 }
 
 /// The owner's path of `TimerHandle::reset` to anything else.
 fn reset_when(handle: TimerHandle, when: When) -> bool {
-    moved(|shard| shard.reset_when(handle, when))
+    Local::reset(handle, |engine| engine.shared().due_when(when)).is_some()
 }
 
 /// Moves a timer to the moment at which the clock shows `nanos`, by the owner's path.
 fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
-    moved(|shard| shard.reset_to(handle, |_| nanos))
-}
-
-/// Returns true if `step` has moved a timer, and ends an announced sleep that would miss it.
-#[inline]
-fn moved(step: impl FnOnce(&mut Engine<Callback>) -> Option<u64>) -> bool {
-    let moved = Local::with(|local| {
-        let Some(due) = local.with_engine(step) else {
-            return false;
-        };
-        local.wake_if_earlier(due);
-        true
-    });
-    moved.unwrap_or(false)
+    Local::reset(handle, |_| nanos).is_some()
 }
 
 fn is_pending(handle: TimerHandle) -> bool {

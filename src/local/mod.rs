@@ -809,12 +809,7 @@ impl LocalTimer {
         timer: TimerHandle,
         nanos: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
-        let moved = Local::with(|local| {
-            let nanos = local.with_engine(|shard| shard.reset_to(timer, nanos))?;
-            local.wake_if_earlier(nanos);
-            Some(nanos)
-        });
-        moved.ok().flatten()
+        Local::reset(timer, nanos)
     }
 
     /// Panics on behalf of a future that would wait for ever, because no loop is going to turn this

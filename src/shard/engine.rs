@@ -378,49 +378,32 @@ impl<T> Engine<T> {
         self.shared.admission.release();
     }
 
-    /// Moves a timer of this shard to `delay` from now. Returns its deadline in nanoseconds of the
-    /// clock, or `None` if it cannot be moved.
-    #[inline]
-    pub(crate) fn reset_after(&mut self, handle: TimerHandle, delay: Duration) -> Option<u64> {
-        self.reset_to(handle, |shard| shard.due_after(delay))
-    }
-
-    /// Moves a timer of this shard to an instant, or with slack or spread.
-    pub(crate) fn reset_when(&mut self, handle: TimerHandle, when: When) -> Option<u64> {
-        self.reset_to(handle, |shard| shard.shared.due_when(when))
-    }
-
-    /// Moves a timer of this shard to the moment that `due` returns. `due` is called only if the
-    /// timer can be moved.
-    #[inline]
-    pub(crate) fn reset_to(
-        &mut self,
-        handle: TimerHandle,
-        due: impl FnOnce(&mut Self) -> u64,
-    ) -> Option<u64> {
-        let index = handle.index();
-        if !self.nodes.ensure_known(index, handle.generation()) {
-            return None;
+    /// Moves a timer of this shard to the moment at which its clock shows `due`. Returns false if
+    /// the timer cannot be moved.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs a reset 25 instructions")]
+    #[must_use = "a timer that was not moved has ended or is running"]
+    pub(crate) fn reset_to(&mut self, handle: TimerHandle, due: u64) -> bool {
+        let (index, generation) = (handle.index(), handle.generation());
+        if !self.nodes.ensure_known(index, generation) {
+            return false;
         }
-        if handle.is_remote() && self.nodes.entry(index).is_not_admitted() {
-            let due = due(self);
+        let node = self.nodes.entry(index);
+        if handle.is_remote() && node.is_not_admitted() {
             return self.reset_not_admitted(handle, due);
         }
-        match self.nodes.entry(index).state().movable(handle.generation()) {
+        match node.state().movable(generation) {
             // A concurrent remote cancel is ordered after this move.
             Movable::Fast => {
-                let due = due(self);
-                let node = self.nodes.entry(index);
                 self.wheel.relink(&self.nodes, node, self.time.tick.deadline(due));
                 self.stats.counts.resets += 1;
-                Some(due)
+                true
             }
             Movable::Slow { periodic, unlinked } => {
-                let due = due(self);
                 self.reset_slow(index, due, periodic, unlinked);
-                Some(due)
+                true
             }
-            Movable::No => None,
+            Movable::No => false,
         }
     }
 
@@ -444,11 +427,11 @@ impl<T> Engine<T> {
     /// Resets a remote timer before its admission, by the protocol of other threads.
     #[cold]
     #[inline(never)]
-    fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> Option<u64> {
+    fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
         let index = handle.index();
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
-            Move::Refused => return None,
+            Move::Refused => return false,
             // Another thread's move comes directly after this one.
             Move::Superseded => (),
             Move::Begun => {
@@ -459,7 +442,7 @@ impl<T> Engine<T> {
             }
         }
         self.stats.counts.resets += 1;
-        Some(due)
+        true
     }
 
     /// Makes a private timer one that other threads may cancel.

@@ -253,11 +253,11 @@ impl<T> Shard<T> {
             return false;
         }
         let when = when.into();
-        let moved = match when.delay() {
-            Some(delay) => self.engine.reset_after(handle, delay),
-            None => self.engine.reset_when(handle, when),
+        let due = match when.delay() {
+            Some(delay) => self.engine.due_after(delay),
+            None => self.engine.shared.due_when(when),
         };
-        moved.is_some()
+        self.engine.reset_to(handle, due)
     }
 
     /// Changes the period of a periodic timer of this shard.
