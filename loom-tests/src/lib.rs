@@ -134,12 +134,9 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 }
 
 /// Returns a shard in virtual time, its clock, and a timer `1` that is alone in its page. When that
-/// timer has ended, the next turn retires its page, because another page is empty already and one
-/// is kept. The third and the fourth timer added after that are in a new page with the same number.
-/// The fourth has the timer's position in that page; while the old page is still in use, the third
-/// has it.
-///
-/// One more timer is live, and far away.
+/// timer has ended, its page is retired, because another page is empty already and one is kept. The
+/// fourth timer added after that is in a new page with the same number, and has the timer's
+/// position there. While the old page is still in use, the first one has it.
 ///
 /// # Panics
 ///
@@ -148,20 +145,19 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     // Index 0 is never given out. Under loom a page has two, and one empty page stays.
-    let [_stays, spare, also_spare, first] =
-        [1000, 1, 1, 1].map(|ticks| shard.add(TICK * ticks, 1));
-    for other in [spare, also_spare] {
+    let [others @ .., first] = [(); 4].map(|()| shard.add(TICK, 1));
+    for other in others {
         shard.cancel(other);
     }
     (shard, clock, first)
 }
 
-/// Adds four timers `2` that are due in a tick. Also returns whether the third has the position of
+/// Adds four timers `2` that are due in a tick. Also returns whether the fourth has the position of
 /// `first` in a new page; see [`shard_with_a_page_to_spare`].
 #[must_use]
 pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
     let added = [(); 4].map(|()| shard.add(TICK, 2));
-    (added, place(added[2]) == place(first))
+    (added, place(added[3]) == place(first))
 }
 
 /// Shard and index of a timer, which only its `Debug` form tells.
