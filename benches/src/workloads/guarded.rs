@@ -5,6 +5,7 @@
 use std::{
     convert::Infallible,
     fmt::Debug,
+    future::poll_fn,
     mem,
     pin::{Pin, pin},
     sync::{
@@ -68,9 +69,11 @@ pub trait Guard<F>: Fn(Duration, Operation) -> F + Clone + 'static {}
 impl<F, G: Fn(Duration, Operation) -> F + Clone + 'static> Guard<F> for G {}
 
 /// The floor: no timeout.
-async fn unguarded(_: Duration, operation: Operation) -> Result<(), Infallible> {
-    operation.await;
-    Ok(())
+fn unguarded(
+    _: Duration,
+    mut operation: Operation,
+) -> impl Future<Output = Result<(), Infallible>> + Send {
+    poll_fn(move |cx| Pin::new(&mut operation).poll(cx).map(Ok))
 }
 
 /// For an operation, as medians of the stretches after one for the warm-up: the time that all
