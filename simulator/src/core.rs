@@ -2,7 +2,6 @@
 //! has the model.
 
 mod handles;
-mod purgatory;
 
 use std::{
     any::Any,
@@ -18,7 +17,6 @@ use corewheel::{
 };
 
 pub(crate) use self::handles::payload_dropped;
-use self::purgatory::Delayed;
 use crate::{
     coverage::{Fault, Operation},
     handover::{self, Job, Link, with},
@@ -31,7 +29,6 @@ pub(crate) struct Core {
     number: usize,
     /// The shards of payloads and their numbers; None at the place of the thread's own timer.
     shards: [Option<(usize, Shard<Payload>)>; PLACES],
-    delayed: Delayed,
     sleep: Option<PreparedSleep<'static>>,
 }
 
@@ -44,8 +41,7 @@ pub(crate) fn live(
     refer: &Sender<ShardRef>,
 ) {
     handover::set_link(link);
-    let mut this =
-        Core { number, shards: Default::default(), delayed: Delayed::default(), sleep: None };
+    let mut this = Core { number, shards: Default::default(), sleep: None };
     for (place, (shard, config)) in configs.into_iter().enumerate() {
         if place == 0 {
             config.install().expect("a new thread");
@@ -115,10 +111,6 @@ impl Core {
                 let wait = if how == Move::ToNext { self.time_until_next(place) } else { None };
                 with(|model| model.move_clock(step, how, wait));
             }
-            Act::Watch => self.watch(step),
-            Act::Event { is_met } => self.event(count, is_met),
-            Act::Force => self.force(id),
-            Act::HandBack => self.hand_back(count),
             Act::Flood(with) => flood(step, with),
             Act::WakePanics => with(|model| model.ledger.let_wake_panic(model.cores[step.to].own)),
             Act::Exit => unreachable!("the conductor ends a thread"),
@@ -399,7 +391,6 @@ impl Core {
     /// The thread ends next, and all shards with it.
     fn leave(&mut self) {
         self.wake_up();
-        self.leave_purgatory();
         for place in 0..PLACES {
             self.compare(place);
             let number = self.shard(place);

@@ -58,10 +58,6 @@ named! {
         PrepareSleep = "prepare_sleep",
         Inspect = "next_deadline, time_until_next, counts",
         TimePasses = "time passes",
-        Watch = "Purgatory: add",
-        Event = "Purgatory: event",
-        Force = "Purgatory: force",
-        HandBack = "Purgatory: hand back",
         Drain = "Shard::drain",
         Exchange = "a shard moves",
     }

@@ -54,8 +54,6 @@ pub(crate) struct Model {
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
-    /// An event is under way that completes the operations of its key.
-    pub(crate) is_met: bool,
     bug: Option<Bug>,
 }
 
@@ -92,7 +90,6 @@ pub(crate) struct Timer {
     is_remote: bool,
     unarrived: bool,
     pub(crate) script: Script,
-    pub(crate) key: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,8 +109,6 @@ pub(crate) enum Kind {
     #[default]
     Once,
     Periodic,
-    /// An operation of a purgatory.
-    Delayed,
 }
 
 /// A shard, from its making to its end.
@@ -229,7 +224,6 @@ impl Model {
             failure: None,
             step: 0,
             ending: Vec::new(),
-            is_met: false,
             bug,
         }
     }
@@ -495,7 +489,7 @@ impl Model {
         let timer = self.timers.get(id as usize)?;
         let own = timer.shard == self.own();
         let is_known = timer.handle.is_some() || own && has_local;
-        (is_known && timer.kind != Kind::Delayed && timer.state != State::Unborn).then_some(own)
+        (is_known && timer.state != State::Unborn).then_some(own)
     }
 
     /// Counts a call by a handle, as one of the two operations or as one by a stale handle.
@@ -791,14 +785,6 @@ impl Model {
                 format!("timer {id} is {state:?} after the end, and its cancel says {answer:?}")
             });
         }
-    }
-
-    /// The operations of a purgatory that wait for a key, in the order of their numbers.
-    pub(crate) fn watching(&self, shard: usize, key: usize) -> Vec<Id> {
-        let mut ids: Vec<_> = self.shards[shard].live.iter().map(|&(_, id)| id).collect();
-        ids.retain(|&id| self.timer(id).kind == Kind::Delayed && self.timer(id).key == key);
-        ids.sort_unstable();
-        ids
     }
 
     /// The virtual time that has passed, by the clock that came farthest.

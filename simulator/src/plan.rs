@@ -57,7 +57,7 @@ pub(crate) struct Step {
     pub(crate) delay: Nanos,
     /// The slack or the range of a timer.
     pub(crate) more: Nanos,
-    /// The budget of a turn, the length of a flood or a stall, or the key of a purgatory.
+    /// The budget of a turn, the length of a flood or a stall.
     pub(crate) count: usize,
     pub(crate) script: Script,
 }
@@ -88,12 +88,6 @@ pub(crate) enum Act {
     /// Gives a shard away and takes the one that another core gave.
     Exchange,
     Clock(Move),
-    Watch,
-    Event {
-        is_met: bool,
-    },
-    Force,
-    HandBack,
     Flood(With),
     WakePanics,
     Exit,
@@ -166,7 +160,7 @@ pub(crate) enum Script {
 
 /// How often each act comes. Acts that only shards of payloads know come twice as often, as half of
 /// the places are the thread's own timer.
-const ACTS: [(u64, Act); 45] = [
+const ACTS: [(u64, Act); 40] = [
     (760, Act::Add(Way::Plain)),
     (95, Act::Add(Way::At)),
     (47, Act::Add(Way::AtPast)),
@@ -202,11 +196,6 @@ const ACTS: [(u64, Act); 45] = [
     (60, Act::Clock(Move::Jump)),
     (15, Act::Clock(Move::Years)),
     (60, Act::Clock(Move::Stall)),
-    (150, Act::Watch),
-    (100, Act::Event { is_met: true }),
-    (50, Act::Event { is_met: false }),
-    (50, Act::Force),
-    (32, Act::HandBack),
     (4, Act::Flood(With::Adds)),
     (4, Act::Flood(With::Cancels)),
     (3, Act::Flood(With::Resets)),
@@ -292,16 +281,14 @@ impl Draw<'_, '_> {
         let id = match act {
             Act::Flood(With::Adds) => self.new_ids(count),
             Act::Flood(_) => self.timers.saturating_sub(Id::try_from(count).expect("a flood")),
-            Act::Add(_) | Act::AddRemote | Act::AddPeriodicRemote | Act::Run | Act::Watch => {
-                self.new_ids(1)
-            }
-            Act::Share | Act::Force if !self.kept[core].is_empty() => {
+            Act::Add(_) | Act::AddRemote | Act::AddPeriodicRemote | Act::Run => self.new_ids(1),
+            Act::Share if !self.kept[core].is_empty() => {
                 let at = self.index(self.kept[core].len());
                 self.kept[core][at]
             }
             _ => self.any_id(),
         };
-        if matches!(act, Act::Add(Way::Local) | Act::Watch) {
+        if let Act::Add(Way::Local) = act {
             self.kept[core].truncate(7);
             self.kept[core].insert(0, id);
         }

@@ -176,7 +176,7 @@ impl Model {
     }
 
     fn any_step(&mut self, random: &mut fastrand::Rng) {
-        let (core, key) = (random.usize(..CORES), random.usize(..KEYS));
+        let (core, key, budget) = (random.usize(..CORES), random.usize(..KEYS), random.usize(..3));
         if !self.is_in(core) {
             return match random.u32(..60) {
                 _ if self.members[core] != Membership::Outside => (),
@@ -202,6 +202,7 @@ impl Model {
             }
             12..14 => self.pass(random.u32(1..4)),
             14 => self.settle(),
+            16 => _ = self.cores.on(core, move |_| local_timer().turn_within(budget)),
             15 if random.u32(..20) == 0 => {
                 let ways = [Membership::Left, Membership::Ended];
                 return self.end(core, ways[random.usize(..2)]);

@@ -149,29 +149,6 @@ fn an_announcement_that_replaces_another_stays_in_force() {
     });
 }
 
-#[test]
-fn a_turn_does_not_end_an_announced_sleep() {
-    counting_wakes(|clock, wakes, _| {
-        local_timer().add_periodic(TICK * 10, || {});
-        clock.advance(TICK * 10);
-        let sleep = local_timer().prepare_sleep();
-        assert_eq!(local_timer().turn().fired, 1);
-        wakes.take();
-        local_timer().add(TICK, || {});
-        assert_eq!(wakes.take(), 0, "its timeout was zero");
-        drop(sleep);
-        let turn_and_add = |woken| {
-            let _sleep = local_timer().prepare_sleep();
-            let _ = local_timer().turn();
-            local_timer().add(TICK, || {});
-            assert_eq!(wakes.take(), woken);
-        };
-        turn_and_add(0);
-        assert_eq!(turn_after(clock, 1).fired, 2);
-        turn_and_add(1);
-    });
-}
-
 // ---- an announced sleep and other threads
 
 /// Neither its own requests nor the requests of the hooks that it calls cause a nested call.

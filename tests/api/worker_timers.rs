@@ -67,19 +67,6 @@ fn sleeps_end_in_their_ticks_and_not_before() {
 }
 
 #[test]
-fn a_drop_on_any_thread_drops_the_waker_at_once() {
-    let (clock, timers, mut watcher, _) = start(3);
-    let poller = Poller::new();
-    let sleep = pending(&timers, &poller, TICK);
-    on_a_thread(move || drop(sleep));
-    assert_eq!(poller.clones(), 0);
-    clock.advance(TICK);
-    let counts = counts(&timers, &mut watcher);
-    assert_eq!(counts.iter().map(|counts| counts.cancelled).sum::<u64>(), 1);
-    assert_eq!(poller.woken(), 0);
-}
-
-#[test]
 fn threads_use_different_wheels() {
     let (_clock, timers, mut watcher, _) = start(3);
     let poller = Poller::new();
