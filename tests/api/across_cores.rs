@@ -106,21 +106,6 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
     });
 }
 
-/// It holds for any number of timers: timers that share a tick are linked once.
-#[test]
-fn a_crowd_from_elsewhere_wakes_nobody_before_it_is_due() {
-    in_virtual_time(|clock| {
-        elsewhere(|own| (0..1_000).for_each(|_| _ = own.add(Duration::from_secs(30), || ())));
-        local_timer().turn();
-        let mut wakes = Vec::new();
-        while let Some(timeout) = local_timer().time_until_next() {
-            clock.advance(timeout);
-            wakes.push(local_timer().turn().fired);
-        }
-        assert_eq!((wakes, clock.elapsed()), (vec![1_000], Duration::from_secs(30)));
-    });
-}
-
 // ---- in order
 
 /// Returns a callback that logs its name.

@@ -31,32 +31,6 @@ fn timeout() -> Option<Duration> {
 
 // ---- timeouts
 
-#[test]
-fn the_next_deadline_is_the_earliest_rounded_up_to_a_tick() {
-    on_a_core(|clock| {
-        clock.set(TICK * 13 / 4);
-        let begun = clock.now();
-        let late = local_timer().add(TICK * 60_000, never);
-        assert_eq!(local_timer().time_until_next(), Some(TICK * 240_003 / 4));
-        local_timer().add(TICK * 5, || {});
-        for elapsed in [Duration::ZERO, TICK, TICK * 5] {
-            clock.set(TICK * 13 / 4 + elapsed);
-            let left = Some(TICK * 23 / 4 - elapsed);
-            assert_eq!(local_timer().next_deadline(), Some(begun + TICK * 23 / 4));
-            assert_eq!((local_timer().time_until_next(), timeout()), (left, left));
-        }
-        // A past deadline stays until a turn has fired it.
-        clock.advance(TICK * 10);
-        for _ in 0..3 {
-            assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
-            assert_eq!(local_timer().next_deadline(), Some(begun + TICK * 23 / 4));
-        }
-        assert_eq!(local_timer().turn().fired, 1);
-        assert_eq!(late.cancel(), Cancel::Cancelled);
-        assert_eq!(local_timer().next_deadline(), None);
-    });
-}
-
 /// Each slot that the timer leaves causes at most one idle wake.
 #[test]
 fn a_timer_moved_ahead_in_every_tick_seldom_wakes_the_loop() {
