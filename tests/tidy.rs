@@ -206,7 +206,7 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         (order, "src/novelty.rs", "use crate::clock::Clock;", &[1]),
         (order, STATE, "use super::slab::Slab;", &[1]),
         (order, "src/wheel/level.rs", before, &[]),
-        (order, "src/wheel/level.rs", "use super::{slot, Wheel};\nuse self::part::Part;", &[]),
+        (order, "src/wheel/slot.rs", "use super::{level, Wheel};\nuse self::part::Part;", &[]),
         (order, "src/wheel/mod.rs", tests, &[]),
         (order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
         (homes, STATE, atomics, &[2]),
