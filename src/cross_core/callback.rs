@@ -227,15 +227,16 @@ impl Callback {
     }
 }
 
-/// A callback that runs in place.
+/// A callback that runs or is dropped in place.
 #[must_use]
 pub(crate) struct Running(NonNull<Closure>);
 
 impl Running {
     /// # Safety
     ///
-    /// The place holds a callback, which no other code uses until [`run`](Self::run) has returned.
-    /// After that, a one-shot callback is no longer in the place.
+    /// The place holds a callback, which no other code uses until [`run`](Self::run) or
+    /// [`drop_in_place`](Self::drop_in_place) has returned.
+    /// After that, a callback that was dropped or is one-shot is no longer in the place.
     #[inline]
     pub(crate) unsafe fn new(place: NonNull<Callback>) -> Self {
         Self(place.cast())
@@ -250,6 +251,13 @@ impl Running {
         // SAFETY: the room holds the value that `functions` was made for, and no other code uses it
         // (`new`).
         unsafe { call(room) }
+    }
+
+    /// Drops the callback.
+    #[inline]
+    pub(crate) fn drop_in_place(self) {
+        // SAFETY: the closure is there and is not used by other code (`new`).
+        unsafe { self.0.drop_in_place() }
     }
 }
 

@@ -90,7 +90,7 @@ impl BackendOps for LocalTimer {
         Self::period_nanos(period)
     }
 
-    #[inline]
+    #[inline(never)]
     fn try_add(
         &mut self,
         nanos: &mut u64,

@@ -12,6 +12,7 @@ pub struct FireWaker(Option<Waker>);
 impl FireWaker {
     /// Clones `waker`, and returns the clone with its name. It may panic, since a clone of a waker
     /// may.
+    #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
         // A clone may have another table, and the next poll of the task passes the same original.
@@ -45,6 +46,7 @@ pub(super) struct WakerId {
 }
 
 impl WakerId {
+    #[inline]
     pub(super) fn of(waker: &Waker) -> Self {
         Self { data: waker.data().addr(), functions: ptr::from_ref(waker.vtable()).addr() }
     }

@@ -22,7 +22,7 @@ use crate::{
         origin::Origin,
         shared::Shared,
         slab::{Build, OwnerNodes},
-        state::Kind,
+        state::{Freed, Kind},
     },
     error::{AddErrorReason, ConfigError},
     shard::{Claimed, Due, Engine, Message, PreparedSleep},
@@ -715,8 +715,16 @@ fn cancel(handle: TimerHandle) -> Cancel {
                 drop(engine);
                 local.publish_cancel_if_asleep();
             }
-            Ok(Some(freed)) => {
-                let callback = engine.take_cancelled(handle, freed);
+            Ok(Some(Freed::Now)) => {
+                let callback = engine.cancelled_callback(handle.index());
+                drop(engine);
+                local.publish_cancel_if_asleep();
+                local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
+                local.shard.borrow_mut().free(handle.index(), handle.generation());
+            }
+            Ok(Some(Freed::Queued)) => {
+                // A message frees the node, perhaps while the callback is dropped.
+                let callback = engine.take_cancelled(handle, Freed::Queued);
                 drop(engine);
                 local.publish_cancel_if_asleep();
                 local.shared.hooks.drop_catching_panic(callback);

@@ -683,9 +683,10 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<LocalHandle, AddErrorReason> {
+        let mut callback = Some(RunOnce(callback));
         let added = Local::with(|local| {
             local.assert_driven();
-            local.add(Kind::Private, origin, |_| Due::at(nanos), &mut Some(RunOnce(callback)))
+            local.add(Kind::Private, origin, |_| Due::at(nanos), &mut callback)
         });
         added?.map(LocalHandle::new)
     }

@@ -351,7 +351,7 @@ impl<T> Engine<T> {
 
     /// Frees the node of a timer that has ended and was counted.
     #[inline]
-    fn free(&mut self, index: u32, generation: u64) {
+    pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
         if self.stats.live == 0 {
             self.nodes.free_last();
@@ -1271,6 +1271,13 @@ impl Engine<Callback> {
         let (claimed, callback) = self.claim_due(OwnerNodes::running)?;
         self.count_run(claimed.run);
         Some((claimed, callback))
+    }
+
+    /// Returns the callback that a cancel has left in its node, to drop it there. The caller then
+    /// [frees](Self::free) the node.
+    #[inline]
+    pub(crate) fn cancelled_callback(&self, index: u32) -> Running {
+        OwnerNodes::cancelled(self.nodes.entry(index))
     }
 
     /// Returns the callback of a claimed timer, to run it.

@@ -455,6 +455,15 @@ impl OwnerNodes<Callback> {
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 
+    /// Returns the callback of a timer that was just cancelled, to drop it in place. The node is
+    /// neither freed nor armed before that.
+    #[inline]
+    pub(crate) fn cancelled(node: NodeRef<'_, Callback>) -> Running {
+        // SAFETY: as in `take_payload`; no other thread uses the payload of a timer that the owner
+        // has cancelled.
+        unsafe { Running::new(node.node().payload()) }
+    }
+
     /// Returns the callback of a timer that was just claimed, to run it in place. The node is
     /// neither freed nor armed before the run has ended.
     #[inline]
