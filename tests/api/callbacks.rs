@@ -221,6 +221,26 @@ fn a_destructor_that_panics_is_reported_wherever_it_runs() {
     assert_eq!(reports, in_place(PanicPlace::Drop, &messages));
 }
 
+/// The owner drops a cancelled callback in its node, which stays in use until then.
+#[test]
+fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
+    on_a_core(|clock| {
+        let (log, own) = (Log::new(), Rc::new(Cell::new(None::<TimerHandle>)));
+        let (seen, handle, now) = (log.clone(), Rc::clone(&own), clock.clone());
+        let dropped = move || {
+            assert_eq!(handle.get().map(TimerHandle::cancel), Some(Cancel::Ended));
+            (1..4).for_each(|tick| _ = local_timer().add(TICK * tick, seen.writes(tick)));
+            assert_eq!(turn_after(&now, 1).fired, 1);
+            seen.write(0);
+        };
+        own.set(Some(local_timer().add(TICK, when_dropped(dropped))));
+        assert_eq!(own.get().map(TimerHandle::cancel), Some(Cancel::Cancelled));
+        assert_eq!(turn_after(clock, 2).fired, 2);
+        assert_eq!(log.take(), [1, 0, 2, 3]);
+        assert_sum(local_timer().counts());
+    });
+}
+
 #[test]
 fn a_panic_hook_that_panics_harms_nothing() {
     let hook = |report: &corewheel::PanicReport<'_>| panic!("the hook, too: {report:?}");
