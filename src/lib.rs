@@ -29,10 +29,11 @@
 //! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
 //! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels when it is dropped,
 //!   and [`LocalHandle`] stays on its thread.
+//! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
 //! * [`When`]: what an add or a reset takes: a delay or an instant, perhaps with slack or spread.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
 //! * [`Cores`]: one pinned thread per core, each with its wheel.
-//! * [`Purgatory`]: operations that complete early when a condition on a key holds, or time out.
+//! * [`purgatory`]: operations that complete early when a condition on a key holds, or time out.
 //! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and
 //!   [`interval`](future::interval) for any executor; [`Timers`](future::Timers) for tasks that
 //!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
@@ -81,45 +82,38 @@
 //! * **Handles are plain values.** They have 16 bytes and are `Copy`. A stale handle answers
 //!   [`Cancel::Ended`] and never reaches another timer.
 //!
-//! # Forks
-//!
-//! Each process has its own copy of every timer.
-//!
-//! * Timers of the thread that forked continue in both processes.
-//! * Timers of other threads never fire in the child. Their handles still answer there, for the
-//!   child's copy only, and adding to those threads works and fires nothing.
-//! * A callback that ran on another thread during the fork counts as running in the child for ever,
-//!   so [`cancel_wait`](TimerHandle::cancel_wait) on it never returns.
-//! * A wake hook that writes to a descriptor shared with the parent wakes the parent. So does a
-//!   `TimerFd`, which is one timer for both processes.
-//! * An operation that another thread had begun stays unfinished in the child. A timer that it was
-//!   moving never fires, and a timer that it had cancelled may stay live. The memory that it was
-//!   reading is never freed, nor any memory that is retired later. If it was unparking the forking
-//!   thread, that thread's loop no longer sleeps.
-//!
-//! A few steps take a lock: making or ending a thread's wheel, the table of remote adds, and
-//! handing on retired pages. If the fork stops another thread in one of them, the child may hang in
-//! the same step. A child that calls `exec` or `_exit` without using timers of other threads is
-//! always safe.
+//! Each process has its own copy of every timer: the guide says what a
+//! [fork](guide::shutdown#forks) means.
 //!
 //! # Features
 //!
-//! * `std`, on by default: everything above. Without it (`default-features = false`) the crate is
-//!   [`Wheel`] alone, `no_std` with `alloc` and without dependencies.
+//! On by default:
+//!
+//! * `std`: everything but [`Wheel`]. Without any feature (`default-features = false`) the crate is
+//!   [`Wheel`] alone, `no_std` with `alloc` and without dependencies. The other features need it.
+//! * `cores`: [`Cores`], which depends on `core_affinity`.
+//! * `futures`: [`future`], which depends on `pin-project-lite`.
+//! * `purgatory`: [`purgatory`].
+//!
+//! To choose:
+//!
 //! * `fd`: `LocalTimer::timer_fd`, on Linux. It depends on `rustix`.
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
 //! * `tracing`: events for caught panics and hanging loops, see [`metrics`].
 //! * `origins`: `LocalTimer::live_report`, the code that added the live timers. It costs 16 bytes
 //!   and one clock reading per timer.
 //!
-//! `loom` and `shuttle` are for this project's own models, and not part of the interface.
-//!
 //! `doc/verification.md` lists the promises with the tests that guard them. `ARCHITECTURE.md`
 //! describes how corewheel works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
-// The text above covers the whole crate. Without `std` most of its links have no target.
-#![cfg_attr(not(feature = "std"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The text above covers the whole crate. With fewer features some of its links have no target, and
+// parts of the crate are there for others only.
+#![cfg_attr(
+    not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
+    allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)
+)]
 
 #[cfg(all(feature = "std", not(target_has_atomic = "64")))]
 compile_error!(
@@ -139,11 +133,11 @@ mod config;
 mod cross_core;
 #[cfg(feature = "std")]
 mod error;
-#[cfg(feature = "std")]
+#[cfg(feature = "futures")]
 pub mod future;
 #[cfg(feature = "std")]
 mod gauges;
-#[cfg(all(feature = "std", any(doc, doctest)))]
+#[cfg(all(feature = "cores", feature = "futures", feature = "purgatory", any(doc, doctest)))]
 pub mod guide;
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "some bound what a shard does"))]
 mod limits;
@@ -151,8 +145,8 @@ mod limits;
 mod local;
 #[cfg(feature = "std")]
 pub mod metrics;
-#[cfg(feature = "std")]
-mod purgatory;
+#[cfg(feature = "purgatory")]
+pub mod purgatory;
 #[cfg(feature = "std")]
 mod shard;
 #[cfg(feature = "std")]
@@ -162,6 +156,8 @@ mod wheel;
 #[cfg(feature = "std")]
 mod when;
 
+#[cfg(feature = "cores")]
+pub use self::local::cores::{Core, Cores, CoresBuilder};
 pub use self::wheel::{Due, Key, Wheel};
 #[cfg(feature = "std")]
 pub use self::{
@@ -174,13 +170,9 @@ pub use self::{
     error::{AddError, AddErrorReason, ConfigError, InsideCallback},
     gauges::Counts,
     local::{
-        LocalTimer, ShardRef, Turn,
-        cores::{Core, Cores, CoresBuilder},
-        local_timer,
-    },
-    purgatory::{
-        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts,
-        PurgatoryGroup, WatchKey, local_purgatory,
+        LocalTimer, ShardRef, Turn, local_timer,
+        owned_timer::{OwnedTimer, TimerEnd},
+        pending::PendingTimer,
     },
     shard::{Expired, Expiry, PreparedSleep, Shard},
     when::When,
@@ -188,6 +180,6 @@ pub use self::{
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub use self::{cross_core::descriptor::TimerFdError, local::timer_fd::TimerFd};
 
-#[cfg(all(doctest, feature = "std"))]
+#[cfg(all(doctest, feature = "cores"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

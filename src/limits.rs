@@ -6,8 +6,8 @@
 /// Unit tests, loom models, shuttle's runs and Miri use the small twins.
 const TINY: bool = cfg!(any(test, miri)) || LOOM || SHUTTLE;
 /// Repeats the condition in `sync`.
-const LOOM: bool = cfg!(all(loom, feature = "loom"));
-const SHUTTLE: bool = cfg!(all(shuttle, feature = "shuttle"));
+const LOOM: bool = cfg!(all(loom, feature = "models"));
+const SHUTTLE: bool = cfg!(all(shuttle, feature = "models"));
 
 /// Entries of a page, as a power of two. 4,096 entries take at least 128 KiB, so that allocators
 /// get a page from the system and return it there. Entries never move.

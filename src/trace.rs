@@ -15,17 +15,30 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     tracing::error!(?place, message, "a panic was caught");
 }
 
-/// Reports a timer that is overdue on a thread that no loop drives.
+/// Reports a timer that is overdue and that no loop drives: of a thread's wheel, or of a shard.
 #[cold]
-pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration) {
+pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_of_thread: bool) {
     #[cfg(feature = "tracing")]
-    tracing::error!(shard, name, ?overdue, "a timer is overdue and no loop drives it");
-    #[cfg(not(feature = "tracing"))]
-    eprintln!(
-        "corewheel: a timer of thread '{name}' (shard {shard}) has been overdue for {overdue:?}, \
-         and no loop drives it: call `local_timer().turn()` in the thread's loop, or see \
-         `LocalTimer::register_driver`"
+    tracing::error!(
+        shard,
+        name,
+        ?overdue,
+        is_of_thread,
+        "a timer is overdue and no loop drives it"
     );
+    #[cfg(not(feature = "tracing"))]
+    {
+        let advice = if is_of_thread {
+            "call `local_timer().turn()` in the thread's loop, or see \
+             `LocalTimer::register_driver`"
+        } else {
+            "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
+        };
+        eprintln!(
+            "corewheel: a timer of thread '{name}' (shard {shard}) has been overdue for \
+             {overdue:?}, and no loop drives it: {advice}"
+        );
+    }
 }
 
 /// Reports a loop that does not turn, as a watch found it.

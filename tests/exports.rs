@@ -207,6 +207,24 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert!(text.contains("ERROR") && text.contains("overdue="), "{text}");
 }
 
+#[test]
+fn the_next_add_to_a_shard_that_never_turns_reports_an_overdue_timer_once() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let (mut shard, clock) = shard("never turns");
+        shard.add(TICK, 1);
+        clock.advance(TICK * 900);
+        shard.add(TICK, 2);
+        assert_eq!(log.text(), "", "its loop may begin soon");
+        clock.advance(TICK * 200);
+        (0..3).for_each(|timer| _ = shard.add(TICK, timer));
+    });
+    let text = log.text();
+    assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
+    assert!(text.contains("ERROR") && text.contains("never turns"), "{text}");
+}
+
 /// Adds a timer and panics, at each event.
 struct Unruly;
 

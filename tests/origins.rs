@@ -12,10 +12,11 @@ use std::{
 
 use common::{HOUR, Never, TICK, in_virtual_time};
 use corewheel::{
-    Cancel, Config, LocalTimer, ManualClock, Purgatory, Shard, When,
+    Cancel, Config, LocalTimer, ManualClock, Shard, When,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     metrics::{LivePlace, LiveReport},
+    purgatory::Purgatory,
 };
 
 /// Lines of this file, and how many live timers were added in each, in the order of the lines.

@@ -11,8 +11,8 @@ use std::{
 };
 
 use corewheel::{
-    Completion, Config, Core, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory,
-    PurgatoryGroup, local_timer,
+    Config, Core, ManualClock, local_timer,
+    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup},
 };
 
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};

@@ -16,8 +16,8 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Completion, Config, DelayedOperation, ManualClock, Outcome, ShardRef, TimerHandle,
-    future, local_purgatory, local_timer,
+    Cancel, Config, ManualClock, ShardRef, TimerHandle, future, local_timer,
+    purgatory::{Completion, DelayedOperation, Outcome, local_purgatory},
 };
 
 use crate::{

@@ -15,7 +15,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewheel::{Completion, Core, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup};
+use corewheel::{
+    Core,
+    purgatory::{Completion, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup},
+};
 use mio::net::TcpStream;
 
 use crate::log::Log;

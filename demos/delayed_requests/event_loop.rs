@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use corewheel::{Core, PurgatoryCounts, local_timer};
+use corewheel::{Core, local_timer, purgatory::PurgatoryCounts};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Token};
 use slab::Slab;

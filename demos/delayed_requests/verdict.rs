@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use corewheel::PurgatoryCounts;
+use corewheel::purgatory::PurgatoryCounts;
 use serde::Serialize;
 
 use crate::client::{Client, Expected, Record};

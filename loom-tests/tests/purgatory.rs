@@ -7,8 +7,11 @@
 use std::sync::Arc;
 
 use corewheel::{
-    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, PurgatoryGroup,
-    ShardRef, local_purgatory, local_timer,
+    ManualClock, ShardRef, local_timer,
+    purgatory::{
+        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup,
+        local_purgatory,
+    },
 };
 use loom::{
     sync::{

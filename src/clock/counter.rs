@@ -10,7 +10,7 @@
     target_arch = "x86_64",
     target_os = "linux",
     not(miri),
-    not(all(loom, feature = "loom"))
+    not(all(loom, feature = "models"))
 ))]
 mod machine {
     #![allow(unsafe_code)]
@@ -66,7 +66,7 @@ mod machine {
     target_arch = "x86_64",
     target_os = "linux",
     not(miri),
-    not(all(loom, feature = "loom"))
+    not(all(loom, feature = "models"))
 )))]
 mod machine {
     pub(in super::super) fn is_usable() -> bool {
@@ -95,7 +95,7 @@ pub(super) use self::machine::read_after;
     target_arch = "x86_64",
     target_os = "linux",
     not(miri),
-    not(all(loom, feature = "loom"))
+    not(all(loom, feature = "models"))
 ))]
 mod tests {
     use std::fs;

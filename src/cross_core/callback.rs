@@ -220,6 +220,17 @@ impl Callback {
         unsafe { call(&raw mut callback.0.room) }
     }
 
+    /// Runs a callback, one-shot or periodic, for the last time.
+    pub(crate) fn call_last(mut self) {
+        if self.0.functions.again {
+            // SAFETY: the room holds the value that `functions` was made for, which is exclusively
+            // ours and stays there.
+            unsafe { (self.0.functions.call)(&raw mut self.0.room) }
+        } else {
+            self.call();
+        }
+    }
+
     /// Returns true if dropping it runs user code.
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {

@@ -157,13 +157,16 @@ impl Shared {
         }
     }
 
-    /// Reports once that a timer has been overdue for this time, in nanoseconds, on a thread that
-    /// no loop drives. No borrow of the library may be held.
+    /// Reports once that a timer has been overdue for this time, in nanoseconds, and that no loop
+    /// drives its wheel. No borrow of the library may be held.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.take_undriven_report(overdue) {
             let overdue = Duration::from_nanos(overdue);
-            catch_panic_silently(|| trace::undriven(self.gauges.number(), &self.name, overdue));
+            let is_of_thread = self.slab.takes_callbacks();
+            catch_panic_silently(|| {
+                trace::undriven(self.gauges.number(), &self.name, overdue, is_of_thread);
+            });
         }
     }
 

@@ -16,6 +16,8 @@ use super::{
     fire_waker::FireWaker,
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
+#[cfg(feature = "cores")]
+use crate::local::cores::{Cores, CoresBuilder};
 use crate::{
     config::Config,
     cross_core::{
@@ -24,10 +26,7 @@ use crate::{
         origin::Origin,
     },
     error::{AddErrorReason, ConfigError},
-    local::{
-        LocalTimer, ShardRef,
-        cores::{Cores, CoresBuilder},
-    },
+    local::{LocalTimer, ShardRef},
     util::sync::per_thread,
 };
 
@@ -99,14 +98,17 @@ enum KeepAlive {
     /// The wheels of threads that the caller keeps alive.
     Nothing,
     /// Threads that only run timers.
+    #[cfg(feature = "cores")]
     Threads { _kept: Arc<Threads> },
     /// Wheels without threads.
     Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopOnDrop> },
 }
 
 /// Threads that only run timers. Dropping this asks them to end.
+#[cfg(feature = "cores")]
 struct Threads(Cores<()>);
 
+#[cfg(feature = "cores")]
 impl Drop for Threads {
     fn drop(&mut self) {
         self.0.stop();
@@ -140,6 +142,7 @@ impl Timers {
     /// # Errors
     ///
     /// If a thread cannot be started, or 16,384 shards exist.
+    #[cfg(feature = "cores")]
     pub fn start(threads: usize) -> io::Result<Self> {
         Self::start_with(Cores::builder().shards(threads).pin(false))
     }
@@ -170,6 +173,7 @@ impl Timers {
     /// assert_eq!(timers.shards().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[cfg(feature = "cores")]
     pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
         let cores = threads.start(|core| core.run_timers())?;
         let shards = cores.shards().into();

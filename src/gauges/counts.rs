@@ -54,7 +54,7 @@ counts! {
     #[non_exhaustive]
     pub struct Counts {
         /// Timers added. Messages that corewheel itself sends to another core count as timers that
-        /// fired: a batch of a [`PurgatoryGroup`](crate::PurgatoryGroup), and
+        /// fired: a batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
         /// Timers that have not ended; a periodic timer is live through its runs.

@@ -182,6 +182,14 @@ impl Gauges {
         }
     }
 
+    /// Records that a new shard has an owner, whose loop begins later.
+    pub(crate) fn expect_first_turn(&self) {
+        if self.publishes() {
+            // Relaxed: an independent word.
+            self.undriven_grace.store(UNDRIVEN_GRACE[1], Ordering::Relaxed);
+        }
+    }
+
     /// Records that a driver is registered, whose loop begins later.
     pub(crate) fn expect_loop(&self) {
         if self.publishes() {

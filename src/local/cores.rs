@@ -182,7 +182,8 @@ impl Core {
     /// thread of nothing but timers.
     ///
     /// It parks between its turns. If the configuration has a wake hook
-    /// ([`Config::on_wake`]), that must unpark the thread.
+    /// ([`Config::on_wake`]), that must unpark the thread. Timers that are pending afterwards are
+    /// dropped with the thread; [`LocalTimer::drain`](crate::LocalTimer::drain) hands them back.
     ///
     /// # Examples
     ///
@@ -360,7 +361,7 @@ impl<R> Cores<R> {
 
     /// Waits for all threads, and returns the result of each or the panic that ended it. It does
     /// not ask them to end; [`stop`](Self::stop) does. A thread's wheel ends with it, and drops its
-    /// pending callbacks.
+    /// pending callbacks, unless the thread [drains](crate::LocalTimer::drain) it.
     ///
     /// # Examples
     ///

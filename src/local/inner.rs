@@ -25,7 +25,7 @@ use crate::{
         state::{Freed, Kind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{Claimed, Due, Engine, Message, PreparedSleep},
+    shard::{Claimed, Due, Engine, Found, Message, PreparedSleep},
     util::sync::per_thread,
     when::When,
 };
@@ -50,6 +50,8 @@ enum Driver {
     Registered,
     /// No loop has registered.
     Missing,
+    /// The wheel was drained.
+    Ended,
 }
 
 /// Ends a turn when it is dropped.
@@ -189,10 +191,14 @@ impl Local {
         local
     }
 
-    /// Returns true if the thread is exiting and its wheel, if it had one, has ended or is about
-    /// to.
+    /// Returns true if the thread's wheel was drained, or if the thread is exiting and its wheel, if
+    /// it had one, has ended or is about to.
     pub(super) fn has_ended() -> bool {
-        LOCAL.try_with(|_| ()).is_err()
+        // On a thread that owns a wheel, this is one load.
+        let has_ended = |place: &OnceCell<Self>| {
+            place.get().is_some_and(|local| matches!(local.driver.get(), Driver::Ended))
+        };
+        Owner::number().is_none() && LOCAL.try_with(has_ended).unwrap_or(true)
     }
 
     /// Moves a timer of this thread to the moment that `due` returns, and ends an announced sleep
@@ -284,7 +290,7 @@ impl Local {
     pub(super) fn remove_driver(&self) {
         self.drivers.update(|drivers| drivers - 1);
         let is_last = self.drivers.get() == 0 && !self.is_own_loop.get();
-        if is_last && !matches!(self.driver.get(), Driver::InTurn) {
+        if is_last && !matches!(self.driver.get(), Driver::InTurn | Driver::Ended) {
             self.driver.set(Driver::Missing);
             let (_, now) = self.with_engine(|shard| shard.publish_unqueried());
             self.lose_driver(if self.shared.mailbox.is_urgent() { now } else { u64::MAX });
@@ -314,7 +320,7 @@ impl Local {
     }
 
     /// Records that the loop turns or announces a sleep, unless it has done so before. Returns
-    /// false inside a turn.
+    /// false inside a turn, and after the wheel was drained.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
         matches!(self.driver.get(), Driver::Between) || self.begin_driving_slow()
@@ -323,7 +329,7 @@ impl Local {
     #[cold]
     #[inline(never)]
     fn begin_driving_slow(&self) -> bool {
-        if let Driver::InTurn = self.driver.get() {
+        if let Driver::InTurn | Driver::Ended = self.driver.get() {
             return false;
         }
         self.driver.set(Driver::Between);
@@ -347,7 +353,7 @@ impl Local {
     /// that has been overdue for long.
     fn publish_undriven(&self, nanos: u64) {
         match self.driver.get() {
-            Driver::Between | Driver::InTurn => self.sleeps_until.set(AWAKE),
+            Driver::Between | Driver::InTurn | Driver::Ended => self.sleeps_until.set(AWAKE),
             Driver::Registered => {
                 self.sleeps_until.set(AWAKE);
                 self.with_engine(|shard| {
@@ -400,8 +406,9 @@ impl Local {
             (turn.live, turn.nested) = (engine.len(), true);
             return turn;
         }
-        if !matches!(self.driver.get(), Driver::Between) {
-            self.begin_driving();
+        if !matches!(self.driver.get(), Driver::Between) && !self.begin_driving() {
+            // It was drained.
+            return turn;
         }
         self.driver.set(Driver::InTurn);
         let _turning = Turning(&self.driver);
@@ -557,7 +564,9 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        self.begin_driving();
+        if !self.begin_driving() && matches!(self.driver.get(), Driver::Ended) {
+            return PreparedSleep::ended();
+        }
         let (until, is_long, trims) = self.with_engine(|shard| {
             let (until, is_long) = shard.sleep();
             (until, is_long, shard.trim_before_sleep(until))
@@ -571,6 +580,27 @@ impl Local {
             // A hook called by this announcement may have queued messages. A turn sends them.
             if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
         })
+    }
+
+    /// Ends the wheel, and returns the pending callbacks with their deadlines, in nanoseconds of the
+    /// clock.
+    ///
+    /// # Panics
+    ///
+    /// In a turn.
+    #[track_caller]
+    pub(super) fn drain(&self) -> Vec<(Instant, Callback)> {
+        assert!(!matches!(self.driver.get(), Driver::InTurn), "a callback cannot drain its wheel");
+        self.flush();
+        // Another shard may get its number.
+        Owner::set(None);
+        self.driver.set(Driver::Ended);
+        let Found { pending, cancelled, .. } = self.with_engine(Engine::close);
+        for callback in cancelled {
+            self.shared.hooks.drop_catching_panic(callback);
+        }
+        let clock = self.shared.clock();
+        pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
     }
 
     /// Counts and reports a panic that was caught.

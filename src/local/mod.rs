@@ -4,8 +4,11 @@
 //! hook or a destructor may add, cancel, reset and even turn (P5).
 
 mod client;
+#[cfg(feature = "cores")]
 pub(crate) mod cores;
 mod inner;
+pub(crate) mod owned_timer;
+pub(crate) mod pending;
 mod shard_ref;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub(crate) mod timer_fd;
@@ -22,10 +25,10 @@ use std::{
 };
 
 pub(crate) use self::client::{Client, ClientPlace, DrivesHere};
-use self::inner::Local;
 pub use self::shard_ref::ShardRef;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use self::timer_fd::TimerFd;
+use self::{inner::Local, pending::PendingTimer};
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::cross_core::descriptor::TimerFdError;
 use crate::{
@@ -491,6 +494,35 @@ impl LocalTimer {
             .unwrap_or_else(|_| Clock::monotonic().now())
     }
 
+    /// Returns this thread's clock, for a [`Shard`](crate::Shard) or a wheel of another thread that
+    /// must see the same time. In an exiting thread it is the monotonic clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// /// The code under test, which does not know whether time is virtual.
+    /// fn sessions() -> Shard<&'static str> {
+    ///     let clock = local_timer().clock();
+    ///     Shard::with_config(Config::new().clock(clock)).expect("there are few shards")
+    /// }
+    ///
+    /// let clock = ManualClock::new();
+    /// Config::new().clock(&clock).install()?;
+    /// let mut sessions = sessions();
+    /// sessions.add(Duration::from_secs(3_600), "session 1");
+    /// clock.advance(Duration::from_secs(3_600));
+    /// sessions.turn();
+    /// assert!(sessions.next_expired().is_some());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn clock(self) -> Clock {
+        Local::with(|local| local.with_engine(|shard| shard.clock().clone()))
+            .unwrap_or_else(|_| Clock::monotonic())
+    }
+
     /// Returns the counts of this thread's timers so far. Cost: some nanoseconds for each queued
     /// message.
     pub fn counts(self) -> Counts {
@@ -601,6 +633,47 @@ impl LocalTimer {
     pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
         Local::with(|local| local.with_engine(|shard| shard.set_period(handle, period)))
             .unwrap_or(false)
+    }
+
+    /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
+    /// A thread that ends calls it to run, save or count them. Otherwise the end of the thread drops
+    /// their callbacks.
+    ///
+    /// From now on the wheel behaves as in an [exiting thread](local_timer): handles answer
+    /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, a turn fires
+    /// nothing, and a sleep has the timeout zero. A cancel on another thread that races with this
+    /// call returns the true outcome. Futures that wait on this thread are among the timers:
+    /// running or dropping one wakes the task, whose next poll finds [no
+    /// timer](crate::future#without-a-timer). Later calls return nothing.
+    ///
+    /// Cost: some nanoseconds for each timer of the largest number of live timers.
+    ///
+    /// # Panics
+    ///
+    /// In a callback of a turn.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cores, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| {
+    ///     local_timer().add(Duration::from_secs(30), || println!("the lease is over"));
+    ///     core.run_timers();
+    ///     local_timer().drain().len()
+    /// })?;
+    /// cores.stop();
+    /// for pending in cores.join() {
+    ///     assert_eq!(pending.unwrap(), 1);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use = "dropping the timers drops their callbacks"]
+    pub fn drain(self) -> Vec<PendingTimer> {
+        let drained = Local::with(Local::drain).unwrap_or_default();
+        drained.into_iter().map(PendingTimer::new).collect()
     }
 
     /// Returns a file descriptor that is readable when this thread's wheel wants a turn. Later
@@ -865,7 +938,7 @@ impl LocalTimer {
             Local::with(|local| local.with_engine(|shard| shard.shared().spread.start_as(number)));
     }
 
-    /// Returns true if this thread has had a wheel that has ended: the thread is exiting.
+    /// Returns true if this thread's wheel has ended: it was drained, or the thread is exiting.
     pub(crate) fn has_ended() -> bool {
         Local::has_ended()
     }

@@ -10,8 +10,8 @@
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
 //! panic, and a warning for each stall that a watch finds. An add to a thread whose loop has not
 //! begun, while another timer is overdue by 100 ms, is an error too, once for each thread. If a
-//! driver is registered there, it is overdue by 1 s. Without that feature this error is a line on
-//! the standard error. With the feature `origins`, `LocalTimer::live_report` lists the code that
+//! driver is registered there, it is overdue by 1 s, and so it is in a [`Shard`](crate::Shard) that
+//! was never turned. Without that feature this error is a line on the standard error. With the feature `origins`, `LocalTimer::live_report` lists the code that
 //! added the live timers.
 //!
 //! # Which numbers to watch
@@ -30,7 +30,8 @@
 //! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
 //! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with timers that
 //!   never turns has no loop that drives its timer. Before its first turn it publishes each add,
-//!   and other threads publish the deadlines that they request.
+//!   and other threads publish the deadlines that they request. A [`Shard`](crate::Shard), and a
+//!   thread with a registered driver, publish a part of their first adds, and the first one always.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
 //!   a healthy program on a healthy machine.
 //!
@@ -119,7 +120,9 @@ pub struct ShardMetrics {
     /// For how long a turn has been due that the loop has not begun. Zero in time and in a turn.
     ///
     /// On a thread that no loop drives it grows from the first deadline on, which another thread
-    /// may have requested. A remote cancel does not end it.
+    /// may have requested. A remote cancel does not end it. In a [`Shard`](crate::Shard) that was
+    /// never turned it grows from the first deadline that was published; only an add, a turn or a
+    /// question of the loop changes it.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.

@@ -47,8 +47,9 @@ pub struct Stall {
     /// True if the owner is inside a turn, so a callback takes the time. False if the loop does
     /// something else.
     pub is_in_turn: bool,
-    /// It has turned before. Otherwise the thread may have no loop at all: see
-    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver).
+    /// It has turned before. Otherwise there may be no loop at all: see
+    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a thread's wheel. The
+    /// owner of a [`Shard`](crate::Shard) calls [`turn`](crate::Shard::turn).
     pub has_turned: bool,
 }
 
@@ -58,9 +59,9 @@ pub struct Stall {
 /// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
 /// is late by more than the limit, according to its last call of `prepare_sleep` or
 /// `time_until_next`, or its `TimerFd`. For a loop that never calls these, only the length of its
-/// turns is watched. A [`Shard`](crate::Shard) that has made no turn and no such call is not
-/// watched. A thread whose loop has not begun is stalled when a timer is overdue by more than the
-/// limit, also one that another thread has added or moved.
+/// turns is watched. A thread or a [`Shard`](crate::Shard) whose loop has not begun is stalled when
+/// a timer is overdue by more than the limit. In a thread that may be a timer that another thread
+/// has added or moved. In a shard it may be one that was cancelled or moved since.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
 /// loop makes such a call or turns again. To process a part of the timers, use `turn_within`.

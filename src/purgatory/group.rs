@@ -44,7 +44,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// # Examples
 ///
 /// ```
-/// use corewheel::{Completion, Cores, DelayedOperation, PurgatoryGroup, local_timer};
+/// use corewheel::{Cores, local_timer, purgatory::{Completion, DelayedOperation, PurgatoryGroup}};
 /// use std::{sync::{Arc, atomic::{AtomicBool, Ordering}}, time::Duration};
 ///
 /// struct UntilSet(Arc<AtomicBool>);
@@ -115,7 +115,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Checks the operations that wait on `key`, on whichever core. From any thread.
     ///
     /// The operations see what this thread has written before. On a core's own thread prefer
-    /// [`Purgatory::notify`](crate::Purgatory::notify), which sends events in batches.
+    /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
     /// Cost: an allocation and a [`ShardRef::run`](crate::ShardRef::run).
     pub fn notify(&self, key: &K) {

@@ -6,29 +6,61 @@
 //! timer and a watch on each of its keys. An event on a key has the operation check its condition
 //! again.
 //!
-//! # Exactly once
+//! ```
+//! use corewheel::{Config, ManualClock, local_timer};
+//! use corewheel::purgatory::{Completion, DelayedOperation, Purgatory};
+//! use std::{cell::Cell, rc::Rc, time::Duration};
 //!
-//! An operation lives and completes on its own core, so no thread races for it. Its timer is the
-//! only completion flag: the code that completes an operation has cancelled its timer, or is its
-//! timer. While its `try_complete` runs, an operation is *checked out*. If it is completed then, by
-//! the timer in a turn of the user's or by a `force_complete` inside, the operation ends when it is
-//! checked in.
+//! /// Waits until `needed` acknowledgements have come.
+//! struct Produce {
+//!     needed: u32,
+//!     acknowledged: Rc<Cell<u32>>,
+//! }
 //!
-//! # No sweep
+//! impl DelayedOperation for Produce {
+//!     fn try_complete(&mut self) -> bool {
+//!         self.acknowledged.get() >= self.needed
+//!     }
 //!
-//! A completed operation leaves all its lists at once, in one step per key (`table`). It leaves
-//! lists of other cores when a message arrives there ([`PurgatoryCounts::unsent`]). So nothing
-//! searches for completed operations.
+//!     fn on_complete(self, how: Completion) {
+//!         println!("answered, {how:?}");
+//!     }
+//! }
 //!
-//! # Several cores
+//! let clock = ManualClock::new(); // virtual time, so that the example need not wait
+//! Config::new().clock(&clock).install()?;
+//! let purgatory = Purgatory::new();
+//! let acknowledged = Rc::new(Cell::new(0));
+//! for needed in [1, 3] {
+//!     let produce = Produce { needed, acknowledged: Rc::clone(&acknowledged) };
+//!     let _ = purgatory.try_complete_else_watch(produce, ["partition 7"], Duration::from_secs(5)).unwrap();
+//! }
+//! acknowledged.set(1);
+//! assert_eq!(purgatory.check_and_complete(&"partition 7"), 1); // the first one, early
+//! clock.advance(Duration::from_secs(5));
+//! assert_eq!(local_timer().turn().fired, 1); // the other one times out
+//! # Ok::<(), corewheel::ConfigError>(())
+//! ```
 //!
-//! A [`PurgatoryGroup`] says which core a key belongs to. An operation that watches a key of
-//! another core has a watch there, and an event there sends a message back. The operation checks
-//! its condition once more when it hears that such a watch is in place, so no event falls between.
-//!
-//! A purgatory that ends notifies the operations that watch its keys. A message that cannot be
-//! delivered is answered (`group`). So the watch ends, and the operation checks its condition a
-//! last time.
+//! The [guide](crate::guide::delayed_operations) has the rest.
+
+// An operation lives and completes on its own core, so no thread races for it. Its timer is the
+// only completion flag: the code that completes an operation has cancelled its timer, or is its
+// timer. While its `try_complete` runs, an operation is *checked out*. If it is completed then, by
+// the timer in a turn of the user's or by a `force_complete` inside, the operation ends when it is
+// checked in.
+//
+// A completed operation leaves all its lists at once, in one step per key (`table`). It leaves
+// lists of other cores when a message arrives there (`PurgatoryCounts::unsent`). So nothing
+// searches for completed operations.
+//
+// A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
+// core has a watch there, and an event there sends a message back. The operation checks its
+// condition once more when it hears that such a watch is in place, so no event falls between.
+//
+// A purgatory that ends notifies the operations that watch its keys. A message that cannot be
+// delivered is answered (`group`). So the watch ends, and the operation checks its condition a
+// last time.
 
 mod group;
 mod hash;
@@ -83,7 +115,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use corewheel::{Completion, DelayedOperation, Outcome, Purgatory};
+/// use corewheel::purgatory::{Completion, DelayedOperation, Outcome, Purgatory};
 /// use std::{cell::Cell, rc::Rc, time::Duration};
 ///
 /// /// A fetch that waits until there are enough bytes.
@@ -182,6 +214,47 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Cost: one lookup in a hash table, and the conditions of the operations that watch the key.
     pub fn check_and_complete(&self, key: &K) -> usize {
         self.0.check_key(key)
+    }
+
+    /// Checks one operation, and completes it if its condition holds. Returns true if this call has
+    /// completed it by its condition; false if it waits or has completed before.
+    ///
+    /// An operation whose `try_complete` is running is checked once more after that, and the answer
+    /// is false.
+    ///
+    /// Cost: the condition; if it holds, constant per key that the operation watches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::purgatory::{Completion, DelayedOperation, Outcome, Purgatory};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// struct Join(Rc<Cell<bool>>);
+    ///
+    /// impl DelayedOperation for Join {
+    ///     fn try_complete(&mut self) -> bool {
+    ///         self.0.get()
+    ///     }
+    ///
+    ///     fn on_complete(self, how: Completion) {
+    ///         println!("joined: {how:?}");
+    ///     }
+    /// }
+    ///
+    /// let is_there = Rc::new(Cell::new(false));
+    /// let purgatory = Purgatory::new();
+    /// let join = Join(Rc::clone(&is_there));
+    /// let outcome = purgatory.try_complete_else_watch(join, ["group 1"], Duration::from_secs(5))?;
+    /// let Outcome::Waits(id) = outcome else { panic!("nobody is there yet") };
+    /// assert!(!purgatory.check(id));
+    /// is_there.set(true);
+    /// assert!(purgatory.check(id)); // and no other operation of that key is checked
+    /// assert!(!purgatory.check(id)); // it has completed before
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn check(&self, OperationId(id): OperationId) -> bool {
+        self.0.check_one(id)
     }
 
     /// Checks the operations that wait on `key`, on whichever core.
@@ -496,12 +569,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Has an operation check its condition, if it waits.
-    fn check_one(&self, id: Id) {
+    /// Has an operation check its condition, if it waits. Returns true if this has completed the
+    /// operation.
+    fn check_one(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
-        if let Some(operation) = operation {
-            self.check(id.index, operation);
-        }
+        operation.is_some_and(|operation| self.check(id.index, operation))
     }
 
     /// Checks the condition of an operation that is checked out. Returns true if this has completed

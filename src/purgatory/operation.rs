@@ -40,7 +40,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> WatchKey for K {}
 pub enum Completion {
     /// Its condition was met.
     Condition,
-    /// [`force_complete`](crate::Purgatory::force_complete) completed it.
+    /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed it.
     Forced,
     /// Its timeout has elapsed.
     Expired,

@@ -121,10 +121,12 @@ pub(crate) enum Payload<T> {
 }
 
 /// Timers found by the sweep so far.
-struct Found<T> {
+#[must_use]
+pub(crate) struct Found<T> {
     /// Payloads of pending timers with their deadlines, in nanoseconds of the clock.
-    pending: Vec<(u64, T)>,
-    cancelled: Vec<T>,
+    pub(crate) pending: Vec<(u64, T)>,
+    /// Payloads of remotely cancelled timers. The caller drops them.
+    pub(crate) cancelled: Vec<T>,
     /// Number of cancelled timers, including those without a payload.
     cancelled_count: u32,
 }
@@ -896,8 +898,14 @@ impl<T> Engine<T> {
     pub(crate) fn publish_unqueried(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start(tick));
         self.publish();
+        self.stats.await_first_turn();
         self.shared.gauges.set_next_due(self.time.wake_up(next));
         (next.unwrap_or(u64::MAX), self.time.latest.lo)
+    }
+
+    /// Returns true if the loop has turned or has asked how long it may sleep.
+    pub(super) fn has_begun(&self) -> bool {
+        self.stats.counts.turns > 0 || !self.stats.awaits_first_turn()
     }
 
     /// Ends the pass. Returns true if it has left a backlog to the next one.
@@ -961,16 +969,24 @@ impl<T> Engine<T> {
 
     /// Ends the shard, and returns the pending payloads with their deadlines.
     pub(crate) fn drain(&mut self) -> Vec<(Instant, T)> {
-        let pending = self.close().into_iter();
+        let pending = self.close_and_drop_cancelled().into_iter();
         pending.map(|(nanos, payload)| (self.time.clock.instant_at(nanos), payload)).collect()
     }
 
-    /// Closes the mailbox, ends every timer, and returns the pending payloads with their deadlines.
-    /// Returns nothing if the shard is closed already.
-    fn close(&mut self) -> Vec<(u64, T)> {
+    /// Ends the shard, drops the payloads of cancelled timers, and returns those of pending ones.
+    fn close_and_drop_cancelled(&mut self) -> Vec<(u64, T)> {
+        let Found { pending, cancelled, .. } = self.close();
+        for payload in cancelled {
+            self.shared.hooks.drop_catching_panic(payload);
+        }
+        pending
+    }
+
+    /// Closes the mailbox and ends every timer. Finds nothing if the shard is closed already.
+    pub(crate) fn close(&mut self) -> Found<T> {
         let mut found = Found { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
         if mem::replace(&mut self.closed, true) {
-            return found.pending;
+            return found;
         }
         self.asks_from = 0;
         let _ = self.shared.mailbox.close();
@@ -979,23 +995,19 @@ impl<T> Engine<T> {
         for index in self.nodes.indices() {
             self.sweep(index, &mut found);
         }
-        let Found { pending, cancelled, cancelled_count } = found;
-        let handed_back = u32::try_from(pending.len()).unwrap_or(u32::MAX);
-        self.stats.live =
-            self.stats.live.saturating_sub(handed_back).saturating_sub(cancelled_count);
+        let handed_back = u32::try_from(found.pending.len()).unwrap_or(u32::MAX);
+        let cancelled = found.cancelled_count;
+        self.stats.live = self.stats.live.saturating_sub(handed_back).saturating_sub(cancelled);
         self.stats.counts.handed_back += u64::from(handed_back);
-        self.stats.counts.cancelled += u64::from(cancelled_count);
-        self.stats.counts.cancelled_elsewhere += u64::from(cancelled_count);
+        self.stats.counts.cancelled += u64::from(cancelled);
+        self.stats.counts.cancelled_elsewhere += u64::from(cancelled);
         self.end_pass();
         self.publish();
         registry::unregister(
             self.number,
             self.next_generation.max(self.nodes.next_remote_generation()),
         );
-        for payload in cancelled {
-            self.shared.hooks.drop_catching_panic(payload);
-        }
-        pending
+        found
     }
 
     fn sweep(&mut self, index: u32, found: &mut Found<T>) {
@@ -1297,7 +1309,7 @@ impl Engine<Callback> {
 
 impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
-        for (_, payload) in self.close() {
+        for (_, payload) in self.close_and_drop_cancelled() {
             self.shared.hooks.drop_catching_panic(payload);
         }
     }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{Claimed, Due, Engine, Message, Payload};
+pub(crate) use self::engine::{Claimed, Due, Engine, Found, Message, Payload};
 use self::expired::Times;
 pub use self::{
     expired::{Expired, Expiry},
@@ -84,7 +84,10 @@ impl<T> Shard<T> {
     ///
     /// If the tick is shorter than a microsecond, or 16,384 shards exist already.
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
-        Ok(Self { engine: Engine::new(config, Slab::new())? })
+        let mut engine = Engine::new(config, Slab::new())?;
+        engine.shared.gauges.expect_first_turn();
+        let _ = engine.allow_adds(0);
+        Ok(Self { engine })
     }
 
     /// Adds a timer that is due after a delay, at an instant, or roughly then; see [`When`]. It
@@ -686,6 +689,65 @@ impl<T> Shard<T> {
         self.engine.nodes.reserve(as_u32(timers));
     }
 
+    /// Returns the number of timers for which the shard has memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Shard};
+    ///
+    /// let shard: Shard<&str> = Shard::with_config(Config::new().capacity(10_000))?;
+    /// assert!(shard.capacity() >= 10_000);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.engine.nodes.capacity()
+    }
+
+    /// Frees the memory that no timer needs, in pages of 4,096 timers, also memory that was
+    /// reserved. Handles stay valid.
+    ///
+    /// A page that another thread reads at this moment is freed by a later turn.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    ///
+    /// let mut shard: Shard<&str> = Shard::new();
+    /// shard.reserve(100_000);
+    /// shard.shrink_to_fit();
+    /// assert!(shard.capacity() < 100_000);
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        if !self.engine.closed {
+            self.engine.nodes.shrink();
+        }
+    }
+
+    /// Returns a pending timer with the earliest deadline: its handle, its deadline and its
+    /// payload. Leaves out timers that another thread has cancelled.
+    ///
+    /// Cost: as of [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) is cheaper, and
+    /// tells when the shard next needs a turn.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_secs(30), "lease");
+    /// let retry = shard.add(Duration::from_millis(250), "retry");
+    /// let (first, deadline, payload) = shard.peek().expect("two are pending");
+    /// assert_eq!((first, *payload), (retry, "retry"));
+    /// assert_eq!(shard.deadline(retry), Some(deadline));
+    /// ```
+    pub fn peek(&self) -> Option<(TimerHandle, Instant, &T)> {
+        self.iter().min_by_key(|(_, deadline, _)| *deadline)
+    }
+
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
     /// A deadline is as in [`Expired`], or as another thread requested it if the owner has not
     /// consumed that request. From now on, handles answer [`Cancel::Ended`](crate::Cancel::Ended),
@@ -729,23 +791,44 @@ impl<T> Shard<T> {
         origin: Origin,
     ) -> Result<TimerHandle, AddError<T>> {
         let mut payload = Some(Ready(payload));
-        let added =
-            self.ensure_room().and_then(|()| self.engine.insert(due, kind, origin, &mut payload));
+        let added = if self.engine.may_add() {
+            self.engine.insert(due, kind, origin, &mut payload)
+        } else {
+            self.insert_slow(due, kind, origin, &mut payload)
+        };
         added.map_err(|reason| {
             let Ready(payload) = payload.expect("a refused payload stays");
             AddError::new(reason, payload)
         })
     }
 
-    #[inline]
-    fn ensure_room(&mut self) -> Result<(), AddErrorReason> {
-        if self.engine.may_add() { Ok(()) } else { self.make_room() }
+    /// Adds a timer to a shard that has to look first: it may be full, or its loop has not begun.
+    #[cold]
+    #[inline(never)]
+    fn insert_slow(
+        &mut self,
+        due: Due,
+        kind: Kind,
+        origin: Origin,
+        payload: &mut Option<Ready<T>>,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        if self.engine.has_begun() {
+            self.make_room(u64::MAX)?;
+            return self.engine.insert(due, kind, origin, payload);
+        }
+        let (next, now) = self.engine.publish_unqueried();
+        self.engine.shared.report_undriven(now.saturating_sub(next));
+        // The next one to look comes after as many adds as were made so far, at most 256.
+        self.make_room(self.engine.added().clamp(1, 256))?;
+        let handle = self.engine.insert(due, kind, origin, payload)?;
+        let _ = self.engine.publish_unqueried();
+        Ok(handle)
     }
 
-    /// Drops timers that other threads have cancelled, until there is room for another timer.
-    #[cold]
-    fn make_room(&mut self) -> Result<(), AddErrorReason> {
-        while let Some(payload) = self.engine.make_room(u64::MAX, |_| true)? {
+    /// Allows at most `most` adds before the next look. Drops timers that other threads have
+    /// cancelled, until there is room for another timer.
+    fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
+        while let Some(payload) = self.engine.make_room(most, |_| true)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
         }
         Ok(())

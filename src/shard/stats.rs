@@ -31,7 +31,8 @@ pub(super) struct Stats {
     is_untimed: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
     pub(super) last_published: Cell<(u64, u32)>,
-    /// The turn that publishes the counts at the latest.
+    /// The turn that publishes the counts at the latest. Zero before the loop's first turn or
+    /// question.
     pub(super) publish_at: Cell<u64>,
 }
 
@@ -52,6 +53,17 @@ impl Stats {
     /// Notes that the next turn has work, although no pass has left it.
     pub(super) fn note_work(&self) {
         self.quiet_until.set(0);
+    }
+
+    /// Returns true if the loop has neither ended a turn nor asked how long it may sleep, or if the
+    /// owner has lost its driver since.
+    pub(super) fn awaits_first_turn(&self) -> bool {
+        self.publish_at.get() == 0
+    }
+
+    /// Notes that the counts were published before the loop's first turn or question.
+    pub(super) fn await_first_turn(&self) {
+        self.publish_at.set(0);
     }
 
     /// Begins a pass.

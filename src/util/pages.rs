@@ -171,6 +171,17 @@ impl FreePlaces {
         self.kept = self.kept.max(pages);
     }
 
+    /// Keeps at most this number of empty pages, also if more were to be kept.
+    pub(crate) fn keep_at_most(&mut self, pages: u32) {
+        self.kept = self.kept.min(pages);
+    }
+
+    /// Returns the number of places, used or free.
+    pub(crate) fn capacity(&self) -> usize {
+        // Index 0 is never used.
+        self.pages.iter().filter(|page| page.is_ours).count() * PAGE - 1
+    }
+
     /// Takes the place that was freed last.
     #[inline]
     pub(crate) fn take_last(&mut self) -> Option<u32> {

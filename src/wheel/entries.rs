@@ -17,7 +17,7 @@ use core::{
 
 use super::storage::{Entry, Links, Location, Placement, Storage};
 use crate::{
-    limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX},
+    limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES_MAX},
     util::{
         pages::{self, FreePlaces, PAGE, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
@@ -259,6 +259,23 @@ impl<T> Entries<T> {
             let Some((number, place)) = self.add_page() else { break };
             self.put(index_of(number, place));
         }
+    }
+
+    /// Returns the number of entries, used or free.
+    pub(super) fn capacity(&self) -> usize {
+        self.free.capacity()
+    }
+
+    /// Frees all empty pages, also reserved ones.
+    pub(super) fn shrink(&mut self) {
+        if let Some(last) = self.free.take_last() {
+            self.put(last);
+        }
+        self.free.keep_at_most(0);
+        while self.free.has_surplus() {
+            self.free_page();
+        }
+        self.free.keep(SPARE_PAGES_MAX);
     }
 
     /// Frees the index of an entry whose value has been taken, and whose generation is now

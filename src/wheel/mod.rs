@@ -347,6 +347,55 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.reserve(self.len().saturating_add(additional));
     }
 
+    /// Returns the number of entries for which the wheel has memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let wheel: Wheel<&str> = Wheel::with_capacity(10_000);
+    /// assert!(wheel.capacity() >= 10_000);
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Frees the memory that no entry needs, in pages of 4,096 entries, also memory that was
+    /// reserved. Keys stay valid, and no entry moves.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel: Wheel<&str> = Wheel::with_capacity(100_000);
+    /// wheel.shrink_to_fit();
+    /// assert!(wheel.capacity() < 100_000);
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        self.entries.shrink();
+    }
+
+    /// Returns an entry with the earliest deadline: its key, its deadline and its value.
+    ///
+    /// Cost: looks at every entry. [`next_deadline`](Self::next_deadline) is cheaper, and tells
+    /// when the wheel next has work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// wheel.insert(30_000, "lease");
+    /// let retry = wheel.insert(250, "retry");
+    /// assert_eq!(wheel.peek(), Some((retry, 250, &"retry")));
+    /// ```
+    pub fn peek(&self) -> Option<(Key, u64, &T)> {
+        self.iter().min_by_key(|(_, deadline, _)| *deadline)
+    }
+
     /// Returns the value of an entry; `None` if it was handed out or removed. Cost: constant.
     ///
     /// # Examples

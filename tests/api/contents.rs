@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, collections::HashMap, rc::Rc, thread, time::Instant};
 
-use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle};
+use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, Wheel};
 
 use crate::{
     common::{TICK, on_a_thread},
@@ -147,4 +147,78 @@ fn a_destructor_that_panics_in_clear_is_reported() {
     (0..3).for_each(|_| _ = shard.add(TICK, OnDrop(|| panic!("as planned"))));
     shard.clear();
     assert_eq!((shard.len(), shard.counts().panicked), (0, 3));
+}
+
+#[test]
+fn a_peek_is_at_an_earliest_timer_that_is_pending() {
+    let (mut shard, clock) = manual_shard();
+    assert!(shard.peek().is_none());
+    let timers = [7, 3, 3, 9].map(|ticks| shard.add(TICK * ticks, ticks));
+    let peeked = |shard: &Shard<u32>| shard.peek().map(|(handle, _, value)| (handle, *value));
+    let (first, deadline, value) = shard.peek().expect("four are pending");
+    assert!(
+        timers[1..3].contains(&first) && *value == 3 && shard.deadline(first) == Some(deadline)
+    );
+    assert!(shard.reset(timers[3], TICK));
+    assert_eq!(peeked(&shard), Some((timers[3], 9)));
+    cancel_elsewhere(timers[3]);
+    assert_eq!(peeked(&shard).map(|(_, value)| value), Some(3));
+    clock.advance(TICK * 5);
+    assert_eq!(expired(&mut shard).len(), 2);
+    assert_eq!(peeked(&shard), Some((timers[0], 7)));
+
+    let mut wheel = Wheel::new();
+    assert!(wheel.peek().is_none());
+    let keys = [700, 30, 1 << 40].map(|deadline| wheel.insert(deadline, deadline));
+    assert_eq!(wheel.peek(), Some((keys[1], 30, &30)));
+    assert!(wheel.reset(keys[2], 5));
+    assert_eq!(wheel.peek(), Some((keys[2], 5, &(1 << 40))));
+}
+
+#[test]
+fn shrinking_frees_what_was_reserved_and_keeps_what_is_there() {
+    const MANY: usize = 50_000;
+    const PAGE: usize = 4_096;
+    let (mut shard, clock) = manual_shard();
+    shard.reserve(MANY);
+    assert!(shard.capacity() >= MANY);
+    let kept = shard.add(TICK, 1);
+    shard.shrink_to_fit();
+    assert!(shard.capacity() < 2 * PAGE, "{}", shard.capacity());
+    let timers: Vec<_> = (0..50_000).map(|number| shard.add(HOUR, number)).collect();
+    assert!(shard.capacity() >= MANY);
+    let last = timers[MANY - 1];
+    assert!(timers[..MANY - 1].iter().all(|&timer| shard.cancel(timer).is_some()));
+    shard.shrink_to_fit();
+    assert!(shard.capacity() < 3 * PAGE, "{}", shard.capacity());
+    assert_eq!((shard.get(kept), shard.get(last), shard.len()), (Some(&1), Some(&49_999), 2));
+    clock.advance(TICK);
+    assert_eq!(expired(&mut shard), [1]);
+    assert_sum(shard.counts());
+    // A drained shard has nothing to free by itself.
+    assert_eq!(shard.drain().len(), 1);
+    shard.shrink_to_fit();
+
+    let mut wheel = Wheel::with_capacity(MANY);
+    assert!(wheel.capacity() >= MANY);
+    let keys: Vec<_> = (0..50_000).map(|number| wheel.insert(1_000 + number, number)).collect();
+    assert!(keys[1..].iter().all(|&key| wheel.remove(key).is_some()));
+    wheel.shrink_to_fit();
+    assert!(wheel.capacity() < 2 * PAGE, "{}", wheel.capacity());
+    assert_eq!((wheel.get(keys[0]), wheel.get(keys[1])), (Some(&0), None));
+    wheel.check();
+    assert_eq!(wheel.advance(1_000).collect::<Vec<_>>(), [(1_000, 0)]);
+}
+
+#[test]
+fn a_clock_is_that_of_the_thread() {
+    let clock = ManualClock::new();
+    on_a_thread(|| {
+        Config::new().clock(&clock).install().expect("the first use");
+        let config = Config::new().tick(TICK).clock(corewheel::local_timer().clock());
+        let mut shard = Shard::with_config(config).expect("valid");
+        shard.add(TICK, 7);
+        clock.advance(TICK);
+        assert_eq!(expired(&mut shard), [7]);
+    });
 }

@@ -228,6 +228,50 @@ fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
     }
 }
 
+#[test]
+fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
+    let begins: [fn(&mut Shard<u32>); 4] = [
+        |shard| {
+            shard.turn();
+            assert_eq!(shard.next_expired().map(|expired| expired.payload), Some(1));
+        },
+        |shard| {
+            shard.turn();
+            assert!(shard.next_expiry().is_some());
+        },
+        |shard| assert_eq!(shard.time_until_next(), Some(Duration::ZERO)),
+        |shard| drop(shard.prepare_sleep()),
+    ];
+    for (number, begin) in begins.into_iter().enumerate() {
+        let name = format!("a shard that never turns {number}");
+        let mut shard = Shard::with_config(Config::new().name(&name)).expect("valid");
+        shard.add(DELAY, 1);
+        let counts = seen(&name).counts;
+        assert_eq!((counts.added, counts.live, counts.turns), (1, 1, 0));
+        assert_eq!(seen(&name).overdue, Duration::ZERO);
+        thread::sleep(DELAY * 4);
+        assert!(seen(&name).overdue >= DELAY * 2, "{:?}", seen(&name));
+        begin(&mut shard);
+        // From now on only the loop publishes.
+        let published = seen(&name).counts.added;
+        (0..3).for_each(|timer| _ = shard.add(HOUR, timer));
+        assert_eq!(seen(&name).counts.added, published);
+    }
+}
+
+#[test]
+fn a_watch_reports_a_shard_that_never_turns() {
+    const NAME: &str = "a watched shard that never turns";
+    let (_watch, stalls) = watch(DELAY * 4, NAME);
+    let mut shard = Shard::with_config(Config::new().name(NAME)).expect("valid");
+    shard.add(DELAY, ());
+    let stall = wait_for(&stalls);
+    assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > DELAY * 4, "{stall:?}");
+    shard.turn();
+    assert!(shard.next_expired().is_some() && shard.next_expired().is_none());
+    assert_eq!(seen(NAME).overdue, Duration::ZERO);
+}
+
 /// Calls `test` with a thread called `name` that has a wheel and no loop, and then turns there.
 fn undriven(name: &str, prepare: fn(), test: impl FnOnce(&ShardRef)) -> corewheel::Turn {
     let ((sender, shard), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
@@ -321,11 +365,12 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<_> = text.lines().filter(|line| line.contains("no loop drives it")).collect();
-    let expected = ["reported once", "remote, reported once", "registered", "remote, registered"];
-    assert_eq!(lines.len(), expected.len(), "{text}");
-    for (line, name) in lines.into_iter().zip(expected) {
-        let is_right = line.contains(&format!("'{name}'")) && line.contains("local_timer().turn()");
-        assert!(is_right, "{line}");
+    let threads = ["reported once", "remote, reported once", "registered", "remote, registered"];
+    let expected = threads.map(|name| (name, "local_timer().turn()"));
+    let expected = expected.into_iter().chain([("a shard", "Shard::turn")]);
+    assert_eq!(lines.len(), expected.clone().count(), "{text}");
+    for (line, (name, call)) in lines.into_iter().zip(expected) {
+        assert!(line.contains(&format!("'{name}'")) && line.contains(call), "{line}");
     }
 }
 
@@ -351,6 +396,15 @@ fn add_without_a_driver() {
             thread::sleep(wait);
             (0..3).for_each(|_| _ = shard.add(HOUR, || ()));
         });
+    }
+    for (name, has_begun) in [("a shard", false), ("a shard that has turned", true)] {
+        let mut shard = Shard::with_config(Config::new().name(name)).expect("valid");
+        if has_begun {
+            shard.turn();
+        }
+        shard.add(millis(1), ());
+        thread::sleep(millis(1_100));
+        (0..3).for_each(|_| _ = shard.add(HOUR, ()));
     }
     // Neither is overdue.
     named("no report", || {

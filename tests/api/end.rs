@@ -8,20 +8,25 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    task::Poll,
     thread::{self, JoinHandle, ThreadId},
     time::{Duration, Instant},
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Completion, Config, ConfigError, Counts, DelayedOperation, Purgatory,
-    Shard, ShardRef, TimerHandle, Turn, local_timer,
+    AddErrorReason, Cancel, Config, ConfigError, Counts, PendingTimer, Shard, ShardRef,
+    TimerHandle, Turn,
+    future::{TimeoutError, timeout},
+    local_timer,
+    purgatory::{Completion, DelayedOperation, Purgatory},
 };
 
 use crate::{
     common::{TICK, on_a_thread},
+    polling::Poller,
     support::{
-        Counter, HOUR, OnDrop, after_the_timer, assert_stale, cancel_elsewhere, expired,
-        manual_shard, never, owner, panics,
+        Counter, HOUR, Log, OnDrop, after_the_timer, assert_stale, cancel_elsewhere, configured,
+        expired, manual_shard, never, on_a_core, owner, panics, turn_after,
     },
 };
 
@@ -254,6 +259,94 @@ fn an_exiting_thread_owns_no_timer_of_its_successor() {
         move || (0..1_000).find_map(|_| cancel_the_successors(number))
     });
     assert_eq!(answer, Some(Cancel::Cancelled));
+}
+
+// ---- a thread's wheel that is drained
+
+#[test]
+fn a_drained_wheel_hands_back_what_is_pending() {
+    on_a_core(|clock| {
+        let (begun, log) = (clock.now(), Log::new());
+        local_timer().add(TICK, log.writes("one-shot"));
+        local_timer().add_local(TICK * 2, log.writes("private"));
+        let (repeats, core) = (log.clone(), local_timer().shard_ref());
+        local_timer().add_periodic(TICK * 3, move || repeats.write("periodic"));
+        local_timer().add(TICK * 4, log.writes("cancelled")).cancel();
+        // Its destructor runs while nothing is borrowed.
+        let at_drop = OnDrop({
+            let dropped = log.clone();
+            move || dropped.write(if local_timer().is_empty() { "dropped" } else { "borrowed" })
+        });
+        let elsewhere = local_timer().add(TICK * 5, move || drop(at_drop));
+        assert_eq!(cancel_elsewhere(elsewhere), Cancel::Cancelled);
+        let (moved, remote) = on_a_thread(|| (core.add(HOUR, || ()), core.add(TICK * 7, || ())));
+        on_a_thread(|| assert!(moved.reset(TICK * 6)));
+
+        let mut pending = local_timer().drain();
+        assert_eq!(log.take(), ["dropped"]);
+        pending.sort_unstable_by_key(PendingTimer::deadline);
+        let deadlines: Vec<_> = pending.iter().map(PendingTimer::deadline).collect();
+        assert_eq!(deadlines, [1, 2, 3, 6, 7].map(|ticks| begun + TICK * ticks));
+        pending.into_iter().for_each(PendingTimer::run);
+        assert_eq!(log.take(), ["one-shot", "private", "periodic"]);
+        let Counts { added, handed_back, cancelled, live, .. } = local_timer().counts();
+        assert_eq!((added, handed_back, cancelled, live), (7, 5, 2, 0));
+
+        // What remains behaves as in a thread that exits.
+        assert!(local_timer().drain().is_empty(), "once");
+        [elsewhere, moved, remote].into_iter().for_each(assert_stale);
+        clock.advance(TICK * 10);
+        assert_eq!(local_timer().turn(), Turn::default());
+        assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));
+        assert_eq!((local_timer().next_deadline(), local_timer().len()), (None, 0));
+        let refused = [
+            local_timer().try_add(TICK, || ()).map_err(|error| error.reason()),
+            core.try_add(TICK, || ()).map_err(|error| error.reason()),
+            on_a_thread(|| core.try_add(TICK, || ()).map_err(|error| error.reason())),
+        ];
+        assert_eq!(refused, [Err(AddErrorReason::ShutDown); 3]);
+    });
+}
+
+#[test]
+fn a_callback_cannot_drain_its_wheel() {
+    configured(
+        |config| config,
+        |clock| {
+            local_timer().add(TICK, || drop(local_timer().drain()));
+            local_timer().add(TICK * 2, || ());
+            assert_eq!(turn_after(clock, 1).fired, 1);
+            assert_eq!((local_timer().counts().panicked, local_timer().len()), (1, 1));
+            assert_eq!(local_timer().drain().len(), 1);
+        },
+    );
+}
+
+/// Another shard may have its number.
+#[test]
+fn a_drained_wheel_does_not_reach_its_successor() {
+    on_a_thread(|| {
+        local_timer().add(HOUR, || ());
+        let number = local_timer().shard_ref().metrics().number;
+        assert_eq!(local_timer().drain().len(), 1);
+        let answer = (0..1_000).find_map(|_| cancel_the_successors(number));
+        assert_eq!(answer, Some(Cancel::Cancelled));
+    });
+}
+
+#[test]
+fn a_future_of_a_drained_wheel_finds_no_timer() {
+    on_a_core(|_| {
+        let poller = Poller::new();
+        let mut waits = Box::pin(timeout(TICK, std::future::pending::<()>()));
+        assert!(poller.poll(&mut waits).is_pending());
+        drop(local_timer().drain());
+        assert_eq!(poller.woken(), 1);
+        assert_eq!(
+            poller.poll(&mut waits),
+            Poll::Ready(Err(TimeoutError::NoTimer(AddErrorReason::ShutDown)))
+        );
+    });
 }
 
 // ---- a shard

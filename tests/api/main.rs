@@ -38,6 +38,7 @@ mod handles;
 mod limits;
 mod metrics;
 mod misuse;
+mod owned_timer;
 mod periodic;
 mod purgatory;
 mod purgatory_model;

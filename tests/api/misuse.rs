@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use corewheel::{Cancel, Config, ConfigError, ManualClock, Purgatory, Shard, local_timer};
+use corewheel::{
+    Cancel, Config, ConfigError, ManualClock, Shard, local_timer, purgatory::Purgatory,
+};
 
 use crate::{
     common::{Never, TICK, on_a_thread},

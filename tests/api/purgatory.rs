@@ -13,8 +13,11 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Completion, Config, DelayedOperation, Outcome, Purgatory, PurgatoryCounts,
-    PurgatoryGroup, ShardRef, WatchKey, local_purgatory, local_timer,
+    AddErrorReason, Config, ShardRef, local_timer,
+    purgatory::{
+        Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup,
+        WatchKey, local_purgatory,
+    },
 };
 
 use crate::{
@@ -44,6 +47,47 @@ fn add<K: WatchKey>(
 }
 
 // ---- one core
+
+#[test]
+fn a_check_by_id_checks_that_operation_alone() {
+    on_a_core(|clock| {
+        let (own, seen) = (Waits::new(), Seen::new());
+        let id = wait(&own, seen.op(), [0, 1], 5);
+        let other = add(&own, [0], 5);
+        other.set();
+        assert!(!own.check(id));
+        seen.set();
+        assert!(own.check(id) && !own.check(id));
+        seen.assert_ended(Completion::Condition);
+        assert_eq!((other.looks(), other.ended(), own.watched(&1)), (1, vec![], 0));
+        // The next operation uses its place and has another id.
+        let next = add(&own, [0], 5);
+        next.set();
+        assert!(!own.check(id));
+        turn_after(clock, 5);
+        assert!(!own.check(id));
+        next.assert_ended(Completion::Expired);
+    });
+}
+
+#[test]
+fn a_check_by_id_inside_a_look_has_one_more_look_follow() {
+    on_a_core(|_| {
+        let (own, seen, id) = (Waits::new(), Seen::new(), Rc::new(Cell::new(None)));
+        let (inside, given, sets) = (own.clone(), Rc::clone(&id), Arc::clone(&seen));
+        let during = move || {
+            let Some(id) = given.take() else { return };
+            assert!(!inside.check(id));
+            sets.set();
+        };
+        let waits = wait(&own, seen.op_with(during, || ()), [0], 5);
+        id.set(Some(waits));
+        let before = seen.looks();
+        assert!(own.check(waits));
+        assert_eq!(seen.looks() - before, 2);
+        seen.assert_ended(Completion::Condition);
+    });
+}
 
 #[test]
 fn operations_complete_in_the_order_in_which_they_were_added() {

@@ -11,8 +11,11 @@ use std::{
 };
 
 use corewheel::{
-    Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup,
     local_timer,
+    purgatory::{
+        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts,
+        PurgatoryGroup,
+    },
 };
 
 use crate::{

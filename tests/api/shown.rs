@@ -14,10 +14,10 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Clock, Config, ConfigError, ManualClock, Outcome, PanicReport,
-    Purgatory, PurgatoryGroup, Shard,
+    AddErrorReason, Cancel, Clock, Config, ConfigError, ManualClock, PanicReport, Shard,
     future::{TimeoutError, Timers, VirtualTime, sleep},
     local_timer,
+    purgatory::{Outcome, Purgatory, PurgatoryGroup},
 };
 
 use crate::{

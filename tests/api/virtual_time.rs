@@ -13,9 +13,10 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Completion, DelayedOperation, PurgatoryGroup, Shard, When,
+    Cancel, Shard, When,
     future::{MissedTickBehavior, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
+    purgatory::{Completion, DelayedOperation, PurgatoryGroup},
 };
 
 use crate::support::OnDrop;

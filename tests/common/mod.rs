@@ -7,8 +7,8 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Completion, Config, DelayedOperation, ManualClock, Shard, TimerHandle, Turn,
-    local_timer,
+    Cancel, Config, ManualClock, Shard, TimerHandle, Turn, local_timer,
+    purgatory::{Completion, DelayedOperation},
 };
 
 /// A tick of the tests that use virtual time.

@@ -6,7 +6,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use corewheel::{Completion, DelayedOperation, OperationId, Outcome, Purgatory, WatchKey};
+use corewheel::purgatory::{
+    Completion, DelayedOperation, OperationId, Outcome, Purgatory, WatchKey,
+};
 
 use crate::common::TICK;
 

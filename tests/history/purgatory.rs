@@ -3,7 +3,10 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
-use corewheel::{Completion, ManualClock, OperationId, Purgatory, local_timer};
+use corewheel::{
+    ManualClock, local_timer,
+    purgatory::{Completion, OperationId, Purgatory},
+};
 
 use crate::{
     common::TICK,

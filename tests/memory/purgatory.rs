@@ -4,7 +4,8 @@
 use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Instant};
 
 use corewheel::{
-    Completion, DelayedOperation, ManualClock, OperationId, Outcome, Purgatory, local_timer,
+    ManualClock, local_timer,
+    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory},
 };
 
 use crate::{

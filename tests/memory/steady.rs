@@ -9,9 +9,10 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, Purgatory, PurgatoryGroup, Shard, ShardRef, TimerHandle,
+    Cancel, Config, ManualClock, OwnedTimer, Shard, ShardRef, TimerHandle,
     future::{Timers, interval, sleep, timeout},
     local_timer,
+    purgatory::{Purgatory, PurgatoryGroup},
 };
 
 use crate::{
@@ -80,6 +81,20 @@ fn delay(round: u32, at_most: u32) -> Duration {
 fn turn_after(clock: &ManualClock, ticks: u32) -> usize {
     clock.advance(TICK * ticks);
     local_timer().turn().fired
+}
+
+#[test]
+fn an_owned_timer_is_armed_again_without_an_allocation() {
+    among_others(|clock| {
+        let timer = OwnedTimer::new(|_| ());
+        assert_steady("arming, moving, firing and cancelling", |round| {
+            timer.arm(delay(round, 3));
+            timer.arm(TICK);
+            assert_eq!(turn_after(clock, 1), 1);
+            timer.arm(delay(round, 3));
+            timer.cancel();
+        });
+    });
 }
 
 #[test]

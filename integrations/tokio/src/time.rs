@@ -46,6 +46,8 @@
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
 //!   [`auto_advance`]. `#[tokio::test]` takes no hook, and `start_paused` stops only tokio's clock.
 //!   In place of both, call [`pause`] first in a `#[test]` that calls [`run`](crate::run).
+//! - `std::time::Instant::now()` is never virtual: read the time by [`Instant::now`]. A
+//!   [`corewheel::Shard`] sees virtual time if it is made with [`clock`].
 //! - [`DelayQueue`] is not `Sync`. It documents the differences of its methods.
 
 pub mod delay_queue;
@@ -69,5 +71,5 @@ pub use self::{
     interval::{Interval, IntervalStream, MissedTickBehavior, interval, interval_at},
     sleep::{Sleep, sleep, sleep_until},
     timeout::{Timeout, timeout, timeout_at},
-    virtual_time::{advance, auto_advance, pause, resume},
+    virtual_time::{advance, auto_advance, clock, pause, resume},
 };

@@ -16,7 +16,7 @@ use std::{
 };
 
 use common::paused;
-use corewheel::local_timer;
+use corewheel::{Config, ManualClock, Shard, local_timer};
 use corewheel_tokio::{
     run,
     time::{self, Duration, Instant, IntervalStream, MissedTickBehavior},
@@ -304,6 +304,35 @@ fn pause_and_resume_panic_out_of_turn() {
     let message = runtime.block_on(async { panic_of(time::pause) });
     assert!(message.contains("current-thread runtime"), "{message}");
     assert!(panic_of(time::pause).contains("current-thread runtime"), "no runtime");
+}
+
+#[test]
+fn a_shard_on_the_threads_clock_sees_virtual_time() {
+    let expires = |shard: &mut Shard<u32>| {
+        shard.turn();
+        shard.next_expired().map(|expired| expired.payload)
+    };
+    let shard =
+        || Shard::with_config(Config::new().clock(time::clock())).expect("there are few shards");
+    paused(move || async move {
+        let mut shard = shard();
+        shard.add(SECOND * 3_600, 7);
+        time::sleep(SECOND * 3_599).await;
+        assert_eq!(expires(&mut shard), None);
+        time::sleep(SECOND).await;
+        assert_eq!(expires(&mut shard), Some(7));
+    });
+    // Without virtual time it is the clock of the thread's own wheel.
+    thread::spawn(move || {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).install().expect("the first use");
+        let mut shard = shard();
+        shard.add(SECOND, 8);
+        clock.advance(SECOND);
+        assert_eq!(expires(&mut shard), Some(8));
+    })
+    .join()
+    .expect("no panic");
 }
 
 #[test]

@@ -264,6 +264,11 @@ impl Slab {
         (slab, nodes)
     }
 
+    /// Returns true if payloads are callbacks, as of a thread's wheel.
+    pub(crate) fn takes_callbacks(&self) -> bool {
+        self.takes_callbacks
+    }
+
     /// Returns the node `index`, if its page is published.
     #[inline]
     pub(crate) fn node<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {

@@ -22,7 +22,7 @@ use crate::{
         reclaim::pin,
         state::{Freed, Kind, Run, StateWord, Swept},
     },
-    limits::{REMOTE_GENERATION, RETIRED_MAX},
+    limits::{REMOTE_GENERATION, RETIRED_MAX, SPARE_PAGES_MAX},
     util::{
         pages::{FreePlaces, PAGE, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
@@ -261,6 +261,20 @@ impl<T> OwnerNodes<T> {
             let Some((number, place)) = self.add_page() else { break };
             self.put(index_of(number, place));
         }
+    }
+
+    /// Returns the number of nodes of the owner's pages, used or free.
+    pub(crate) fn capacity(&self) -> usize {
+        self.free.capacity()
+    }
+
+    /// Frees all empty pages of the owner, also reserved ones. Another thread that is reading a page
+    /// may keep some until later turns.
+    pub(crate) fn shrink(&mut self) {
+        self.free.keep_at_most(0);
+        self.has_garbage = true;
+        self.trim_fully();
+        self.free.keep(SPARE_PAGES_MAX);
     }
 
     /// Returns the indices of all nodes that the owner knows, used or free, but not fresh.

@@ -17,8 +17,8 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// time: a poll of one task, or a turn. The seed decides which comes next, so that a test runs the
 /// same way each time, and another seed tries another order. The executor controls tasks, timers
 /// and wakers, but neither other threads nor sockets. Random choices of the program stay random: a
-/// `HashMap`, or [`PurgatoryGroup::new`](crate::PurgatoryGroup::new).
-/// [`PurgatoryGroup::by`](crate::PurgatoryGroup::by) places keys where the test wants them.
+/// `HashMap`, or [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new).
+/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by) places keys where the test wants them.
 ///
 /// A panic in a task propagates to the caller that runs the executor. Unfinished tasks are dropped
 /// with it.

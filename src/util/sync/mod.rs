@@ -1,8 +1,8 @@
 //! The concurrency primitives of `std`, shuttle or loom, under one set of names.
 //!
-//! Only this module knows which of them is in use. loom needs its flag and this crate's feature
-//! `loom`, which only `loom-tests` enables. So a program that tests itself under `--cfg loom` gets
-//! an ordinary corewheel. shuttle works the same way. `crossbeam_loom` is the flag under which
+//! Only this module knows which of them is in use. loom needs its flag and the feature `models`,
+//! which only the package in `models/` has: it builds this source for the models. So a program that
+//! tests itself under `--cfg loom` gets an ordinary corewheel. shuttle works the same way. `crossbeam_loom` is the flag under which
 //! `crossbeam-epoch` uses loom too. Without it the registry, whose pointers loom does not see, is
 //! an ordinary global.
 //!
@@ -11,13 +11,13 @@
 //! loom.
 
 mod hint;
-#[cfg(all(loom, feature = "loom"))]
+#[cfg(all(loom, feature = "models"))]
 mod loom;
-#[cfg(not(all(loom, feature = "loom")))]
+#[cfg(not(all(loom, feature = "models")))]
 mod native;
 
 pub(crate) use self::hint::{Hint, UnmodelledFlag};
-#[cfg(all(loom, feature = "loom"))]
+#[cfg(all(loom, feature = "models"))]
 pub(crate) use self::loom::*;
-#[cfg(not(all(loom, feature = "loom")))]
+#[cfg(not(all(loom, feature = "models")))]
 pub(crate) use self::native::*;

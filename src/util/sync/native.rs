@@ -6,15 +6,15 @@
 use std::sync::{Mutex, OnceLock, atomic::compiler_fence};
 pub(crate) use std::thread::{Thread, current as this_thread, yield_now};
 
-#[cfg(all(shuttle, feature = "shuttle"))]
+#[cfg(all(shuttle, feature = "models"))]
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-#[cfg(not(all(shuttle, feature = "shuttle")))]
+#[cfg(not(all(shuttle, feature = "models")))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) const IS_LOOM: bool = false;
 
 /// True if all atomics belong to a model that interleaves them.
-pub(crate) const IS_MODEL: bool = cfg!(all(shuttle, feature = "shuttle"));
+pub(crate) const IS_MODEL: bool = cfg!(all(shuttle, feature = "models"));
 
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const EPOCHS_ARE_LOOMS: bool = false;
@@ -127,14 +127,14 @@ macro_rules! lazy_per_thread {
 }
 
 /// Declares a thread local with a constant initial value, whose first use costs nothing.
-#[cfg(not(all(shuttle, feature = "shuttle")))]
+#[cfg(not(all(shuttle, feature = "models")))]
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
     };
 }
 
-#[cfg(all(shuttle, feature = "shuttle"))]
+#[cfg(all(shuttle, feature = "models"))]
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         shuttle::thread_local! { $(#[$attribute])* static $name: $type = $value; }

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
-use corewheel::{Config, ManualClock, ShardRef, future::Timers, local_timer};
+use corewheel::{Clock, Config, ManualClock, ShardRef, future::Timers, local_timer};
 use tokio::{
     runtime::{Handle, RuntimeFlavor, RuntimeMetrics},
     task::yield_now,
@@ -215,6 +215,33 @@ pub(crate) async fn watch<F: Future>(tasks: F) -> F::Output {
 pub(super) fn now() -> Option<StdInstant> {
     let here = here()?;
     Some(here.resumed.get().map_or_else(|| here.clock.now(), |resumed| here.start + since(resumed)))
+}
+
+/// Returns the clock of this thread, virtual after [`pause`], for a [`corewheel::Shard`] or a wheel
+/// that must see the same time.
+///
+/// Before the first [`pause`] it is real, and stays so.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, Shard};
+/// use corewheel_tokio::time::{self, Duration};
+///
+/// # #[cfg(any(target_os = "linux", target_os = "android"))]
+/// corewheel_tokio::run(async {
+///     time::pause();
+///     let mut sessions = Shard::with_config(Config::new().clock(time::clock()))?;
+///     sessions.add(Duration::from_secs(3600), "session 1");
+///     time::advance(Duration::from_secs(3600)).await;
+///     sessions.turn();
+///     assert_eq!(sessions.next_expired().unwrap().payload, "session 1");
+///     std::io::Result::Ok(())
+/// })??;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn clock() -> Clock {
+    here().map_or_else(|| local_timer().clock(), |here| Clock::from(&here.clock))
 }
 
 /// Returns the timers that follow the virtual time of this thread, if it has one.

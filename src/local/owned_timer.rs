@@ -1,0 +1,284 @@
+//! A timer that keeps its callback, to be armed again.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    rc::Rc,
+};
+
+use super::local_timer;
+use crate::{
+    cross_core::handle::{Cancel, LocalHandle, TimerHandle, TimerStatus},
+    error::AddErrorReason,
+    when::When,
+};
+
+/// A timer of this thread that keeps its callback. It can be armed again after it has fired or was
+/// cancelled, like a `Timer` of Go or an `hrtimer` of Linux.
+///
+/// It is created unarmed. [`arm`](Self::arm) arms it, or moves it if it is pending. Dropping it
+/// cancels it. The callback gets a reference to the timer, to arm it again from inside.
+///
+/// Use it for a timer that starts and stops many times with one callback: a retransmission, a
+/// keep-alive, the wait for a batch. For a timer that ends once, [`LocalTimer::add`] needs no
+/// owner.
+///
+/// Cost: one allocation, when it is created. Arming costs as much as [`LocalTimer::add_local`], or
+/// as a reset while it is pending.
+///
+/// [`LocalTimer::add`]: crate::LocalTimer::add
+/// [`LocalTimer::add_local`]: crate::LocalTimer::add_local
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, ManualClock, OwnedTimer, TimerEnd, local_timer};
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// let clock = ManualClock::new(); // virtual time, so that the example need not wait
+/// Config::new().clock(&clock).install()?;
+///
+/// let sent = Rc::new(Cell::new(1));
+/// let again = Rc::clone(&sent);
+/// let retransmit = OwnedTimer::new(move |timer| {
+///     again.set(again.get() + 1);
+///     timer.arm(Duration::from_millis(200) * again.get()); // back off
+/// });
+/// retransmit.arm(Duration::from_millis(200)); // the first packet is sent
+/// clock.advance(Duration::from_millis(200));
+/// local_timer().turn();
+/// assert_eq!(sent.get(), 2);
+/// retransmit.cancel(); // the answer is here
+/// assert_eq!(retransmit.end(), Some(TimerEnd::Cancelled));
+/// retransmit.arm(Duration::from_millis(200)); // the next packet is sent
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
+#[must_use = "dropping the timer cancels it"]
+pub struct OwnedTimer {
+    shared: Rc<Shared<Run>>,
+    /// False for the reference that a callback gets: its end cancels nothing.
+    owns: bool,
+}
+
+type Run = dyn FnMut(&OwnedTimer);
+
+/// The part that the owner and the armed callback share.
+struct Shared<F: ?Sized> {
+    /// The timer of the last arming.
+    armed: Cell<Option<LocalHandle>>,
+    /// The timer of the last arming has fired.
+    has_fired: Cell<bool>,
+    /// Borrowed while it runs, which it never does inside itself.
+    callback: RefCell<F>,
+}
+
+/// How an [`OwnedTimer`] ended; from [`OwnedTimer::end`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{OwnedTimer, TimerEnd};
+/// use std::time::Duration;
+///
+/// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+/// flush.arm(Duration::from_millis(5));
+/// flush.cancel();
+/// match flush.end() {
+///     Some(TimerEnd::Fired) => println!("the batch was flushed"),
+///     Some(TimerEnd::Cancelled) => println!("the batch waits for its next entry"),
+///     None => println!("it is pending, or was never armed"),
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimerEnd {
+    /// Its callback has run, or has panicked.
+    Fired,
+    /// It was cancelled, or its thread's wheel has ended.
+    Cancelled,
+}
+
+impl OwnedTimer {
+    /// Creates a timer that is not armed.
+    ///
+    /// `callback` runs on this thread, each time that the timer fires, and gets a reference to the
+    /// timer. A callback that panics is reported as of any timer, and the timer can be armed again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{OwnedTimer, local_timer};
+    ///
+    /// let keep_alive = OwnedTimer::new(|_| println!("ping"));
+    /// assert!(local_timer().is_empty());
+    /// # drop(keep_alive);
+    /// ```
+    pub fn new(callback: impl FnMut(&OwnedTimer) + 'static) -> Self {
+        let shared = Shared {
+            armed: Cell::new(None),
+            has_fired: Cell::new(false),
+            callback: RefCell::new(callback),
+        };
+        Self { shared: Rc::new(shared), owns: true }
+    }
+
+    /// Arms the timer, or moves it if it is pending. Returns true if it was pending.
+    ///
+    /// `when` is a delay, an instant, or one of them with slack or spread; see [`When`]. From
+    /// inside the callback, the timer fires in a later turn.
+    ///
+    /// # Panics
+    ///
+    /// If the thread has no wheel, or its wheel is full; see [`try_arm`](Self::try_arm).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::OwnedTimer;
+    /// use std::time::Duration;
+    ///
+    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// assert!(!flush.arm(Duration::from_millis(5)));
+    /// assert!(flush.arm(Duration::from_millis(2))); // moved to an earlier time
+    /// ```
+    #[track_caller]
+    pub fn arm(&self, when: impl Into<When>) -> bool {
+        match self.try_arm(when) {
+            Ok(was_pending) => was_pending,
+            Err(reason) => panic!("timer not armed: {reason}"),
+        }
+    }
+
+    /// Arms the timer, and returns an error where [`arm`](Self::arm) panics. Returns true if it was
+    /// pending.
+    ///
+    /// # Errors
+    ///
+    /// If the thread is exiting and its wheel has ended, 16,384 shards exist, or the wheel has
+    /// reached its limit of live timers ([`Config::limit`](crate::Config::limit)). Then the timer
+    /// is not armed, and keeps its callback.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, Config, OwnedTimer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(0).install()?;
+    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// assert_eq!(flush.try_arm(Duration::from_millis(5)), Err(AddErrorReason::Full));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    #[track_caller]
+    pub fn try_arm(&self, when: impl Into<When>) -> Result<bool, AddErrorReason> {
+        let when = when.into();
+        if self.shared.armed.get().is_some_and(|timer| timer.reset(when)) {
+            return Ok(true);
+        }
+        let shared = Rc::clone(&self.shared);
+        let added = local_timer().try_add_local(when, move || Self { shared, owns: false }.fire());
+        let timer = added.map_err(|refused| refused.reason())?;
+        self.shared.armed.set(Some(timer));
+        self.shared.has_fired.set(false);
+        Ok(false)
+    }
+
+    fn fire(self) {
+        self.shared.has_fired.set(true);
+        (*self.shared.callback.borrow_mut())(&self);
+    }
+
+    /// Cancels the timer. It keeps its callback and can be armed again. See
+    /// [`TimerHandle::cancel`] for the answers; a timer that was never armed has
+    /// [ended](Cancel::Ended).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, OwnedTimer};
+    /// use std::time::Duration;
+    ///
+    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// flush.arm(Duration::from_millis(5));
+    /// assert_eq!(flush.cancel(), Cancel::Cancelled);
+    /// assert_eq!(flush.cancel(), Cancel::Ended);
+    /// ```
+    pub fn cancel(&self) -> Cancel {
+        self.shared.armed.get().map_or(Cancel::Ended, LocalHandle::cancel)
+    }
+
+    /// Returns whether the timer is pending, running or ended. A timer that was never armed has
+    /// ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{OwnedTimer, TimerStatus};
+    /// use std::time::Duration;
+    ///
+    /// let flush = OwnedTimer::new(|timer| assert_eq!(timer.status(), TimerStatus::Running));
+    /// assert_eq!(flush.status(), TimerStatus::Ended);
+    /// flush.arm(Duration::from_millis(5));
+    /// assert_eq!(flush.status(), TimerStatus::Pending);
+    /// ```
+    pub fn status(&self) -> TimerStatus {
+        self.shared.armed.get().map_or(TimerStatus::Ended, |timer| timer.handle().status())
+    }
+
+    /// Returns how the timer ended after its last arming. Returns `None` while it is pending or
+    /// running, and before it is first armed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, OwnedTimer, TimerEnd, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// Config::new().clock(&clock).install()?;
+    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// flush.arm(Duration::from_millis(5));
+    /// assert_eq!(flush.end(), None);
+    /// clock.advance(Duration::from_millis(5));
+    /// local_timer().turn();
+    /// assert_eq!(flush.end(), Some(TimerEnd::Fired));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
+    pub fn end(&self) -> Option<TimerEnd> {
+        let has_ended = self.shared.armed.get()?.handle().status() == TimerStatus::Ended;
+        let end = if self.shared.has_fired.get() { TimerEnd::Fired } else { TimerEnd::Cancelled };
+        has_ended.then_some(end)
+    }
+
+    /// Returns the handle of the last arming, by which any thread can cancel and move the timer. A
+    /// later arming after the end has another handle. Returns `None` before the first arming.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, OwnedTimer, TimerEnd};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let flush = OwnedTimer::new(|_| println!("flush the batch"));
+    /// flush.arm(Duration::from_secs(5));
+    /// let handle = flush.handle().expect("it is armed");
+    /// assert_eq!(thread::spawn(move || handle.cancel()).join().unwrap(), Cancel::Cancelled);
+    /// assert_eq!(flush.end(), Some(TimerEnd::Cancelled));
+    /// ```
+    pub fn handle(&self) -> Option<TimerHandle> {
+        self.shared.armed.get().map(LocalHandle::share)
+    }
+}
+
+impl Drop for OwnedTimer {
+    fn drop(&mut self) {
+        if self.owns {
+            self.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for OwnedTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedTimer").field("status", &self.status()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! The timers that a drained wheel hands back.
+
+use std::{fmt, time::Instant};
+
+use crate::cross_core::callback::Callback;
+
+/// A timer that was pending when its thread's wheel was drained; from
+/// [`LocalTimer::drain`](crate::LocalTimer::drain). Dropping it drops the callback.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// local_timer().add(Duration::from_secs(30), || println!("close the connection"));
+/// for timer in local_timer().drain() {
+///     println!("due at {:?}, run now:", timer.deadline());
+///     timer.run();
+/// }
+/// ```
+#[must_use = "dropping it drops the callback"]
+pub struct PendingTimer {
+    deadline: Instant,
+    callback: Callback,
+}
+
+impl PendingTimer {
+    pub(super) fn new((deadline, callback): (Instant, Callback)) -> Self {
+        Self { deadline, callback }
+    }
+
+    /// Returns the deadline, rounded up to a tick, or as another thread requested it last.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || ());
+    /// let now = local_timer().now();
+    /// assert!(local_timer().drain()[0].deadline() > now);
+    /// ```
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Runs the callback, of a periodic timer once more. Its panic is the caller's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{PendingTimer, local_timer};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// let is_flushed = Rc::new(Cell::new(false));
+    /// let flushes = Rc::clone(&is_flushed);
+    /// local_timer().add_periodic(Duration::from_secs(1), move || flushes.set(true));
+    /// local_timer().drain().into_iter().for_each(PendingTimer::run);
+    /// assert!(is_flushed.get());
+    /// ```
+    pub fn run(self) {
+        self.callback.call_last();
+    }
+}
+
+impl fmt::Debug for PendingTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingTimer").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! A timer that keeps its callback and is armed again. Time is virtual.
+
+use std::{cell::Cell, rc::Rc};
+
+use corewheel::{AddErrorReason, Cancel, OwnedTimer, TimerEnd, TimerStatus, When, local_timer};
+
+use crate::{
+    common::{TICK, on_a_thread},
+    support::{Log, after_the_timer, configured, on_a_core, turn_after},
+};
+
+/// Returns a timer that counts its runs, and the count.
+fn counted() -> (OwnedTimer, Rc<Cell<u32>>) {
+    let runs = Rc::new(Cell::new(0));
+    let counts = Rc::clone(&runs);
+    (OwnedTimer::new(move |_| counts.set(counts.get() + 1)), runs)
+}
+
+#[test]
+fn it_fires_again_after_each_arming_and_says_how_it_ended() {
+    on_a_core(|clock| {
+        let (timer, runs) = counted();
+        assert_eq!(format!("{timer:?}"), "OwnedTimer { status: Ended, .. }");
+        assert_eq!((timer.status(), timer.end(), timer.handle()), (TimerStatus::Ended, None, None));
+        assert_eq!((timer.cancel(), local_timer().counts().added), (Cancel::Ended, 0));
+        for run in 1..=3 {
+            assert!(!timer.arm(TICK * 5));
+            assert_eq!((timer.status(), timer.end()), (TimerStatus::Pending, None));
+            turn_after(clock, 4);
+            assert_eq!(runs.get(), run - 1);
+            turn_after(clock, 1);
+            assert_eq!((runs.get(), timer.end()), (run, Some(TimerEnd::Fired)));
+            // And after a cancel.
+            assert!(!timer.arm(TICK * 5));
+            assert_eq!((timer.cancel(), timer.cancel()), (Cancel::Cancelled, Cancel::Ended));
+            assert_eq!(
+                (timer.status(), timer.end()),
+                (TimerStatus::Ended, Some(TimerEnd::Cancelled))
+            );
+            turn_after(clock, 10);
+            assert_eq!(runs.get(), run);
+        }
+    });
+}
+
+#[test]
+fn arming_a_pending_timer_moves_it() {
+    on_a_core(|clock| {
+        let (timer, runs) = counted();
+        assert!(!timer.arm(TICK * 5));
+        let handle = timer.handle();
+        assert!(timer.arm(TICK * 2));
+        turn_after(clock, 2);
+        assert_eq!((runs.get(), local_timer().len()), (1, 0));
+        assert!(!timer.arm(TICK * 2));
+        assert!(timer.arm(When::after(TICK * 9).slack(TICK)));
+        assert_ne!(timer.handle(), handle);
+        turn_after(clock, 8);
+        assert_eq!(runs.get(), 1);
+        turn_after(clock, 2);
+        assert_eq!(runs.get(), 2);
+    });
+}
+
+#[test]
+fn its_callback_may_arm_and_cancel_it() {
+    on_a_core(|clock| {
+        let log = Log::new();
+        let (writes, mut runs) = (log.clone(), 0);
+        let timer = OwnedTimer::new(move |timer| {
+            runs += 1;
+            writes.write((timer.status(), timer.end(), timer.cancel()));
+            if runs < 3 {
+                assert!(!timer.arm(TICK) && timer.arm(TICK * 2));
+                assert_eq!((timer.status(), timer.end()), (TimerStatus::Pending, None));
+            }
+        });
+        timer.arm(TICK);
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(turn_after(clock, 1).fired, 0);
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(turn_after(clock, 2).fired, 1);
+        assert_eq!(turn_after(clock, 9).fired, 0);
+        assert_eq!(log.take(), [(TimerStatus::Running, None, Cancel::Running); 3]);
+        assert_eq!(timer.end(), Some(TimerEnd::Fired));
+    });
+}
+
+#[test]
+fn dropping_it_cancels_it_also_inside_its_callback() {
+    on_a_core(|clock| {
+        let (timer, runs) = counted();
+        timer.arm(TICK);
+        drop(timer);
+        assert_eq!((local_timer().len(), Rc::strong_count(&runs)), (0, 1));
+
+        let owner = Rc::new(Cell::new(None));
+        let (owned, counts) = (Rc::downgrade(&owner), Rc::clone(&runs));
+        let timer = OwnedTimer::new(move |timer| {
+            timer.arm(TICK);
+            drop(owned.upgrade().expect("the test has it").take());
+            counts.set(counts.get() + 1);
+        });
+        timer.arm(TICK);
+        owner.set(Some(timer));
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!((runs.get(), Rc::strong_count(&runs), local_timer().len()), (1, 1, 0));
+    });
+}
+
+#[test]
+fn a_callback_that_panics_is_kept() {
+    configured(
+        |config| config,
+        |clock| {
+            let runs = Rc::new(Cell::new(0));
+            let counts = Rc::clone(&runs);
+            let timer = OwnedTimer::new(move |timer| {
+                counts.set(counts.get() + 1);
+                timer.arm(TICK * 3);
+                assert!(counts.get() > 1, "the first run panics, as it should here");
+            });
+            timer.arm(TICK);
+            assert_eq!(turn_after(clock, 1).fired, 1);
+            assert_eq!(
+                (local_timer().counts().panicked, timer.status()),
+                (1, TimerStatus::Pending)
+            );
+            turn_after(clock, 3);
+            assert_eq!(runs.get(), 2);
+        },
+    );
+}
+
+#[test]
+fn another_thread_cancels_and_moves_it() {
+    on_a_core(|clock| {
+        let (timer, runs) = counted();
+        timer.arm(TICK * 5);
+        let handle = timer.handle().expect("it is armed");
+        assert!(on_a_thread(|| handle.reset(TICK * 9)));
+        turn_after(clock, 5);
+        assert_eq!(runs.get(), 0);
+        assert_eq!(on_a_thread(|| handle.cancel()), Cancel::Cancelled);
+        assert_eq!(timer.end(), Some(TimerEnd::Cancelled));
+        // Before the owner has collected the cancelled one.
+        assert!(!timer.arm(TICK * 5));
+        turn_after(clock, 5);
+        assert_eq!((runs.get(), handle.cancel()), (1, Cancel::Ended));
+    });
+}
+
+#[test]
+fn a_refused_arming_keeps_the_callback() {
+    configured(
+        |config| config.limit(1),
+        |clock| {
+            let (timer, runs) = counted();
+            let other = local_timer().add(TICK, || ());
+            assert_eq!(timer.try_arm(TICK), Err(AddErrorReason::Full));
+            assert_eq!((timer.status(), timer.end()), (TimerStatus::Ended, None));
+            other.cancel();
+            assert_eq!(timer.try_arm(TICK), Ok(false));
+            turn_after(clock, 1);
+            assert_eq!(runs.get(), 1);
+        },
+    );
+    // A thread that exits has no wheel.
+    let after = after_the_timer(|| {
+        let (timer, _) = counted();
+        timer.arm(TICK * 1_000);
+        move || (timer.try_arm(TICK * 1_000), timer.status(), timer.end())
+    });
+    let shut_down = Err(AddErrorReason::ShutDown);
+    assert_eq!(after, (shut_down, TimerStatus::Ended, Some(TimerEnd::Cancelled)));
+}
