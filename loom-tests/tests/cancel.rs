@@ -68,7 +68,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
 /// timer is held stays.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
-    explore(160, || {
+    explore(110, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let canceller = thread::spawn(move || first.cancel());
