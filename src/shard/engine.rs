@@ -343,6 +343,8 @@ impl<T> Engine<T> {
     }
 
     /// Takes the payload that a cancel has left in its node.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, it costs a cancel 20 instructions")]
     pub(crate) fn take_cancelled(&mut self, handle: TimerHandle, freed: Freed) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
         if freed == Freed::Now {

@@ -217,9 +217,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if is_later && (location.is_before_deadline() || self.try_defer(entry, location)) {
             self.touched += 1;
             entry.set_deadline(deadline);
+        } else if is_later && location == Location::NEAR {
+            self.relink_crowded(storage, entry, deadline);
         } else {
-            let is_crowded = is_later && location == Location::NEAR;
-            self.relink_at_once(storage, entry, deadline, is_crowded);
+            self.relink_at_once(storage, entry, deadline);
         }
     }
 
@@ -234,36 +235,37 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_deferred
     }
 
-    /// Moves an entry whose reset cannot be deferred. If that is because its slot has deferred too
-    /// many, the entry is counted as deferred in its new slot, so that its next reset is a store
-    /// again. If the slot of its deadline has too many as well, it goes to a pseudo-random slot
-    /// before that one.
+    /// Moves an entry whose reset cannot be deferred.
     #[inline(never)]
-    fn relink_at_once<S: Storage>(
-        &mut self,
-        storage: &S,
-        entry: S::Entry<'_>,
-        deadline: u64,
-        is_crowded: bool,
-    ) {
+    fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.detach(storage, entry);
         self.touched += 1;
         if deadline <= self.target {
-            return self.link_late(storage, entry);
+            self.link_late(storage, entry);
+        } else {
+            self.link_exactly(storage, entry, deadline);
         }
-        if is_crowded {
-            let half = (deadline - self.target).div_ceil(2);
-            let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
-            for tick in [deadline, deadline - sooner] {
-                if tick > self.last_near {
-                    return self.link_far(storage, entry, deadline, tick);
-                }
-                if self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(tick)) {
-                    return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
-                }
+    }
+
+    /// Moves an entry to a later deadline whose slot has deferred too many. The entry is counted as
+    /// deferred in its new slot, so that its next reset is a store again. If the slot of its
+    /// deadline has too many as well, it goes to a pseudo-random slot before that one.
+    #[cold]
+    #[inline(never)]
+    fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+        self.detach(storage, entry);
+        self.touched += 1;
+        let half = (deadline - self.target).div_ceil(2);
+        let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
+        for tick in [deadline, deadline - sooner] {
+            if tick > self.last_near {
+                return self.link_far(storage, entry, deadline, tick);
+            }
+            if self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(tick)) {
+                return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
             }
         }
-        self.link_exactly(storage, entry, deadline);
+        self.link_near(storage, entry, deadline, deadline, Location::NEAR);
     }
 
     /// Moves an entry to another deadline, whether it is in a slot or not.

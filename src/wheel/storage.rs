@@ -70,14 +70,15 @@ impl Location {
     pub(crate) const NEW: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);
-    /// In the slot of its deadline in the first level.
-    pub(super) const NEAR: Self = Self(2);
-    /// In a slot of the first level that counts it as deferred: its deadline may be later.
-    pub(super) const DEFERRED: Self = Self(3);
     /// In the aligned slot that starts at its deadline.
-    pub(super) const ALIGNED: Self = Self(4);
+    pub(super) const ALIGNED: Self = Self(2);
     /// In the late slot, or in the slot that this was spliced into.
-    pub(super) const LATE: Self = Self(5);
+    pub(super) const LATE: Self = Self(3);
+    /// In the slot of its deadline in the first level.
+    pub(super) const NEAR: Self = Self(4);
+    /// In a slot of the first level that counts it as deferred: its deadline may be later.
+    pub(super) const DEFERRED: Self = Self(5);
+    // The numbers above are such that each question below is one comparison.
     const FAR: u32 = 1 << 31;
 
     /// In a slot from which it is cascaded to a lower level.
@@ -95,13 +96,14 @@ impl Location {
     /// Returns true if the entry may be in a slot before its deadline.
     #[inline]
     pub(super) fn is_before_deadline(self) -> bool {
-        self == Self::DEFERRED || self.0 & Self::FAR != 0
+        self.0 >= Self::DEFERRED.0
     }
 
     /// Returns true if an entry that is in a slot was linked into the first level.
     #[inline]
     pub(super) fn is_near(self) -> bool {
-        self.0 <= Self::DEFERRED.0
+        // A far location is negative.
+        self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 
     /// Returns true if the entry is in a slot.
