@@ -203,16 +203,7 @@ pub enum Workload {
 impl Peer {
     /// Returns whether it is a part of corewheel.
     pub fn is_corewheel(self) -> bool {
-        matches!(
-            self,
-            Self::CorewheelWheel
-                | Self::CorewheelShard
-                | Self::CorewheelLocal
-                | Self::CorewheelLocalFast
-                | Self::CorewheelTimers
-                | Self::CorewheelPerWorker
-                | Self::CorewheelSleep
-        )
+        self.name().starts_with("corewheel-")
     }
 
     /// Returns true if the peer can replace corewheel. A timer then takes any delay, is exact to

@@ -31,17 +31,9 @@ const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(1);
 const DUE: Duration = Duration::from_millis(3);
 
-/// What makes the calls meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Setting {
-    /// The owner fires timers in one turn, while one thread cancels others.
-    Firing,
-    /// Four threads cancel at once, and the owner collects.
-    FourThreads,
-}
-
-const SETTINGS: [(&str, Setting); 2] =
-    [("firing", Setting::Firing), ("four-threads", Setting::FourThreads)];
+/// Whether the owner fires timers in one turn, while one thread cancels others. Otherwise four threads
+/// cancel at once, and the owner collects.
+const SETTINGS: [(&str, bool); 2] = [("firing", true), ("four-threads", false)];
 
 /// The progress of a run. A round has begun when `phase` is odd, and is over when it is even.
 /// Acquire and Release throughout: a thread that sees a step sees the work before it.
@@ -58,15 +50,15 @@ struct Progress {
 /// owner fires `n` timers.
 pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
     let rounds = job.scale.pick(40, 5, 1);
-    in_settings(&SETTINGS, |setting| {
-        let cancellers = if setting == Setting::Firing { 1 } else { 4 };
-        let mut nanos = in_rounds::<O>(setting, cancellers, job.n, rounds);
+    in_settings(&SETTINGS, |fires| {
+        let cancellers = if fires { 1 } else { 4 };
+        let mut nanos = in_rounds::<O>(fires, cancellers, job.n, rounds);
         quantiles(job, "ns", &mut nanos)
     })
 }
 
 fn in_rounds<O: Owner<Remote: Clone>>(
-    setting: Setting,
+    fires: bool,
     cancellers: usize,
     due: usize,
     rounds: usize,
@@ -85,7 +77,7 @@ fn in_rounds<O: Owner<Remote: Clone>>(
             (sender, canceller)
         };
         let (senders, cancellers): (Vec<_>, Vec<_>) = (1..=cancellers).map(start).unzip();
-        own(owner, &senders, setting, due, rounds, progress);
+        own(owner, &senders, fires, due, rounds, progress);
         drop(senders);
         let nanos = cancellers.into_iter().map(|it| it.join().expect("a run that does not panic"));
         nanos.flatten().collect()
@@ -96,7 +88,7 @@ fn in_rounds<O: Owner<Remote: Clone>>(
 fn own<O: Owner>(
     mut owner: O,
     cancellers: &[Sender<Vec<O::Handle>>],
-    setting: Setting,
+    fires: bool,
     due: usize,
     rounds: usize,
     progress: &Progress,
@@ -109,12 +101,12 @@ fn own<O: Owner>(
         }
         let all = round * cancellers.len();
         cores::spin_until(|| progress.ready.load(Acquire) == all);
-        if setting == Setting::Firing {
+        if fires {
             (0..due).for_each(|id| _ = owner.add(SHORT, payload(id)));
             thread::sleep(DUE);
         }
         progress.phase.store(2 * round - 1, Release);
-        if setting == Setting::Firing {
+        if fires {
             let mut fired = 0;
             let on_fire = |payload| fired += usize::from(black_box(payload) != [u64::MAX; 3]);
             collected += owner.turn(usize::MAX, on_fire).collected;

@@ -52,13 +52,9 @@ pub struct Load {
 const SETTINGS: [(&str, bool, usize); 3] =
     [("alone", false, usize::MAX), ("flooded", true, usize::MAX), ("bounded", true, BUDGET)];
 
-/// The results.
-pub struct Outcome {
-    /// How late each timer fired, in microseconds.
-    pub lateness: Vec<f64>,
-    /// From the first cancel until the owner had taken in the last, if there was a flood.
-    pub flood: Option<Duration>,
-}
+/// How late each timer fired, in microseconds; and the time from the first cancel until the owner had
+/// taken in the last, if there was a flood.
+type Outcome = (Vec<f64>, Option<Duration>);
 
 /// Delays of the timers that do not fire.
 fn pending(load: Load) -> impl Iterator<Item = Duration> {
@@ -108,7 +104,7 @@ pub fn on_two_cores<O: Sleeping>(load: Load) -> Outcome {
         })
     };
     let ((lateness, ended), started) = cores::on_two(own, flood);
-    Outcome { lateness, flood: started.zip(ended).map(|(started, ended)| ended - started) }
+    (lateness, started.zip(ended).map(|(started, ended)| ended - started))
 }
 
 /// How late the timers were in each setting, and how long a flood took.
@@ -118,7 +114,7 @@ pub fn run(job: Job, can_be_bounded: bool, outcome: impl Fn(Load) -> Outcome) ->
     let settings = &SETTINGS[..2 + usize::from(can_be_bounded)];
     let in_setting = |&(setting, is_flooded, budget)| {
         let load = Load { due, pending: job.n, is_flooded, budget };
-        let Outcome { mut lateness, flood } = outcome(load);
+        let (mut lateness, flood) = outcome(load);
         assert_eq!(lateness.len(), due.timers, "each timer fires once");
         let mut samples = quantiles(job, "us", &mut lateness);
         assert!(lateness[0] >= 0.0, "none is early");
@@ -139,7 +135,7 @@ pub fn tokio(load: Load, runtime: &Runtime) -> Outcome {
         let lateness = tasks.join_all().await;
         let (places, took) = flood.await.expect("a task that does not panic");
         drop(places);
-        Outcome { lateness, flood: took }
+        (lateness, took)
     })
 }
 

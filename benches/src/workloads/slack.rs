@@ -23,31 +23,18 @@ const SPREAD_DELAY: u64 = 1000;
 const RANGES: [(&str, u64); 5] =
     [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
 
-/// How much later than its deadline a timer may fire.
-#[derive(Clone, Copy, Debug)]
-enum Slack {
-    Percent(u64),
-    Ticks(u64),
-}
+/// How much later than its deadline a timer of a delay may fire, in ticks.
+type Slack = fn(u64) -> u64;
 
 /// Parts of the delay, and one that is the same for all.
 const SLACKS: [(&str, Slack); 6] = [
-    ("0", Slack::Percent(0)),
-    ("1%", Slack::Percent(1)),
-    ("5%", Slack::Percent(5)),
-    ("10%", Slack::Percent(10)),
-    ("25%", Slack::Percent(25)),
-    ("1s", Slack::Ticks(1000)),
+    ("0", |_| 0),
+    ("1%", |delay| delay / 100),
+    ("5%", |delay| delay * 5 / 100),
+    ("10%", |delay| delay * 10 / 100),
+    ("25%", |delay| delay * 25 / 100),
+    ("1s", |_| 1000),
 ];
-
-impl Slack {
-    fn of(self, delay: u64) -> u64 {
-        match self {
-            Self::Percent(percent) => delay * percent / 100,
-            Self::Ticks(ticks) => ticks,
-        }
-    }
-}
 
 /// A loop, its timers, and what became of them.
 struct Sleeper<T> {
@@ -70,7 +57,7 @@ impl<T: Waking> Sleeper<T> {
 
     fn add(&mut self, payload: Payload) {
         let delay = self.rng.u64(DELAYS);
-        let window = Window::Slack(self.slack.of(delay));
+        let window = Window::Slack((self.slack)(delay));
         black_box(self.timers.add_in(self.now + delay, window, payload));
     }
 
