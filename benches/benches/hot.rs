@@ -9,7 +9,7 @@ use std::{hint::black_box, time::Duration};
 
 use corewheel::{Clock, Config, Shard};
 use corewheel_bench::{
-    peers::{CorewheelLocalRealTime, CorewheelWheel},
+    peers::{CorewheelLocal, CorewheelWheel, RealTime},
     timers::Timers,
     workloads::{
         OPERATIONS_PER_TICK, in_thread,
@@ -24,7 +24,7 @@ fn main() {
         let churn = || Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT);
         operations("wheel/insert+remove", live, churn);
         operations("wheel/reset", live, || Reset::<CorewheelWheel>::new(live));
-        let churn = || Churn::<CorewheelLocalRealTime<false>>::new(live, Delay::TIMEOUT);
+        let churn = || Churn::<CorewheelLocal<RealTime<false>>>::new(live, Delay::TIMEOUT);
         operations("local/add+cancel", live, churn);
     }
     clocks(&mut Criterion::default().configure_from_args());

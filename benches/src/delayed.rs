@@ -138,29 +138,23 @@ pub struct Corewheel {
     clock: ManualClock,
 }
 
-/// The group and each core's clock.
-#[derive(Clone, Debug)]
-pub struct Common {
-    group: PurgatoryGroup<usize>,
-    clocks: Arc<[ManualClock]>,
-}
-
 impl Delayed for Corewheel {
-    type Common = Common;
+    /// The group, and the clock of each core.
+    type Common = (PurgatoryGroup<usize>, Arc<[ManualClock]>);
     type Id = OperationId;
 
-    fn common(layout: Layout) -> Common {
+    fn common(layout: Layout) -> Self::Common {
         let group = PurgatoryGroup::by(move |&key| layout.home(key));
-        Common { group, clocks: (0..layout.cores).map(|_| ManualClock::new()).collect() }
+        (group, (0..layout.cores).map(|_| ManualClock::new()).collect())
     }
 
-    fn config(common: &Common, core: usize) -> Config {
-        Config::new().tick(TICK).clock(&common.clocks[core])
+    fn config((_, clocks): &Self::Common, core: usize) -> Config {
+        Config::new().tick(TICK).clock(&clocks[core])
     }
 
-    fn new(common: &Common, core: &Core) -> Self {
-        let purgatory = common.group.join(core.index(), core.shards());
-        Self { purgatory, clock: common.clocks[core.index()].clone() }
+    fn new((group, clocks): &Self::Common, core: &Core) -> Self {
+        let purgatory = group.join(core.index(), core.shards());
+        Self { purgatory, clock: clocks[core.index()].clone() }
     }
 
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<OperationId> {

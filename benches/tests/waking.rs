@@ -47,14 +47,10 @@ fn check<T: Waking + 'static>() {
 }
 
 #[test]
-fn corewheel_keeps_windows() {
+fn timers_fire_in_their_windows() {
     check::<CorewheelWheel>();
     check::<CorewheelShard>();
     check::<CorewheelLocal>();
-}
-
-#[test]
-fn others_keep_windows() {
     check::<Linked64>();
     check::<BTree>();
 }

@@ -140,9 +140,6 @@ pub struct CorewheelLocal<C = ManualClock> {
     now: u64,
 }
 
-/// `corewheel-local` by the machine's clock, or its fast one.
-pub type CorewheelLocalRealTime<const FAST: bool> = CorewheelLocal<RealTime<FAST>>;
-
 /// The clock of a [`CorewheelLocal`].
 pub trait LocalClock {
     /// Installs the thread's timer with such a clock.

@@ -14,20 +14,14 @@ mod tokio;
 pub use self::{
     binary_heap::LazyBinaryHeap,
     btree::BTree,
-    corewheel::{
-        CorewheelLocal, CorewheelLocalRealTime, CorewheelShard, CorewheelWheel, LocalClock,
-        RealTime,
-    },
+    corewheel::{CorewheelLocal, CorewheelShard, CorewheelWheel, LocalClock, RealTime},
     floor::Floor,
     hash_wheel::HashWheel,
     heap4::Heap4,
     linked64::Linked64,
     single65536::Single65536,
     table::Handle,
-    tokio::{
-        DelayQueuePeer, DelayQueueRealTime, MachineTime, PausedRuntime, Place, TokioSleep,
-        TokioSleepRealTime, TokioTime,
-    },
+    tokio::{DelayQueuePeer, MachineTime, PausedRuntime, Place, TokioSleep, TokioTime},
 };
 pub(crate) use self::{
     corewheel::{note_fired, take_fired},

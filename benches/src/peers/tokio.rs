@@ -100,9 +100,6 @@ pub struct TokioSleep<C = PausedRuntime> {
     free: Vec<u32>,
 }
 
-/// `tokio-sleep` by the machine's clock.
-pub type TokioSleepRealTime = TokioSleep<MachineTime>;
-
 thread_local! {
     /// Which slots were woken: the driver runs on the thread that adds.
     static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
@@ -235,9 +232,6 @@ pub struct DelayQueuePeer<C = PausedRuntime> {
     queue: DelayQueue<Payload>,
     time: C,
 }
-
-/// `delay-queue` by the machine's clock.
-pub type DelayQueueRealTime = DelayQueuePeer<MachineTime>;
 
 impl<C: TokioTime> Timers for DelayQueuePeer<C> {
     type Handle = Key;

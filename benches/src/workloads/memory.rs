@@ -12,7 +12,7 @@ use super::{
 use crate::{
     alloc,
     measure::{self, Effort, Load, Sample, Timing, settled, warm_up},
-    peers::CorewheelLocalRealTime,
+    peers::{CorewheelLocal, RealTime},
     plan::{Job, Peer, Workload as W},
     timers::{Timers, not_due, payload},
 };
@@ -131,7 +131,7 @@ fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
         in_thread(|| allocations("steady", job, &mut Steady::<T>::new(n))),
     ];
     if job.peer == Peer::CorewheelLocal {
-        let call = || Churn::<CorewheelLocalRealTime<false>>::new(n, Delay::TIMEOUT);
+        let call = || Churn::<CorewheelLocal<RealTime<false>>>::new(n, Delay::TIMEOUT);
         samples.push(in_thread(|| allocations("call", job, &mut call())));
     }
     samples
