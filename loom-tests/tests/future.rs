@@ -1,89 +1,143 @@
-//! Sleeps that any thread polls, moves and drops while another one fires them. The waker of the
-//! last poll is woken once.
+//! Sleeps that any thread polls, moves and drops while another one fires them, on the wheel of a
+//! thread or on a wheel that threads claim. The waker of the last poll is woken once, and no
+//! wake-up of a watcher is lost.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::{sync::Arc, task::Poll};
+use std::{sync::Arc, task::Poll, time::Duration};
 
 use corewheel::{
-    AddErrorReason, ManualClock, ShardRef,
-    future::{Remote, Sleep, Timers},
+    AddErrorReason, ManualClock,
+    future::{Remote, Sleep, Timers, Watcher},
     local_timer,
 };
-use loom_tests::{TICK, Task, assert_all_ended, elsewhere, explore, local, race, stage, wait_for};
+use loom::thread;
+use loom_tests::{
+    TICK, Task, asks, assert_all_ended, config, elsewhere, explore, local, race, stage, wait_for,
+};
 
-/// Returns this thread's clock, and a sleep of `ticks` ticks on its wheel.
-fn sleep(ticks: u32) -> (ManualClock, Sleep<Remote>) {
-    let clock = local();
-    let sleep = on(&local_timer().shard_ref()).sleep(TICK * ticks);
-    (clock, sleep)
+/// A wheel that this thread turns, on which tasks sleep.
+struct Wheel {
+    clock: ManualClock,
+    timers: Timers,
+    /// The watcher of a claimed wheel; none if it is this thread's own wheel.
+    watcher: Option<Watcher>,
 }
 
-fn on(shard: &ShardRef) -> Timers {
-    Timers::new(std::slice::from_ref(shard))
-}
+/// Creates a wheel.
+type Make = fn() -> Wheel;
 
-/// Returns this thread's clock and an admitted sleep that the task has polled on another thread.
-fn polled(task: &Arc<Task>, ticks: u32) -> (ManualClock, Sleep<Remote>) {
-    stage(|| {
-        let (clock, mut sleep) = sleep(ticks);
-        let task = Arc::clone(task);
-        let sleep = elsewhere(move || {
-            assert!(task.poll(&mut sleep).is_pending());
-            sleep
-        });
-        local_timer().turn();
-        assert_eq!(local_timer().len(), 1);
-        (clock, sleep)
-    })
-}
-
-/// Asserts that no timers, messages or wakers are left.
-fn assert_over(tasks: &[&Arc<Task>]) {
-    let counts = local_timer().counts();
-    assert_all_ended(&counts, counts.added);
-    for task in tasks {
-        assert_eq!(Arc::strong_count(task), 1);
+impl Wheel {
+    fn own() -> Self {
+        let clock = local();
+        Self { clock, timers: Timers::new(&[local_timer().shard_ref()]), watcher: None }
     }
+
+    fn claimed() -> Self {
+        let (clock, timers, watcher) = claimed_wheel();
+        Self { clock, timers, watcher: Some(watcher) }
+    }
+
+    fn turn(&mut self) {
+        match &mut self.watcher {
+            Some(watcher) => watcher.turn(),
+            None => _ = local_timer().turn(),
+        }
+    }
+
+    /// Turns in the next tick.
+    fn turn_in_a_tick(&mut self) {
+        self.clock.advance(TICK);
+        self.turn();
+    }
+
+    /// Returns a sleep of one tick that the task has polled on another thread. An owner has
+    /// admitted its timer.
+    fn polled(&mut self, task: &Arc<Task>) -> Sleep<Remote> {
+        stage(|| {
+            let (mut sleep, task) = (self.timers.sleep(TICK), Arc::clone(task));
+            let sleep = elsewhere(move || {
+                assert!(task.poll(&mut sleep).is_pending());
+                sleep
+            });
+            self.turn();
+            sleep
+        })
+    }
+
+    /// Turns, and asserts that no timers, messages or wakers are left.
+    fn assert_over(mut self, tasks: &[&Arc<Task>]) {
+        self.turn();
+        let counts = self.timers.shards()[0].metrics().counts;
+        assert_eq!((counts.held, counts.queued, counts.panicked), (0, 0, 0), "{counts:?}");
+        if self.watcher.is_none() {
+            let counts = local_timer().counts();
+            assert_all_ended(&counts, counts.added);
+        }
+        for task in tasks {
+            assert_eq!(Arc::strong_count(task), 1);
+        }
+    }
+}
+
+/// The floors of a model of a thread's own wheel and of a claimed wheel, and how to create those.
+fn both(floors: [usize; 2]) -> impl Iterator<Item = (usize, Make)> {
+    floors.into_iter().zip([Wheel::own as Make, Wheel::claimed])
+}
+
+/// Returns one claimed wheel in virtual time, its watcher and its clock. The watcher is this thread.
+fn claimed_wheel() -> (ManualClock, Timers, Watcher) {
+    let clock = ManualClock::new();
+    let this = thread::current();
+    let configured = |_| {
+        let this = this.clone();
+        config(&clock).on_wake(move || this.unpark())
+    };
+    let (timers, watcher) = Timers::per_worker_with(1, configured).unwrap();
+    (clock, timers, watcher)
 }
 
 /// A first poll while time passes and the owner turns: a task with a pending sleep is woken.
 #[test]
 fn no_wake_is_lost_by_a_first_poll() {
-    explore(67, || {
-        let (clock, mut sleep) = sleep(1);
-        let task = Task::new();
-        let poller = Arc::clone(&task);
-        let polling = race(move || (poller.poll(&mut sleep), sleep));
-        clock.advance(TICK);
-        local_timer().turn();
-        let (polled, mut sleep) = polling.join().unwrap();
-        local_timer().turn();
-        assert_eq!(task.woken(), usize::from(polled.is_pending()));
-        assert!(task.poll(&mut sleep).is_ready());
-        assert_over(&[&task]);
-    });
+    for (floor, make) in both([67, 90]) {
+        explore(floor, move || {
+            let mut wheel = make();
+            let (task, mut sleep) = (Task::new(), wheel.timers.sleep(TICK));
+            let poller = Arc::clone(&task);
+            let polling = race(move || (poller.poll(&mut sleep), sleep));
+            wheel.turn_in_a_tick();
+            let (polled, mut sleep) = polling.join().unwrap();
+            wheel.turn();
+            assert_eq!(task.woken(), usize::from(polled.is_pending()));
+            assert!(task.poll(&mut sleep).is_ready());
+            wheel.assert_over(&[&task]);
+        });
+    }
 }
 
 /// Another task polls while the timer fires: one of the two is woken. If the other one's poll is
 /// pending, it is the other one.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    explore(120, || {
-        let [first, last] = [Task::new(), Task::new()];
-        let (clock, mut sleep) = polled(&first, 1);
-        clock.advance(TICK);
-        let poller = Arc::clone(&last);
-        let polling = race(move || (poller.poll(&mut sleep), sleep));
-        local_timer().turn();
-        let (polled, mut sleep) = polling.join().unwrap();
-        local_timer().turn();
-        match polled {
-            Poll::Ready(()) => assert!(first.woken() <= 1 && last.woken() == 0),
-            Poll::Pending => assert_eq!((first.woken(), last.woken()), (0, 1)),
-        }
-        assert!(last.poll(&mut sleep).is_ready());
-        assert_over(&[&first, &last]);
-    });
+    for (floor, make) in both([120, 270]) {
+        explore(floor, move || {
+            let mut wheel = make();
+            let [first, last] = [Task::new(), Task::new()];
+            let mut sleep = wheel.polled(&first);
+            wheel.clock.advance(TICK);
+            let poller = Arc::clone(&last);
+            let polling = race(move || (poller.poll(&mut sleep), sleep));
+            wheel.turn();
+            let (polled, mut sleep) = polling.join().unwrap();
+            wheel.turn();
+            match polled {
+                Poll::Ready(()) => assert!(first.woken() <= 1 && last.woken() == 0),
+                Poll::Pending => assert_eq!((first.woken(), last.woken()), (0, 1)),
+            }
+            assert!(last.poll(&mut sleep).is_ready());
+            wheel.assert_over(&[&first, &last]);
+        });
+    }
 }
 
 /// Another task polls while time passes. The poll may be pending even if the first task has just
@@ -92,18 +146,17 @@ fn the_waker_of_the_last_poll_is_woken() {
 #[test]
 fn a_waker_that_changes_while_time_passes_is_woken_once() {
     explore(170, || {
-        let [first, last] = [Task::new(), Task::new()];
-        let (clock, mut sleep) = polled(&first, 1);
+        let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
+        let mut sleep = wheel.polled(&first);
         let poller = Arc::clone(&last);
         let polling = race(move || (poller.poll(&mut sleep), sleep));
-        clock.advance(TICK);
-        local_timer().turn();
+        wheel.turn_in_a_tick();
         let (polled, mut sleep) = polling.join().unwrap();
-        local_timer().turn();
+        wheel.turn();
         assert_eq!(last.woken(), usize::from(polled.is_pending()));
         assert!(first.woken() <= 1);
         assert!(last.poll(&mut sleep).is_ready());
-        assert_over(&[&first, &last]);
+        wheel.assert_over(&[&first, &last]);
     });
 }
 
@@ -111,58 +164,61 @@ fn a_waker_that_changes_while_time_passes_is_woken_once() {
 #[test]
 fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
     explore(200, || {
-        let [first, last] = [Task::new(), Task::new()];
-        let (clock, mut sleep) = sleep(1);
+        let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
+        let mut sleep = wheel.timers.sleep(TICK);
         let pollers = [&first, &last].map(Arc::clone);
         let polling = race(move || {
             assert!(pollers.iter().all(|poller| poller.poll(&mut sleep).is_pending()));
             sleep
         });
-        local_timer().turn();
+        wheel.turn();
         let mut sleep = polling.join().unwrap();
-        clock.advance(TICK);
-        local_timer().turn();
+        wheel.turn_in_a_tick();
         assert_eq!((first.woken(), last.woken()), (0, 1));
         assert!(last.poll(&mut sleep).is_ready());
-        local_timer().turn();
-        assert_over(&[&first, &last]);
+        wheel.assert_over(&[&first, &last]);
     });
 }
 
-/// A drop on another thread is a cancel: it wins, or the task is woken.
+/// A drop on another thread is a cancel: it wins, or the task is woken. The waker is dropped in
+/// either case.
 #[test]
 fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
-    explore(70, || {
-        let task = Task::new();
-        let (clock, sleep) = polled(&task, 1);
-        clock.advance(TICK);
-        let dropping = race(move || drop(sleep));
-        let fired = local_timer().turn().fired;
-        dropping.join().unwrap();
-        local_timer().turn();
-        assert_eq!(task.woken(), fired);
-        assert_over(&[&task]);
-    });
+    for (floor, make) in both([70, 90]) {
+        explore(floor, move || {
+            let mut wheel = make();
+            let task = Task::new();
+            let sleep = wheel.polled(&task);
+            wheel.clock.advance(TICK);
+            let dropping = race(move || drop(sleep));
+            wheel.turn();
+            dropping.join().unwrap();
+            let woken = task.woken();
+            assert!(woken <= 1);
+            wheel.turn();
+            assert_eq!(task.woken(), woken, "the sleep was dropped before");
+            wheel.assert_over(&[&task]);
+        });
+    }
 }
 
 /// A drop on another thread before the owner has admitted the timer.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
     explore(370, || {
-        let (clock, mut sleep) = sleep(1);
-        let task = Task::new();
+        let mut wheel = Wheel::own();
+        let (task, mut sleep) = (Task::new(), wheel.timers.sleep(TICK));
         let poller = Arc::clone(&task);
         let dropping = race(move || {
             let is_pending = poller.poll(&mut sleep).is_pending();
             drop(sleep);
             is_pending
         });
-        clock.advance(TICK);
-        local_timer().turn();
+        wheel.turn_in_a_tick();
         let is_pending = dropping.join().unwrap();
-        local_timer().turn();
+        wheel.turn();
         assert!(task.woken() <= usize::from(is_pending));
-        assert_over(&[&task]);
+        wheel.assert_over(&[&task]);
     });
 }
 
@@ -170,26 +226,142 @@ fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
 /// spurious wake, and it is woken in time.
 #[test]
 fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
-    explore(650, || {
+    for (floor, make) in both([650, 900]) {
+        explore(floor, move || {
+            let mut wheel = make();
+            let task = Task::new();
+            let mut sleep = wheel.polled(&task);
+            wheel.clock.advance(TICK);
+            let poller = Arc::clone(&task);
+            let moving = race(move || {
+                sleep.reset_after(TICK);
+                assert!(poller.poll(&mut sleep).is_pending(), "early");
+                sleep
+            });
+            wheel.turn();
+            let mut sleep = moving.join().unwrap();
+            wheel.turn();
+            let spurious = task.woken();
+            assert!(spurious <= 1 && task.poll(&mut sleep).is_pending());
+            wheel.turn_in_a_tick();
+            assert_eq!(task.woken(), spurious + 1);
+            assert!(task.poll(&mut sleep).is_ready());
+            wheel.assert_over(&[&task]);
+        });
+    }
+}
+
+/// Two threads add and cancel at the same time; then the wheel has both timers, or none.
+#[test]
+fn threads_that_add_and_cancel_at_the_same_time() {
+    explore(230, || {
+        let (mut wheel, tasks) = (Wheel::claimed(), [Task::new(), Task::new()]);
+        let poll = |timers: &Timers, task: &Arc<Task>| {
+            let (mut stays, mut goes) = (timers.sleep(TICK), timers.sleep(TICK));
+            assert!(task.poll(&mut stays).is_pending() && task.poll(&mut goes).is_pending());
+            drop(goes);
+            stays
+        };
+        let (other, poller) = (wheel.timers.clone(), Arc::clone(&tasks[0]));
+        let polling = race(move || poll(&other, &poller));
+        let mut stays = poll(&wheel.timers, &tasks[1]);
+        let mut others = polling.join().unwrap();
+        wheel.turn();
+        assert_eq!(tasks.each_ref().map(|task| task.woken()), [0, 0]);
+        wheel.turn_in_a_tick();
+        assert_eq!(tasks.each_ref().map(|task| task.woken()), [1, 1]);
+        assert!(tasks[0].poll(&mut others).is_ready() && tasks[1].poll(&mut stays).is_ready());
+        wheel.assert_over(&[&tasks[0], &tasks[1]]);
+    });
+}
+
+// ---- the sleep of a watcher
+
+/// Turns and sleeps until the watcher may sleep for one tick. Virtual time does not advance, so only
+/// a wake ends a sleep. A short sleep, after another thread has claimed the wheel, is a yield.
+fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
+    let mut announced = None;
+    while announced != Some(TICK) {
+        announced = watcher.sleep_with(|timeout| {
+            match timeout {
+                Some(TICK) => (),
+                Some(timeout) if timeout < TICK => thread::yield_now(),
+                _ => thread::park(),
+            }
+            timeout
+        });
+        watcher.turn();
+    }
+}
+
+/// An add wakes a watcher that sleeps for ever. Loom reports a deadlock if it does not.
+#[test]
+fn an_add_is_never_slept_through() {
+    explore(130, || {
+        let (clock, timers, mut watcher) = claimed_wheel();
         let task = Task::new();
-        let (clock, mut sleep) = polled(&task, 1);
-        clock.advance(TICK);
-        let poller = Arc::clone(&task);
-        let moving = race(move || {
-            sleep.reset_after(TICK);
-            assert!(poller.poll(&mut sleep).is_pending(), "early");
+        let (poller, mut sleep) = (Arc::clone(&task), timers.sleep(TICK));
+        let adder = asks(move || {
+            assert!(poller.poll(&mut sleep).is_pending());
             sleep
         });
-        local_timer().turn();
-        let mut sleep = moving.join().unwrap();
-        local_timer().turn();
-        let for_nothing = task.woken();
-        assert!(for_nothing <= 1 && task.poll(&mut sleep).is_pending());
+        sleep_until_a_tick_is_announced(&mut watcher);
+        let mut sleep = adder.answer();
         clock.advance(TICK);
-        local_timer().turn();
-        assert_eq!(task.woken(), for_nothing + 1);
-        assert!(task.poll(&mut sleep).is_ready());
-        assert_over(&[&task]);
+        watcher.turn();
+        assert_eq!((task.woken(), task.poll(&mut sleep)), (1, Poll::Ready(())));
+    });
+}
+
+/// A sleep is moved to an earlier deadline while the watcher falls asleep until the later one.
+#[test]
+fn a_reset_to_earlier_is_never_slept_through() {
+    explore(130, || {
+        let (_clock, timers, mut watcher) = claimed_wheel();
+        let mut sleep = stage(|| {
+            let mut sleep = timers.sleep(TICK * 3);
+            elsewhere(move || {
+                assert!(Task::new().poll(&mut sleep).is_pending());
+                sleep
+            })
+        });
+        let mover = asks(move || {
+            sleep.reset_after(TICK);
+            sleep
+        });
+        sleep_until_a_tick_is_announced(&mut watcher);
+        drop(mover.answer());
+    });
+}
+
+/// The last future goes while the watcher falls asleep.
+#[test]
+fn the_end_of_the_timers_is_never_slept_through() {
+    explore(90, || {
+        let (_clock, timers, mut watcher) = claimed_wheel();
+        let dropping = asks(move || drop(timers));
+        while !watcher.is_over() {
+            watcher.turn();
+            watcher.sleep_with(|timeout| match timeout {
+                Some(short) if short < TICK => thread::yield_now(),
+                _ => thread::park(),
+            });
+        }
+        dropping.answer();
+    });
+}
+
+// ---- the end
+
+/// The watcher ends while a future begins to wait. The future is woken with an error.
+#[test]
+fn no_future_hangs_when_the_watcher_ends() {
+    explore(280, || {
+        let (_clock, timers, watcher) = claimed_wheel();
+        let mut sleep = timers.sleep(Duration::from_secs(1));
+        let sleeping = race(move || wait_for(&mut sleep));
+        drop(watcher);
+        assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
     });
 }
 
@@ -198,7 +370,7 @@ fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
 fn nothing_hangs_when_the_owner_ends() {
     explore(800, || {
         let owner = race(|| {
-            let (_clock, mut sleep) = sleep(1);
+            let mut sleep = Wheel::own().timers.sleep(TICK);
             race(move || wait_for(&mut sleep))
         });
         let sleeping = owner.join().unwrap();
@@ -211,7 +383,7 @@ fn nothing_hangs_when_the_owner_ends() {
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
     explore(5_400, || {
         let owner = race(|| {
-            let (_clock, mut sleep) = polled(&Task::new(), 1);
+            let mut sleep = Wheel::own().polled(&Task::new());
             race(move || wait_for(&mut sleep))
         });
         let sleeping = owner.join().unwrap();
@@ -224,9 +396,10 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
 fn the_last_turn_wakes_or_the_end_does() {
     explore(3_100, || {
         let owner = race(|| {
-            let (clock, mut sleep) = sleep(1);
+            let wheel = Wheel::own();
+            let mut sleep = wheel.timers.sleep(TICK);
             let sleeping = race(move || wait_for(&mut sleep));
-            clock.advance(TICK);
+            wheel.clock.advance(TICK);
             (local_timer().turn().fired, sleeping)
         });
         let (fired, sleeping) = owner.join().unwrap();

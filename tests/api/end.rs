@@ -155,22 +155,6 @@ fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
 }
 
 #[test]
-fn a_reference_to_a_thread_that_ended_never_reaches_the_next() {
-    let (mut ended, callbacks) = (Vec::<(ShardRef, TimerHandle)>::new(), Callbacks::default());
-    for _ in 0..20 {
-        let owner = Owner::start();
-        let handle = owner.shard.add(HOUR, callbacks.small());
-        owner.turn();
-        for (shard, handle) in &ended {
-            assert_shut_down(shard);
-            assert_ended(*handle);
-        }
-        assert!(handle.is_pending());
-        ended.push((owner.end(End::Returns).0, handle));
-    }
-}
-
-#[test]
 fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
     let (owner, asked) = (Owner::start(), Counter::default());
     for delay in [HOUR, Duration::MAX] {

@@ -14,7 +14,7 @@ use corewheel::{
 use crate::{
     common::{TICK, in_virtual_time, on_a_thread},
     support::{
-        Counter, assert_stale, cancel_elsewhere, expired, manual_shard, never, on_a_core, pass,
+        Counter, cancel_elsewhere, manual_shard, never, on_a_core, pass,
         turn_after,
     },
 };
@@ -206,51 +206,4 @@ fn a_guard_that_is_disarmed_or_stale_cancels_nothing() {
         assert_eq!(turn_after(clock, 1).fired, 1);
     });
     drop(in_virtual_time(|_| local_timer().add(TICK, never).guard()));
-}
-
-// ---- stale handles
-
-fn assert_stale_everywhere(handles: &[TimerHandle]) {
-    handles.iter().copied().for_each(assert_stale);
-    on_a_thread(|| handles.iter().copied().for_each(assert_stale));
-}
-
-#[test]
-fn a_stale_handle_never_reaches_the_next_shard_of_its_number() {
-    let mut stale = HashSet::new();
-    // A number is free again at once, so most of these shards have the same number.
-    for round in 0..100 {
-        let (mut shard, clock) = manual_shard();
-        for id in 0..20 {
-            assert!(stale.insert(shard.add(TICK, id)), "no two timers ever have the same handle");
-        }
-        if round % 3 == 0 {
-            clock.advance(TICK);
-            assert_eq!(expired(&mut shard).len(), 20);
-        }
-        if round % 2 == 0 {
-            drop(shard.drain());
-        }
-    }
-    let (mut large, _) = manual_shard();
-    stale.extend((0..5_000).map(|id| large.add(TICK, id)).last());
-    drop(large);
-    let mut shards: Vec<Shard<u8>> = (0..20).map(|_| manual_shard().0).collect();
-    let mut live = Vec::new();
-    for shard in &mut shards {
-        live.extend((0..20).map(|id| shard.add(TICK, id)));
-    }
-    assert_stale_everywhere(&stale.iter().copied().collect::<Vec<_>>());
-    for &handle in &stale {
-        for shard in &mut shards {
-            assert_eq!((shard.cancel(handle), shard.reset(handle, Duration::ZERO)), (None, false));
-        }
-    }
-    assert!(live.iter().all(|handle| handle.is_pending()));
-    for mut shard in shards {
-        let mut ids: Vec<_> = shard.drain().into_iter().map(|(_, id)| id).collect();
-        ids.sort_unstable();
-        assert!(ids.into_iter().eq(0..20));
-    }
-    live.into_iter().for_each(assert_stale);
 }

@@ -206,29 +206,6 @@ fn remote_adds_are_limited_by_the_last_turn() {
 }
 
 #[test]
-fn a_turn_makes_room_for_remote_adds() {
-    limited(5, |clock| {
-        assert_eq!(accepted(5), 5);
-        let _ = local_timer().turn();
-        assert_eq!(turn_after(clock, 1).fired, 5);
-        assert_eq!(accepted(10), 5, "they have fired");
-        assert_eq!(turn_after(clock, 1).fired, 5, "in the turn in which they arrive");
-        let add = || elsewhere(|shard| [(); 5].map(|()| shard.add(TICK, never)));
-        let handles = add();
-        let _ = local_timer().turn();
-        assert_eq!(handles.map(TimerHandle::cancel), [Cancel::Cancelled; 5]);
-        let _ = local_timer().turn();
-        let handles = add();
-        elsewhere(|shard| {
-            assert_eq!(handles.map(TimerHandle::cancel), [Cancel::Cancelled; 5]);
-            assert_full(Some(shard));
-        });
-        assert_eq!(local_timer().turn().collected, 5);
-        assert_eq!(accepted(10), 5, "they were cancelled");
-    });
-}
-
-#[test]
 fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
     for cancels_before in [true, false] {
         limited(5, |_| {
