@@ -562,8 +562,9 @@ impl Model {
         let answer = state == State::Live;
         // The shard may want a turn at the earlier deadline.
         self.shards[shard].needless += u64::from(answer);
+        // The owner reads the clock before it knows whether the timer can be moved.
+        let now = if own { self.read(shard) } else { self.latest(shard) };
         if answer {
-            let now = if own { self.read(shard) } else { self.latest(shard) };
             self.unlink(id);
             if !own {
                 self.enqueue(id, true);
@@ -586,13 +587,13 @@ impl Model {
         answer
     }
 
-    /// Whether it is open if this core reads its clock for a reset. For a timer of another core
-    /// that has ended, it may, also if the handle's shard number belongs to another shard now. It
-    /// makes no difference if the clock stands still.
+    /// Whether it is open if this core reads its clock for a reset: the number of another shard
+    /// that has ended may belong to this core's shard now. It makes no difference if the clock
+    /// stands still.
     pub(crate) fn may_read(&self, id: Id) -> bool {
-        let timer = self.timer(id);
-        let latest = self.shards[self.own()].latest;
-        timer.is_remote && timer.state == State::Ended && self.clock(self.core) != latest
+        let (timer, own) = (self.timer(id), self.own());
+        let latest = self.shards[own].latest;
+        timer.shard != own && timer.state == State::Ended && self.clock(self.core) != latest
     }
 
     /// Whether the planted bug loses this cancel.
