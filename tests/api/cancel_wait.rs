@@ -2,9 +2,6 @@
 //! whichever thread. Where it could wait for ever it refuses and changes nothing.
 
 use std::{
-    cell::Cell,
-    error::Error,
-    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -14,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Cancel, Config, Counts, InsideCallback, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, Config, Counts, TimerHandle, local_timer};
 
 use crate::{
-    common::{TICK, on_a_thread, operations, wait_until},
-    support::{Log, OnDrop, TOO_LONG, cancel_elsewhere, never, on_a_core, owner, turn_after},
+    common::{TICK, operations, wait_until},
+    support::{Log, OnDrop, TOO_LONG, cancel_elsewhere, never, on_a_core, owner},
 };
 
 /// A callback that reports its run, which lasts until the test ends it.
@@ -132,56 +129,6 @@ fn a_callback_that_panics_is_waited_for() {
     runs.recv_timeout(TOO_LONG).expect("it runs");
     assert!(matches!(handle.cancel_wait(), Ok(Cancel::Running | Cancel::Ended)));
     assert_eq!(thread.join().expect("no panic").panicked, 1);
-}
-
-#[test]
-fn it_does_not_wait_for_a_callback_that_does_not_run() {
-    on_a_core(|clock| {
-        let elsewhere = |handle: TimerHandle| on_a_thread(|| handle.cancel_wait());
-        let own = [(); 2].map(|()| local_timer().add(TICK, never));
-        let shard = local_timer().shard_ref();
-        let remote = on_a_thread(|| [(); 3].map(|()| shard.add(TICK, never)));
-        assert_eq!([own[0], remote[1]].map(TimerHandle::cancel_wait), [Ok(Cancel::Cancelled); 2]);
-        assert_eq!([own[1], remote[0]].map(elsewhere), [Ok(Cancel::Cancelled); 2]);
-        let _ = local_timer().turn();
-        assert_eq!(remote[2].cancel_wait(), Ok(Cancel::Cancelled));
-        let fired = local_timer().add(TICK, || {});
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        for ended in own.into_iter().chain(remote).chain([fired]) {
-            assert_eq!(
-                (ended.cancel_wait(), elsewhere(ended)),
-                (Ok(Cancel::Ended), Ok(Cancel::Ended))
-            );
-        }
-        let mut shard = Shard::new();
-        let handle = shard.add(TICK, ());
-        assert_eq!(handle.cancel_wait(), Ok(Cancel::Cancelled));
-        assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
-    });
-}
-
-#[test]
-fn inside_a_callback_it_refuses_and_changes_nothing() {
-    on_a_core(|clock| {
-        let other = local_timer().add(TICK * 5, || {});
-        let (_elsewhere, far) = on_a_thread(|| {
-            let mut shard = Shard::new();
-            let far = shard.add(TICK, ());
-            (shard, far)
-        });
-        let (own, log) = (Rc::new(Cell::new(other)), Log::new());
-        let (asked, written) = (Rc::clone(&own), log.clone());
-        own.set(local_timer().add_periodic(TICK, move || {
-            written.write([asked.get(), other, far].map(TimerHandle::cancel_wait));
-        }));
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        let [refusal, ..] = log.take()[0].map(|answer| answer.expect_err("inside"));
-        assert!(!refusal.to_string().is_empty() && Error::source(&refusal).is_none());
-        assert!(other.is_pending() && own.get().is_pending() && far.is_pending());
-        assert_eq!(turn_after(clock, 1).fired, 1, "it goes on");
-        assert_eq!(log.take(), [[(); 3].map(|()| Err(InsideCallback::clone(&refusal)))]);
-        assert_eq!([own.get(), other].map(TimerHandle::cancel_wait), [Ok(Cancel::Cancelled); 2]);
-    });
 }
 
 #[test]
