@@ -248,6 +248,21 @@ pub(crate) fn sleep(live: usize, iterations: usize) {
     }
 }
 
+/// Moves a random async sleep to a minute from now, and polls its task again, as for a packet.
+pub(crate) fn packet(live: usize, iterations: usize) {
+    let (_clock, mut draws) = (install(), Draws::new(live));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut sleeps: Vec<_> = (0..live).map(|_| future::sleep(delay(&mut draws))).collect();
+    for sleep in &mut sleeps {
+        assert!(pin!(sleep).poll(&mut context).is_pending());
+    }
+    for _ in 0..WARM_UP + iterations {
+        let sleep = &mut sleeps[draws.index()];
+        sleep.reset_after(Duration::from_secs(60));
+        assert!(pin!(sleep).poll(&mut context).is_pending());
+    }
+}
+
 /// The function that callgrind collects in, to list the path of one operation.
 #[inline(never)]
 fn collected<R>(step: impl FnOnce() -> R) -> R {

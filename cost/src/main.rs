@@ -67,6 +67,7 @@ const CASES: &[Case] = &cases! {
     "remote-run": "local" local::remote_run;
     "purgatory": "local" local::purgatory;
     "sleep": "local" local::sleep;
+    "packet": "local" local::packet;
     "path-add-fire": "local" local::path_add_fire;
     "path-remote-cancel": "local" local::path_remote_cancel;
 };

@@ -520,11 +520,6 @@ impl LocalHandle {
         })
     }
 
-    /// Moves the timer to the time at which its clock shows `nanos`.
-    pub(crate) fn reset_to(self, nanos: u64) -> bool {
-        Owner::of(self.handle).is_some_and(|owner| (owner.path.reset_to)(self.handle, nanos))
-    }
-
     /// Returns a handle of the same timer that may leave the thread. From now on ending the timer
     /// takes a swap. This handle stays valid.
     ///

@@ -102,16 +102,16 @@ impl BackendOps for LocalTimer {
 
     #[inline]
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        LocalHandle::new(handle).is_pending()
+        Self::is_alarm_pending(handle)
     }
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        LocalHandle::new(handle).cancel()
+        Self::cancel_alarm(handle)
     }
 
     fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
-        LocalHandle::new(handle).reset_to(nanos)
+        Self::reset_alarm(handle, |_| nanos).is_some()
     }
 
     fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {

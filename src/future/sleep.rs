@@ -224,17 +224,27 @@ impl<H: Backend> Sleep<H> {
     ///     poll_fn(|cx| sleep.poll_elapsed(cx)).await
     /// }
     /// ```
+    #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
+        if let State::Waits(handle, name) = self.state
+            && name == WakerId::of(cx.waker())
+            && self.backend.is_pending(handle)
+        {
+            return Poll::Pending;
+        }
+        self.poll_slow(cx)
+    }
+
+    /// Polls a sleep that does not wait for this waker.
+    #[inline(never)]
+    fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         match self.state {
             State::Elapsed | State::Now => {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
             State::NoTimer(reason) => return Poll::Ready(Err(reason)),
-            State::Waits(handle, name) if self.backend.is_pending(handle) => {
-                if name == WakerId::of(cx.waker()) {
-                    return Poll::Pending;
-                }
+            State::Waits(handle, _) if self.backend.is_pending(handle) => {
                 let waker = FireWaker::new(cx.waker());
                 let cancelled = self.backend.cancel(handle) == Cancel::Cancelled;
                 self.state = State::Idle;

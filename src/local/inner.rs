@@ -737,7 +737,7 @@ static PATH: OwnerPath =
     OwnerPath { cancel, reset, reset_when, reset_to, is_pending, share, is_turning };
 
 /// The owner's path of `TimerHandle::cancel`.
-fn cancel(handle: TimerHandle) -> Cancel {
+pub(super) fn cancel(handle: TimerHandle) -> Cancel {
     let cancelled = Local::with(|local| {
         let mut engine = local.shard.borrow_mut();
         match engine.cancel(handle, OwnerNodes::needs_drop) {
@@ -781,7 +781,7 @@ fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
     Local::reset(handle, |_| nanos).is_some()
 }
 
-fn is_pending(handle: TimerHandle) -> bool {
+pub(super) fn is_pending(handle: TimerHandle) -> bool {
     Local::with(|local| local.with_engine(|shard| shard.is_pending(handle))).unwrap_or(false)
 }
 

@@ -36,7 +36,7 @@ use crate::{
     config::Config,
     cross_core::{
         callback::{Callback, Once, RunAgain, RunOnce},
-        handle::{LocalHandle, TimerHandle},
+        handle::{Cancel, LocalHandle, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         origin::Origin,
         shared::Shared,
@@ -884,6 +884,16 @@ impl LocalTimer {
         nanos: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
         Local::reset(timer, nanos)
+    }
+
+    /// Returns true if the timer of a future of this thread waits for its deadline.
+    pub(crate) fn is_alarm_pending(timer: TimerHandle) -> bool {
+        inner::is_pending(timer)
+    }
+
+    /// Cancels the timer of a future of this thread.
+    pub(crate) fn cancel_alarm(timer: TimerHandle) -> Cancel {
+        inner::cancel(timer)
     }
 
     /// Panics on behalf of a future that would wait for ever, because no loop is going to turn this
