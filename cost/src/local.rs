@@ -9,7 +9,10 @@ use std::{
     hint::black_box,
     pin::pin,
     rc::Rc,
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
     task::{Context, Waker},
     thread,
     time::Duration,
@@ -17,7 +20,7 @@ use std::{
 
 use corewheel::{
     Cancel, Config, ManualClock, ShardRef, TimerHandle, future, local_timer,
-    purgatory::{Completion, DelayedOperation, Outcome, local_purgatory},
+    purgatory::{Completion, DelayedOperation, Outcome, PurgatoryGroup, local_purgatory},
 };
 
 use crate::{
@@ -235,6 +238,64 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
         assert_eq!(purgatory.check_and_complete(&partition), 1);
         watch(&mut draws, partition);
     }
+}
+
+/// As `purgatory`, but another core meets the conditions and sends the events, in batches.
+pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
+    struct Fetch(&'static AtomicU64, u64);
+    impl DelayedOperation for Fetch {
+        fn try_complete(&mut self) -> bool {
+            self.0.load(Relaxed) >= self.1
+        }
+        fn on_complete(self, how: Completion) {
+            black_box((self.1, how));
+        }
+    }
+    let (_clock, mut draws) = (install(), Draws::new(live));
+    let written: &'static [AtomicU64] = Box::leak((0..live).map(|_| AtomicU64::new(0)).collect());
+    let order = draws.order();
+    let group = PurgatoryGroup::<usize>::by(|_| 0);
+    let (to_owner, done) = mpsc::channel();
+    let (to_other, work) = mpsc::channel::<Vec<usize>>();
+    let (own, other_group) = (local_timer().shard_ref(), group.clone());
+    let thread = thread::spawn(move || {
+        let _clock = install();
+        let shards = [own, local_timer().shard_ref()];
+        let purgatory = other_group.join::<Fetch>(1, &shards);
+        to_owner.send(shards.to_vec()).expect("the owner waits");
+        for keys in work {
+            for &key in &keys {
+                written[key].fetch_add(1, Relaxed);
+                purgatory.notify(&key);
+            }
+            local_timer().turn();
+            to_owner.send(Vec::new()).expect("the owner waits");
+        }
+    });
+    let shards = done.recv().expect("the other thread does not panic");
+    let purgatory = group.join::<Fetch>(0, &shards);
+    let watch = |draws: &mut Draws, key: usize| {
+        let wait = Fetch(&written[key], written[key].load(Relaxed) + 1);
+        let outcome = purgatory.try_complete_else_watch(wait, [key], delay(draws));
+        assert!(matches!(outcome, Ok(Outcome::Waits(_))));
+    };
+    (0..live).for_each(|key| watch(&mut draws, key));
+    let sizes = [(WARM_UP_BATCHES, WARM_UP_SIZE), (BATCHES, iterations / BATCHES)];
+    let mut start = 0;
+    for size in sizes.into_iter().flat_map(|(batches, size)| [size].repeat(batches)) {
+        start = if start + size > live { 0 } else { start };
+        let chosen = &order[start..start + size];
+        start += size;
+        to_other.send(chosen.to_vec()).expect("the other thread waits");
+        done.recv().expect("the other thread does not panic");
+        local_timer().turn();
+        assert_eq!(purgatory.len(), live - size);
+        for &key in chosen {
+            watch(&mut draws, key);
+        }
+    }
+    drop(to_other);
+    thread.join().expect("the other thread does not panic");
 }
 
 /// Polls an async sleep once and drops it.

@@ -66,6 +66,7 @@ const CASES: &[Case] = &cases! {
     "remote-add": "local" local::remote_add;
     "remote-run": "local" local::remote_run;
     "purgatory": "local" local::purgatory;
+    "purgatory-remote": "local" local::purgatory_remote;
     "sleep": "local" local::sleep;
     "packet": "local" local::packet;
     "path-add-fire": "local" local::path_add_fire;
