@@ -1,8 +1,8 @@
 //! The hash of a purgatory's keys, which clients may choose.
 //!
 //! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
-//! modulo the prime 2^61 - 1. Two keys of at most `n` words have the same value at no more than `n`
-//! of 2^60 points. The bits of the value are mixed, because keys in an arithmetic progression would
+//! modulo the prime 2^61 - 1. A word of more than 58 bits is two coefficients. Two keys of at most
+//! `n` coefficients have the same value at no more than `n` of 2^60 points. The bits of the value are mixed, because keys in an arithmetic progression would
 //! otherwise form long chains at some points.
 //!
 //! So keys collide on purpose only if they were chosen with knowledge of the point. Each purgatory

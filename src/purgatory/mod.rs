@@ -101,9 +101,9 @@ use crate::{
 ///
 /// # Memory
 ///
-/// Beside the operation and its timer: about 50 bytes for an operation and its first watch, 40 for
-/// each further watch, and 32 plus the key for each key. The memory of a burst is used again. When
-/// nothing waits, memory that 64 turns did not need is freed in the next turn. Equal bursts
+/// Beside the operation and its timer: about 70 bytes for an operation and its first watch, 50 for
+/// each further watch, the key for each watch, and up to 16 bytes for each key. The memory of a
+/// burst is used again. When nothing waits, memory that 64 turns did not need is freed in the next turn. Equal bursts
 /// allocate nothing. Before a sleep of a second or more, all memory is freed that nothing uses.
 ///
 /// # Keys
@@ -431,7 +431,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// room.
     #[track_caller]
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
+    #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
     fn try_park(
         &self,
         place: ClientPlace,
@@ -579,7 +579,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Checks the condition of an operation that is checked out. Returns true if this has completed
     /// the operation.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_again = false;
         loop {
@@ -637,7 +637,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Removes an operation that was taken out: it leaves all its keys.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
         let remote = table.remove(index);
         let has_spare_memory = table.has_spare_memory();

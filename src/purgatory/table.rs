@@ -44,7 +44,7 @@ pub(super) struct Table<K, Op> {
     pub(super) ended: PurgatoryCounts,
 }
 
-/// An operation that waits. In a free record, only the number and the link are valid.
+/// An operation that waits. A free record has neither an operation nor a key.
 struct Parked<K, Op> {
     /// `None` if the record is free.
     number: Option<NonZeroU64>,
@@ -76,7 +76,7 @@ struct Watch<K> {
     next_of_operation: WatchIndex,
 }
 
-/// A watch with a record of its own. In a free record, only the number and the link are valid.
+/// A watch with a record of its own. A free record has no key.
 struct FurtherWatch<K> {
     /// The number of the operation if that is of this core. `None` if the record is free.
     number: Option<NonZeroU64>,
@@ -315,7 +315,7 @@ impl<K, Op> Table<K, Op> {
     /// Removes an operation that was taken out, with its watches on this core. Returns the latest
     /// of its watches on other cores.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let parked = self.operations.free(index);
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
@@ -392,7 +392,7 @@ impl<K, Op> Table<K, Op> {
     /// Takes a watch, whose record is free already, out of its ring. Returns the next watch of its
     /// operation. A key that loses its last watch is dropped later.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.watches -= 1;
         if !self.cursors.is_empty() {
@@ -618,7 +618,7 @@ impl<K: Eq, Op> Table<K, Op> {
 
     /// Parks an operation at the [`next_index`](Self::next_index), with a watch on a key.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
+    #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
     pub(super) fn park(
         &mut self,
         index: u32,
