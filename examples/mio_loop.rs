@@ -46,7 +46,7 @@ impl Online {
 
     fn forget(&self, client: u8, offline: &Offline) {
         self.0.borrow_mut().remove(&client);
-        // The receiver may have ended.
+        // Fails if the receiver has ended, which does no harm.
         let _ = offline.send((client, Instant::now()));
     }
 }
@@ -93,7 +93,7 @@ fn main() -> io::Result<()> {
     let (address, shard, server) = start(offline)?;
     let client = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
 
-    // Client 1 speaks once; client 2 continues until client 1 has been found silent.
+    // Client 1 sends one packet. Client 2 keeps sending until the loop has reported client 1.
     let spoke = Instant::now();
     client.send_to(&[1], address)?;
     let (silent, found) = loop {

@@ -1,6 +1,6 @@
-//! A loop over `poll(2)` that knows nothing of timers: corewheel is one more file descriptor in it.
-//! A client sends a request over UDP and repeats it, after twice as long each time, until the
-//! answer is there; a deadline ends it otherwise.
+//! A loop over `poll(2)` in which corewheel is one more file descriptor. A client sends a request
+//! over UDP and repeats it, doubling the delay each time, until the answer arrives or a deadline
+//! passes.
 //!
 //! It plays the lossy server itself and ends with a verdict:
 //!
@@ -38,7 +38,7 @@ mod linux {
     const FIRST_WAIT: Duration = Duration::from_millis(20);
     const DEADLINE: Duration = Duration::from_millis(500);
 
-    /// The end of a request.
+    /// How a request ended.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Outcome {
         Answered,
@@ -50,7 +50,7 @@ mod linux {
         socket: UdpSocket,
         server: SocketAddr,
         sent: u32,
-        /// The timer that sends it again.
+        /// The timer that resends the request.
         retry: Option<TimerHandle>,
         outcome: Option<Outcome>,
     }
@@ -72,7 +72,7 @@ mod linux {
         request.outcome = Some(outcome);
     }
 
-    /// Polls the socket and the timer like any two descriptors.
+    /// Sends a request, and polls the socket and the timer's descriptor until it has ended.
     fn ask(server: SocketAddr) -> io::Result<(Outcome, u32)> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let answers = socket.try_clone()?;
@@ -107,7 +107,7 @@ mod linux {
         }
     }
 
-    /// Serves one packet in three.
+    /// Answers every third packet.
     fn serve_badly(socket: &UdpSocket) -> io::Result<()> {
         let mut packet = [0; 16];
         for heard in 1.. {

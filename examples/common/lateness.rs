@@ -1,4 +1,5 @@
-//! How late a runtime's own timer and corewheel's end sleeps in the same run, while nothing else happens and beside busy tasks.
+//! Compares the lateness of a runtime's own timer with corewheel's, in an idle runtime and beside
+//! busy tasks.
 
 use std::{
     pin::Pin,
@@ -12,16 +13,16 @@ use std::{
 use corewheel::metrics;
 use hdrhistogram::Histogram;
 
-/// A task, or the wait for one; in the runtime of the including program.
+/// A task of the including program's runtime, or its join handle.
 use super::Task;
 
-/// The task of a runtime that stays on its thread.
+/// A task that never moves to another thread.
 #[allow(dead_code, reason = "a program whose tasks move has another")]
 pub(crate) type Local = Pin<Box<dyn Future<Output = ()>>>;
 
 type Sleep = fn(Duration) -> Task;
 
-/// The timers take turns.
+/// The two timers are measured alternately, this many times each.
 const ROUNDS: u64 = 4;
 const SLEEPERS: u64 = 32;
 const SLEEPS: u64 = 50;
@@ -29,7 +30,7 @@ const BUSY_TASKS: usize = 4;
 /// A busy task computes for this long, and then waits for the runtime's own timer.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(200);
-/// After it the shards have published their counts.
+/// The time after which all shards have published their counts.
 const SETTLED: Duration = Duration::from_millis(50);
 
 /// Measures both timers in `runtime`, prints a row of a table for each, in microseconds, and ends
@@ -95,7 +96,7 @@ async fn measure(
         .map(|_| {
             let is_over = Arc::clone(&is_over);
             spawn(Box::pin(async move {
-                // Relaxed: it publishes nothing.
+                // Relaxed: the flag publishes no other data.
                 while !is_over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
                     while begun.elapsed() < BUSY {}
@@ -123,7 +124,7 @@ async fn measure(
     for sleeper in sleepers {
         sleeper.await;
     }
-    // Relaxed: it publishes nothing.
+    // Relaxed: the flag publishes no other data.
     is_over.store(true, Ordering::Relaxed);
     for task in busy {
         task.await;

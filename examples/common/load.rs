@@ -1,6 +1,7 @@
-//! The load of a server: two threads that act as thousands of users.
+//! A load generator: two threads that simulate thousands of users of a server.
 //!
-//! The schedule is a plain heap. The library under test must not also keep the time of its test.
+//! The users are scheduled by a plain heap, because the library under test must not time its own
+//! test.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,23 +18,24 @@ use super::server;
 
 const THREADS: usize = 2;
 const EVENTS: usize = 1_024;
-/// The longest sleep of a thread, so that it notices the end of the run.
+/// The longest sleep of a load thread. It bounds the time until the thread notices the end of the
+/// run.
 const NAP: Duration = Duration::from_millis(50);
 
 /// A user of the server, with one or more connections. Times count from the start of the run.
 pub(crate) trait User: Send + 'static {
-    /// Acts, because its moment is reached or data has arrived. Returns the moment of its next
-    /// action.
+    /// Performs the user's next action, when it is due or data has arrived. Returns the time of the
+    /// action after it.
     fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>>;
 
-    /// Reads what has arrived.
+    /// Reads the received data.
     fn receive(&mut self);
 
-    /// Whether it has nothing left to do.
+    /// Returns true if the user has no actions left.
     fn is_over(&self, now: Duration) -> bool;
 }
 
-/// Opens connections of one user.
+/// Opens the connections of one user.
 pub(crate) struct Connector<'a> {
     server: SocketAddr,
     registry: &'a Registry,
@@ -57,7 +59,7 @@ pub(crate) struct Load<U> {
 }
 
 impl<U: User> Load<U> {
-    /// Makes the users, and then starts the threads.
+    /// Creates the users, and then starts the threads.
     pub(crate) fn start(
         server: SocketAddr,
         users: u32,
@@ -65,7 +67,8 @@ impl<U: User> Load<U> {
     ) -> io::Result<Self> {
         let mut crews = Vec::new();
         for thread in 0..THREADS {
-            // Ten neighbours have different tasks, which together are a fair share.
+            // Each thread gets whole groups of ten consecutive users, because the ten have
+            // different roles.
             let mine = (0..users).filter(|id| *id as usize / 10 % THREADS == thread);
             crews.push(Crew::new(server, mine, &make)?);
         }
@@ -81,7 +84,7 @@ impl<U: User> Load<U> {
     }
 
     /// Waits for the threads. Returns the users, whose connections are still open, and the longest
-    /// time that a thread was held up by the machine.
+    /// delay that the machine caused a thread.
     pub(crate) fn join(self) -> io::Result<(Vec<U>, Duration)> {
         let (mut users, mut held_up) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {
@@ -93,14 +96,15 @@ impl<U: User> Load<U> {
     }
 }
 
-/// The users of one thread.
+/// The users that one thread simulates.
 struct Crew<U> {
     server: SocketAddr,
     poll: Poll,
     users: Vec<U>,
-    /// The next moment of each user.
+    /// The time of each user's next action.
     moments: Vec<Option<Duration>>,
-    /// All moments by time, among them some that have been replaced.
+    /// The times of all actions, the earliest first. Rescheduled users leave outdated times in the
+    /// heap.
     schedule: BinaryHeap<Reverse<(Duration, usize)>>,
     held_up: Duration,
 }
@@ -142,7 +146,7 @@ impl<U: User> Crew<U> {
             }
             self.act_on_schedule(start.elapsed())?;
         }
-        // A connection that the server has closed must not pass for an open one.
+        // Reads once more, to notice connections that the server has closed.
         self.users.iter_mut().for_each(User::receive);
         Ok(self)
     }

@@ -14,7 +14,7 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-/// The options of every program.
+/// The command-line options that all programs share.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Options {
     /// Number of event loops, one thread each [default: one per available core]

@@ -17,15 +17,16 @@ use super::verdict::{Failures, Timers};
 pub(crate) const LISTENER: Token = Token(usize::MAX);
 pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 
-/// More connections than can queue up while a core is busy for a moment.
+/// The length of the listen queue. It exceeds the number of connections that arrive while a core is
+/// busy.
 const BACKLOG: i32 = 4_096;
-/// Descriptors of a loop: its listener, its waker, its poll and a copy of it.
+/// File descriptors of one loop: listener, waker, poll, and a duplicate of the poll.
 const FILES_PER_CORE: usize = 4;
-/// Descriptors of the process that are neither connections nor part of a loop.
+/// File descriptors of the process besides connections and loops.
 const OTHER_FILES: usize = 64;
 
-/// The poll and the listener of a loop. They are made before the thread starts, because the timer's
-/// configuration needs the waker.
+/// The poll and the listener of a loop. They are created before the thread starts, because the
+/// wheel's configuration needs the waker.
 pub(crate) type Endpoint = (Poll, TcpListener);
 
 /// The running event loops. Each returns an `R` when it ends.
@@ -35,8 +36,8 @@ pub(crate) struct Server<R> {
 }
 
 impl<R: Send + 'static> Server<R> {
-    /// Starts `run` on each core, at this port of the loopback interface or at a free one if it is
-    /// 0.
+    /// Starts `run` on each core. The server listens on this port of the loopback interface; 0
+    /// chooses a free port.
     pub(crate) fn start(
         port: u16,
         cores: usize,
@@ -95,7 +96,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// Raises the limit of open files as far as these sockets need it.
+/// Raises the limit of open files to what these sockets need.
 pub(crate) fn reserve_files(sockets: usize, cores: usize) -> io::Result<()> {
     let needed = (sockets + cores * FILES_PER_CORE + OTHER_FILES) as u64;
     let limit = rlimit::increase_nofile_limit(needed)?;
@@ -108,7 +109,7 @@ pub(crate) fn reserve_files(sockets: usize, cores: usize) -> io::Result<()> {
     )))
 }
 
-/// Polls. An interruption by a signal is not an error.
+/// Polls for events. Ignores an interruption by a signal.
 pub(crate) fn poll(
     poll: &mut Poll,
     events: &mut Events,
@@ -120,7 +121,8 @@ pub(crate) fn poll(
     }
 }
 
-/// Accepts a connection, if one is waiting. Skips connections that ended before they were accepted.
+/// Accepts a queued connection, if there is one. Skips connections that ended before they were
+/// accepted.
 pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     loop {
         return match listener.accept() {
@@ -134,7 +136,8 @@ pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, So
     }
 }
 
-/// Reads what has arrived. `None` if nothing has, and an error if the connection has ended.
+/// Reads the received data. Returns `None` if there is none, and an error if the connection has
+/// ended.
 pub(crate) fn receive(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match stream.read(buffer) {
         Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -144,7 +147,8 @@ pub(crate) fn receive(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<O
     }
 }
 
-/// Sends a small message as a whole, or fails: a peer that leaves this little unread is given up.
+/// Sends a small message completely, or fails. A full send buffer means that the peer has stopped
+/// reading.
 pub(crate) fn send(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let sent = stream.write(message)?;
     if sent == message.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }

@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 /// [`Cores::stop`](corewheel::Cores::stop) counts as two timers of each core.
 const TIMERS_OF_STOP: u64 = 2;
-/// The exit status of a run that could not be carried out.
+/// The exit status of a run that failed before its end.
 const IMPOSSIBLE: u8 = 2;
 
-/// The findings of a run. It is ok without failures.
+/// The findings of a run. The verdict is "ok" if there are no failures.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict<R> {
     ok: bool,
@@ -52,8 +52,8 @@ impl<R: Serialize> Verdict<R> {
     }
 }
 
-/// Prints the verdict of a run. Returns the exit status: 0 if it is ok, 1 if not, and 2 if there is
-/// none.
+/// Prints the verdict of a run. Returns the exit status: 0 for "ok", 1 for failures, 2 if the run
+/// itself failed.
 pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> ExitCode {
     match run.and_then(|verdict| verdict.print(json).map(|()| verdict.ok)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -74,7 +74,7 @@ impl Failures {
         self.0.push(failure);
     }
 
-    /// Checks that nothing was counted.
+    /// Checks that each count is zero.
     pub(crate) fn expect_none(&mut self, counts: &[(u64, &str)]) {
         let wrong = counts.iter().filter(|(count, _)| *count > 0);
         self.0.extend(wrong.map(|(count, what)| format!("{count} {what}")));
@@ -89,7 +89,7 @@ impl Failures {
     }
 }
 
-/// The counts of the timers of all cores, except the request to stop.
+/// The sums of all cores' timer counts, without the timers of `Cores::stop`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Timers {
     pub(crate) added: u64,
@@ -117,7 +117,7 @@ impl Timers {
     }
 }
 
-/// How late something was, in microseconds.
+/// Percentiles of a lateness, in microseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Lateness {
     pub(crate) p50: u64,

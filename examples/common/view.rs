@@ -1,5 +1,5 @@
-//! The live view of the timers of each core. It is redrawn in place on a terminal, and printed now
-//! and then elsewhere.
+//! The live view of each core's timers. On a terminal it is redrawn in place; otherwise it is
+//! printed periodically.
 
 use std::collections::HashMap;
 use std::thread;
@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const REDRAW: Duration = Duration::from_millis(250);
 const PRINT: Duration = Duration::from_secs(3);
-/// The longest delay until the end of a run is noticed.
+/// The polling interval. It bounds the time until the view notices the end of the run.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// Shows the summary and the timers until the run is over, which takes about `run` if that is
@@ -62,7 +62,8 @@ fn timers(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
     cores.iter().map(describe).collect::<Vec<_>>().join("\n")
 }
 
-/// The number of timers, and how many others have ended per second since the last look.
+/// Formats the number of live timers, and how many timers have ended per second since the last
+/// view.
 fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
     let (millis, counts) = (then.elapsed().as_millis().max(1), core.counts);
     let per_second = |count: fn(&Counts) -> u64| {
@@ -80,7 +81,7 @@ fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
     )
 }
 
-/// How late the loop is for its timers, and how long they keep it busy.
+/// Formats the lateness of the loop, and the length of its turns.
 fn lateness(core: &ShardMetrics) -> String {
     let late = |percent| core.loop_lateness.percentile(percent).as_micros();
     format!(
@@ -92,14 +93,14 @@ fn lateness(core: &ShardMetrics) -> String {
     )
 }
 
-/// The slots that hold timers, of the lowest two levels and of all others in use.
+/// Formats the number of occupied slots: of the lowest two levels, and of all other levels in use.
 fn levels(core: &ShardMetrics) -> String {
     let used =
         core.levels.iter().zip(0..).filter(|(level, index)| *index < 2 || level.occupied > 0);
     let levels: Vec<_> = used
         .map(|(level, _)| format!("{} of {} of {:?}", level.occupied, level.slots, level.slot))
         .collect();
-    // A loop publishes its levels in the turn after it was asked.
+    // A loop publishes its levels in the turn after the first request.
     let levels = if levels.is_empty() { "not published yet".to_owned() } else { levels.join(", ") };
     format!("    slots in use: {levels}")
 }

@@ -7,8 +7,8 @@
 //!             |-- timer cancelled --|    silent for more than idle       |
 //! ```
 //!
-//! All actions are spread evenly over their part of the run. A burst of a thousand packets would
-//! measure the burst.
+//! The actions of a phase are spread evenly over it, because bursts of packets would dominate the
+//! measured lateness.
 
 use std::io;
 use std::ops::Range;
@@ -22,14 +22,14 @@ use crate::common::load::{Connector, User};
 use crate::common::server;
 use crate::event_loop::IdleTimers;
 
-/// The number of packets that a talking connection sends within one timeout, so that one may be
-/// late.
+/// Packets that a talking connection sends per idle timeout. With three, one late packet does no
+/// harm.
 const PACKETS_PER_IDLE: u32 = 3;
-/// The last part of the run, in which nothing is sent and the last echoes arrive. It takes at most
-/// a sixth of a timeout, so that no talking connection becomes idle.
+/// The last phase of the run: the clients send nothing, and the last echoes arrive. It lasts at
+/// most a sixth of an idle timeout, so that no talking connection becomes idle.
 const QUIET: Duration = Duration::from_millis(200);
 const QUIET_PER_IDLE: u32 = 6;
-/// How late the server may be before the run ends.
+/// The lateness that the schedule allows the server at the end of the run.
 const SLACK: Duration = Duration::from_millis(300);
 /// The roles are assigned by `id % ROLES`.
 const ROLES: u32 = 10;
@@ -51,7 +51,7 @@ pub(crate) enum Role {
 pub(crate) struct Plan {
     connections: u32,
     idle: Duration,
-    /// The time from packet to packet of a talking connection.
+    /// The interval between packets of a talking connection.
     pause: Duration,
     connect: Duration,
     quiet: Duration,
@@ -70,8 +70,8 @@ impl Plan {
         }
     }
 
-    /// A sixth of the run is for connecting. In the rest a connection must talk, have its timer
-    /// cancelled, and be silent for more than a timeout.
+    /// The first sixth of the run is for connecting. The rest must suffice for a connection to
+    /// talk, cancel its timer, and stay silent for more than a timeout.
     pub(crate) fn shortest_run(idle: Duration) -> Duration {
         (idle * 3 + Duration::from_secs(1)) * 6 / 5
     }
@@ -88,8 +88,8 @@ impl Plan {
         }
     }
 
-    /// When a silent connection without a timer sends one more packet, to show that it is still
-    /// served.
+    /// Returns the time at which a silent connection without a timer sends one more packet, to
+    /// check that it is still served.
     fn farewell(&self, id: u32) -> Duration {
         self.moment(id, self.before_quiet(SLACK / 2)..self.quiet)
     }
@@ -98,7 +98,8 @@ impl Plan {
         self.quiet.saturating_sub(time)
     }
 
-    /// The moment of this connection among those with its role.
+    /// Returns the time of this connection's action: the connections of a role are spread over
+    /// `range`.
     fn moment(&self, id: u32, range: Range<Duration>) -> Duration {
         let length = range.end.saturating_sub(range.start);
         range.start + length * (id / ROLES) / self.connections.div_ceil(ROLES)
@@ -115,7 +116,7 @@ pub(crate) enum Fate {
     ClosedByServer(Instant),
 }
 
-/// The client's end of one connection, with its observations by its own clock.
+/// The client's end of one connection, and the times that the client observed.
 #[derive(Debug)]
 pub(crate) struct Client {
     plan: Arc<Plan>,
@@ -152,7 +153,7 @@ impl Client {
         }
     }
 
-    /// Takes the next step of its role. Returns the time of the one after it.
+    /// Performs the next action of its role. Returns the time of the action after it.
     fn step(&mut self, now: Duration) -> Option<Duration> {
         let next = now + self.plan.pause;
         if matches!(self.role, Role::Leaves(at) if now >= at) {
@@ -210,8 +211,7 @@ impl Client {
 
 impl User for Client {
     fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>> {
-        // A connection that is closed already was not closed after the packet that would be sent
-        // now.
+        // Notices a close first: otherwise it would count as a reaction to the next packet.
         self.receive();
         if self.next.is_some_and(|next| next <= now) {
             if matches!(self.fate, Fate::Unconnected) {

@@ -35,7 +35,7 @@ struct Table<S> {
 struct Connection<S> {
     socket: S,
     idle_timer: TimerHandle,
-    /// When its last packet arrived, by the clock of the core.
+    /// The arrival of its last packet, by the core's clock.
     heard: Instant,
 }
 

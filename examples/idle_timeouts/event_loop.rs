@@ -14,8 +14,8 @@ use mio::{Events, Interest, Registry, Token};
 use crate::common::server::{self, Endpoint, LISTENER, WAKER};
 use crate::connections::Connections;
 
-/// More events than there can be connections. After a pause, all packets that have arrived must be
-/// read before the turn that looks for silent connections.
+/// More events than connections: after a pause, one poll must return all received packets, before
+/// the turn closes silent connections.
 const EVENTS: usize = 32_768;
 
 /// The idle timer of each connection by the address of its client: any thread may cancel it.
@@ -68,7 +68,7 @@ fn accept_all(
     Ok(())
 }
 
-/// Sends back all that has arrived. Returns whether anything has, or an error if the connection has
+/// Echoes all received data. Returns true if there was any, and an error if the connection has
 /// ended.
 fn echo(stream: &mut TcpStream) -> io::Result<bool> {
     let mut buffer = [0; 1_024];

@@ -33,9 +33,9 @@ use common::{Options, view};
 use event_loop::IdleTimers;
 use verdict::Report;
 
-/// The connections of the load share an address, so each needs a separate local port.
+/// All client connections share an address, so each needs its own local port.
 const MAX_CONNECTIONS: i64 = 25_000;
-/// A pause of the machine makes a talking connection look silent if the timeout is shorter.
+/// With a shorter timeout, a pause of the machine could make a talking connection look silent.
 const MIN_IDLE_MS: u64 = 200;
 
 /// A thread-per-core TCP server that closes idle connections. It also runs the clients.

@@ -1,6 +1,5 @@
 //! The report: whether exactly the silent connections were closed, and how late. It is made from
-//! the clients' observations by their own clocks. The counts of the server must agree with it to
-//! the last timer.
+//! the clients' observations by their own clocks. The server's counts must match it exactly.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use serde::Serialize;
 use crate::client::{Client, Fate, Role};
 use crate::common::verdict::{Failures, Lateness, Timers};
 
-/// The lateness is also reported for this many parts of the run.
+/// The number of parts of the run for which the lateness is also reported.
 const STRETCHES: usize = 10;
 
 #[derive(Debug, Serialize)]
@@ -25,7 +24,8 @@ pub(crate) struct Report {
     closed_early: u64,
     /// Connections that the server has closed although they were not silent.
     closed_wrongly: u64,
-    /// Connections that their own thread left silent for a timeout, so that the run is void.
+    /// Connections that their client thread left silent for a timeout by mistake. Any of them makes
+    /// the run invalid.
     stalled: u64,
     closed_by_client: u64,
     open_at_end: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Report {
     unknown: u64,
     /// Remote cancels of a live timer that did not return `Cancelled`.
     refused: u64,
-    /// Cancelled timers whose handle does not say at the end that they have ended.
+    /// Cancelled timers whose handle does not report `Ended` at the end.
     revived: u64,
     /// Packets that did not reset the timer of their connection, because it was cancelled.
     resets_refused: u64,

@@ -1,7 +1,8 @@
 //! corewheel in compio: [`run`] creates a runtime that drives its thread's [`local_timer`], and
-//! [`spawn`] drives it in a runtime of yours. compio's own timer is not needed. On Linux.
+//! [`spawn`] drives it in an existing runtime. compio's own timer is not needed. The package
+//! supports Linux only.
 //!
-//! Callbacks run between the tasks, and wake them by a oneshot channel, an event, a waker, or any
+//! Callbacks run between the tasks. They may wake tasks by a channel, an event, a waker, or any
 //! other means.
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
@@ -11,10 +12,10 @@ use std::{convert::Infallible, future::poll_fn, io, mem, task::Poll, time::Durat
 use compio_runtime::{JoinHandle, Runtime, fd::PollFd};
 use corewheel::{Config, TimerFd, local_timer};
 
-/// The number of entries that a turn touches before other tasks run.
+/// The budget of a turn, in wheel entries. After it, other tasks run.
 const BUDGET: usize = 1_024;
 
-/// The tick of [`run`]. compio's own timers have none.
+/// The tick of [`run`]. It is short because compio's own timers have no tick.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
@@ -51,7 +52,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // The thread may have a wheel, which stays.
+    // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install();
     let runtime = Runtime::new()?;
     runtime.block_on(async {
@@ -68,19 +69,19 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If the wheel can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is
-/// virtual, or too many files are open).
+/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)): the wheel's
+/// time is virtual, or too many files are open.
 ///
 /// # Panics
 ///
-/// Outside of a runtime.
+/// If it is called outside of a runtime.
 pub fn spawn() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let timer = PollFd::new(local_timer().timer_fd()?)?;
     timer.arm();
     Ok(compio_runtime::spawn(drive(timer)))
 }
 
-/// Ends only if the runtime cannot wait any more, with that error.
+/// Ends only when the runtime fails to wait, and returns that error.
 async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
     loop {
         timer.read_ready().await?;

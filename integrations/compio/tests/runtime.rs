@@ -52,7 +52,7 @@ fn virtual_time_is_refused() {
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
 }
 
-/// The second driver may stay or be dropped.
+/// This holds whether the second driver stays or is dropped.
 #[test]
 fn a_second_driver_harms_nobody() {
     for driver in DRIVERS {

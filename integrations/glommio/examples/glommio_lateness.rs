@@ -1,4 +1,4 @@
-//! How late sleeps end in a glommio executor: its own timer beside corewheel's, in one run.
+//! Compares the lateness of sleeps in a glommio executor: glommio's own timer and corewheel's.
 //!
 //! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
 //! timer.

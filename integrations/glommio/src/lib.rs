@@ -1,6 +1,6 @@
 //! corewheel in glommio: [`run`] creates an executor that drives its thread's
-//! [`local_timer`](corewheel::local_timer). [`drive`] drives it in an executor of yours. On Linux,
-//! with io_uring.
+//! [`local_timer`](corewheel::local_timer). [`drive`] drives it in an existing executor. The
+//! package needs Linux and io_uring.
 //!
 //! ```no_run
 //! use corewheel::future::{sleep, timeout};
@@ -22,14 +22,14 @@ use corewheel::Config;
 use glommio::{LocalExecutorBuilder, timer};
 use io_uring::IoUring;
 
-/// The tick of [`run`]. glommio's own timers have none.
+/// The tick of [`run`]. It is short because glommio's own timers have no tick.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
 /// output of the future.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
-/// before. To change the executor, spawn [`drive`] in one of yours.
+/// before. For another configuration of the executor, create one and spawn [`drive`] on it.
 ///
 /// # Errors
 ///
@@ -38,11 +38,11 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Panics
 ///
-/// Before Linux 5.8, inside of glommio, which may also end the process.
+/// glommio itself panics before Linux 5.8, and may also end the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // glommio panics where there is no `io_uring`.
+    // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);
-    // The thread may have a wheel, which stays.
+    // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
     Ok(executor.run(async {
@@ -62,8 +62,8 @@ pub fn drive() -> impl Future<Output = Infallible> {
     corewheel::future::drive(timer::sleep)
 }
 
-/// Returns whether `error` says that the kernel refuses `io_uring`: in a sandbox, or before Linux
-/// 5.1.
+/// Returns true if `error` means that the kernel refuses `io_uring`, as in a sandbox or before
+/// Linux 5.1.
 pub fn is_refusal(error: &io::Error) -> bool {
     const ENOSYS: i32 = 38;
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)

@@ -52,14 +52,14 @@ mod linux {
             serving.spawn_local(server.serve_connection(TokioIo::new(stream), hello));
         }
         while let Some(served) = serving.join_next().await {
-            // A timeout, or a closed connection.
+            // An error here is a timeout or a closed connection, both expected.
             let _ = served.expect("no panic");
         }
         Ok(local_timer().counts().fired)
     }
 
-    /// Sends a request, all at once or byte by byte. Returns whether it was answered, and how long
-    /// the connection lived.
+    /// Sends a request, all at once or byte by byte. Returns true if it was answered, and the
+    /// lifetime of the connection.
     fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> {
         const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let mut stream = net::TcpStream::connect(address)?;

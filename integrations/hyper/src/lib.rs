@@ -1,7 +1,7 @@
 //! corewheel as the timer of hyper's servers and clients: [`Timer`] is a [`hyper::rt::Timer`].
 //!
-//! hyper sleeps for the time-out of request headers and for HTTP/2 keep-alive, and moves those
-//! sleeps often.
+//! hyper uses its timer for the timeout of request headers and for HTTP/2 keep-alive, and resets
+//! those sleeps often.
 //!
 //! ```
 //! use corewheel_hyper::Timer;
@@ -13,12 +13,12 @@
 //! server.timer(Timer::new(time::timers())).header_read_timeout(Duration::from_secs(10));
 //! ```
 //!
-//! `time::timers` returns the core's own wheel in a current-thread runtime of
-//! `corewheel_tokio::run`, and wheels of the workers in a multi-thread one. With another executor,
-//! take [`Timers::per_worker`].
+//! In a current-thread runtime of `corewheel_tokio::run`, `time::timers` returns the core's own
+//! wheel. In a multi-thread runtime it returns the workers' wheels. With another executor, use
+//! [`Timers::per_worker`].
 //!
-//! `header_read_timeout` also closes a connection that is kept alive, if its next request does not
-//! come in that time: it is the idle timeout of connections.
+//! `header_read_timeout` also closes a kept-alive connection whose next request does not arrive in
+//! time, so it serves as the idle timeout of connections.
 
 use std::{
     pin::Pin,
@@ -29,12 +29,12 @@ use std::{
 use corewheel::future::{self, Remote, Timers};
 use hyper::rt;
 
-/// Gives hyper sleeps on corewheel's timers.
+/// Implements hyper's timer with corewheel's timers.
 #[derive(Clone, Debug)]
 pub struct Timer(Timers);
 
 impl Timer {
-    /// Makes a timer for hyper. Clones share `timers`.
+    /// Creates a timer for hyper. Clones share `timers`.
     pub fn new(timers: Timers) -> Self {
         Self(timers)
     }

@@ -22,7 +22,7 @@ use tokio::{
 
 const HEADERS: Duration = Duration::from_millis(150);
 
-/// Serves one connection, whose request must come within [`HEADERS`].
+/// Serves one connection, whose request must arrive within [`HEADERS`].
 async fn serve(listener: TcpListener, timer: Timer) -> Result<(), hyper::Error> {
     let (stream, _) = listener.accept().await.expect("a client");
     let hello = service_fn(|_| async {
@@ -33,7 +33,8 @@ async fn serve(listener: TcpListener, timer: Timer) -> Result<(), hyper::Error> 
     server.serve_connection(TokioIo::new(stream), hello).await
 }
 
-/// Sends `request` and returns the answer, up to the end of the connection, and how long it lived.
+/// Sends `request`. Returns everything received until the connection ended, and the lifetime of the
+/// connection.
 async fn ask(address: SocketAddr, request: &str) -> io::Result<(String, Duration)> {
     let mut stream = TcpStream::connect(address).await?;
     let begun = Instant::now();
@@ -67,7 +68,7 @@ async fn times_slow_headers_out(timer: Timer) {
 async fn a_multi_thread_runtime_times_slow_headers_out() {
     let shards = Shards::start(1).expect("a thread");
     times_slow_headers_out(Timer::new(Timers::new(shards.all()))).await;
-    // The thread publishes its counts after the turn that woke the task.
+    // The shard publishes its counts after the turn that woke this task.
     while shards.all()[0].metrics().counts.fired == 0 {
         tokio::task::yield_now().await;
     }
@@ -87,7 +88,8 @@ fn a_runtime_per_core_times_slow_headers_out_on_its_own_wheel() {
     std::thread::spawn(test).join().expect("no panic");
 }
 
-/// A sleep moves to a later deadline, and a sleep of another `Timer` is replaced.
+/// `reset` moves a sleep of the same `Timer` to a later deadline, and replaces a sleep of another
+/// `Timer`.
 #[test]
 fn a_sleep_moves() {
     struct Foreign;

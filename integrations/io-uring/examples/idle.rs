@@ -37,7 +37,7 @@ mod linux {
     /// `POLLIN`.
     const READABLE: u32 = 1;
 
-    /// A client, until the server closes its connection.
+    /// The server's end of a connection, and its idle timer.
     struct Connection {
         stream: Rc<UnixStream>,
         idle: TimerHandle,
@@ -48,7 +48,8 @@ mod linux {
             stream.set_nonblocking(true)?;
             let stream = Rc::new(stream);
             let silent = Rc::clone(&stream);
-            // Then it becomes readable with nothing to read, and is dropped for that.
+            // After the shutdown the socket is readable without data, and the loop drops the
+            // connection.
             let hang_up =
                 move || silent.shutdown(Shutdown::Both).expect("a socket can be shut down");
             Ok(Self { idle: local_timer().add(IDLE, hang_up), stream })

@@ -1,5 +1,5 @@
-//! How late sleeps end in an executor over `io_uring`: the ring's own timeouts beside corewheel's
-//! timers, in one run.
+//! Compares the lateness of sleeps in an executor over `io_uring`: the ring's own timeouts and
+//! corewheel's timers.
 //!
 //! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
 //! timer.
@@ -41,15 +41,15 @@ mod linux {
 
     use crate::{Task, lateness};
 
-    /// The ring's own timeouts have none.
+    /// The tick of corewheel's timers. The ring's own timeouts have no tick.
     const TICK: Duration = Duration::from_micros(20);
 
     thread_local! {
-        /// The timeouts to submit: the deadline, and the sender for its end.
+        /// The timeouts to submit: each deadline, and the channel that reports its end.
         static REQUESTED: RefCell<Vec<(Timespec, oneshot::Sender<()>)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Waits for a timeout of the ring.
+    /// Sleeps by a timeout of the ring.
     async fn own(delay: Duration) {
         let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("positive");
         let (sender, is_over) = oneshot::channel();
@@ -91,7 +91,8 @@ mod linux {
                 submitted.insert(number, (deadline, sender));
             }
             driver.submit_and_wait(&mut ring)?;
-            // First, so that the sleepers run before the tasks of the completions.
+            // The turn comes first, so that tasks woken by corewheel run before tasks woken by
+            // completions.
             local_timer().turn();
             for completion in ring.completion() {
                 if !driver.takes(&completion) {

@@ -1,10 +1,10 @@
 //! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits.
 //! It waits until a completion, the deadline of the thread's next timer, or an urgent request of
-//! another thread. For Linux 5.11 and later.
+//! another thread. It needs Linux 5.11 or later.
 //!
-//! The deadline is an argument of the wait, so that timers cost a loop only the clock: no
-//! submission, no completion, no system call. Remote requests arrive as a completion, from an
-//! eventfd on which the ring polls.
+//! The deadline is an argument of the wait. So timers cost a loop only the reading of the clock: no
+//! submission, no completion, no system call. Remote requests arrive as completions of a poll on an
+//! eventfd.
 //!
 //! Like any poller, a ring may also poll on a `TimerFd` (corewheel with the feature `fd`). Each
 //! wait then costs a submission and a system call.
@@ -28,15 +28,15 @@ use rustix::{
     io::Errno,
 };
 
-/// The `user_data` of the driver's own completions; no other submission may have it.
+/// The `user_data` of the driver's own completions. No other submission may use it.
 pub const WAKE: u64 = u64::MAX;
 
-/// The kernel adds nanoseconds without an overflow check. So longer waits are split, with one
-/// wake-up per year.
+/// The kernel adds nanoseconds without an overflow check, so a longer wait is split into waits of a
+/// year.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
-/// Ends the waits of a thread's loop for its wheel. It belongs to one ring, and to the thread that
-/// created it.
+/// Drives a thread's wheel from a loop over `io_uring`. It belongs to one ring, and to the thread
+/// that created it.
 ///
 /// # Examples
 ///
@@ -67,7 +67,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 pub struct Driver {
     /// The eventfd that the wake hook writes to.
     wakes: Arc<OwnedFd>,
-    /// The ring polls on it.
+    /// The ring has a pending poll on the eventfd.
     is_polled: bool,
 }
 
@@ -77,8 +77,8 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// If the system cannot create an eventfd, or the configuration cannot be installed; then
-    /// [`io::Error::get_ref`] is the [`ConfigError`](corewheel::ConfigError).
+    /// If the system cannot create an eventfd, or the configuration cannot be installed. In the
+    /// second case [`io::Error::get_ref`] returns the [`ConfigError`](corewheel::ConfigError).
     pub fn install(config: Config) -> io::Result<Self> {
         let wakes = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let woken = Arc::clone(&wakes);
@@ -88,8 +88,8 @@ impl Driver {
     }
 
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
-    /// request of another thread. It may also return early, for example after a signal. Then take
-    /// the completions, and turn.
+    /// request of another thread. It may also return early, for example after a signal. After each
+    /// return, take the completions and call `turn`.
     ///
     /// The kernel measures the wait by its monotonic clock, for any clock of the wheel.
     ///
@@ -124,14 +124,15 @@ impl Driver {
         unless_passing(waited)
     }
 
-    /// Returns true if the completion belongs to the driver: then the loop only needs to turn. Call
-    /// it for every completion, or no later wake ends a wait.
+    /// Returns true if the completion belongs to the driver; the loop then only needs to turn. Call
+    /// it for every completion: otherwise later remote requests cannot end a wait.
     pub fn takes(&mut self, completion: &cqueue::Entry) -> bool {
         if completion.user_data() != WAKE {
             return false;
         }
         self.is_polled = false;
-        // Once emptied, it is silent until the next wake. It may be empty already.
+        // Resets the eventfd, so that it is unreadable until the next wake. A failure means that it
+        // was unreadable already.
         let _ = rustix::io::read(&*self.wakes, &mut [0; 8]);
         true
     }
@@ -146,8 +147,7 @@ impl Driver {
         if ring.submission().is_full() {
             unless_passing(ring.submit())?;
         }
-        // SAFETY: the entry refers to no memory, and the ring holds on to the file when it has
-        // taken it.
+        // SAFETY: the entry refers to no memory, and the ring keeps its own reference to the file.
         self.is_polled = unsafe { ring.submission().push(&poll) }.is_ok();
         Ok(self.is_polled)
     }
@@ -159,8 +159,8 @@ pub fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS))
 }
 
-/// Returns an error, unless the wait only timed out, was interrupted by a signal, or completions
-/// must be taken first.
+/// Returns the error of a wait, except a timeout, an interruption, or the request to take
+/// completions first.
 fn unless_passing(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Err(error)
@@ -175,8 +175,7 @@ fn unless_passing(result: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// Called on any thread. It fails only after about 2^64 writes without a read; then the eventfd is
-/// readable.
+/// Wakes the loop, from any thread. The write fails only if the eventfd is readable already.
 fn ring_the_bell(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }

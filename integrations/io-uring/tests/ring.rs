@@ -1,5 +1,6 @@
-//! A loop over `io_uring` that sleeps until its timers are due: on time, beside other completions,
-//! and woken from other threads. If the kernel refuses `io_uring`, it says so and passes.
+//! A loop over `io_uring` that sleeps until its timers are due: it is on time, serves other
+//! completions, and is woken by other threads. Where the kernel refuses `io_uring`, the tests print
+//! that and pass.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/wake_ups.rs"]
@@ -26,7 +27,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 struct Loop {
     ring: IoUring,
     driver: Driver,
-    /// Completions that were not the driver's.
+    /// Completions that do not belong to the driver.
     others: Vec<u64>,
 }
 
@@ -44,7 +45,7 @@ impl Loop {
         Some(Self { ring, driver, others: Vec::new() })
     }
 
-    /// Waits once, and turns.
+    /// Waits once, and then turns.
     fn go_on(&mut self) -> usize {
         self.driver.submit_and_wait(&mut self.ring).expect("waited");
         for completion in self.ring.completion() {

@@ -18,7 +18,7 @@ fn the_runtime_drives_the_timer() {
     });
 }
 
-/// Over each of its drivers that the kernel supports.
+/// Tests each of monoio's drivers that the kernel supports.
 #[test]
 fn a_runtime_of_the_users_drives_the_timer() {
     use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};

@@ -1,4 +1,4 @@
-//! QUIC connections that echo: the processor time of the whole program with tokio's timer, and with
+//! Compares the processor time of a QUIC echo server and its clients with tokio's timer and with
 //! corewheel's.
 //!
 //! It ends with a verdict: every request is answered, and every connection ends after its idle

@@ -1,8 +1,8 @@
 //! corewheel as the timer of quinn's QUIC connections: [`Runtime`] is a [`quinn::Runtime`] with
 //! tasks and sockets from tokio.
 //!
-//! A QUIC connection moves its timer with nearly every packet. On corewheel a move to a later
-//! deadline is mostly a store.
+//! A QUIC connection resets its timer with nearly every packet. In corewheel, a reset to a later
+//! deadline is usually a single store.
 //!
 //! ```
 //! use corewheel_quinn::Runtime;
@@ -33,12 +33,12 @@ use std::{
 use corewheel::future::{Remote, Sleep, Timers};
 use quinn::{AsyncTimer, AsyncUdpSocket, TokioRuntime};
 
-/// Gives quinn timers of corewheel's, and tasks and sockets of tokio's.
+/// Implements quinn's runtime with corewheel's timers and tokio's tasks and sockets.
 #[derive(Clone, Debug)]
 pub struct Runtime(Timers);
 
 impl Runtime {
-    /// Makes a runtime for quinn. Clones share `timers`.
+    /// Creates a runtime for quinn. Clones share `timers`.
     pub fn new(timers: Timers) -> Self {
         Self(timers)
     }

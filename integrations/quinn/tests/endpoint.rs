@@ -15,7 +15,7 @@ use quinn::ConnectionError;
 
 const IDLE: Duration = Duration::from_millis(300);
 
-/// The runtime has no timer of tokio's: all deadlines are corewheel's.
+/// tokio's own timer is disabled in this runtime, so corewheel times everything.
 #[test]
 fn a_connection_echoes_and_then_ends_for_its_silence() {
     let mut tokio = tokio::runtime::Builder::new_multi_thread();

@@ -1,6 +1,5 @@
-//! corewheel in smol: [`run`] runs a thread's `LocalExecutor` and drives its
-//! [`local_timer`]. [`drive`] is the driver as a future, to be spawned on
-//! an executor of yours.
+//! corewheel in smol: [`run`] runs a thread's `LocalExecutor` and drives its [`local_timer`].
+//! [`drive`] is the driver as a future, for an existing executor.
 //!
 //! ```
 //! use corewheel::future::{sleep, timeout};
@@ -16,7 +15,7 @@
 //! assert!(answer.is_err());
 //! ```
 //!
-//! Tasks of smol's global executor run on other threads. For them, take
+//! Tasks of smol's global executor run on other threads. They need
 //! [`Timers`](corewheel::future::Timers).
 
 use std::{convert::Infallible, future::poll_fn, pin::pin, time::Duration};
@@ -25,10 +24,10 @@ use async_executor::LocalExecutor;
 use async_io::Timer;
 use corewheel::{Config, local_timer};
 
-/// The tick of [`run`]. smol's own timers have none.
+/// The tick of [`run`]. It is short because smol's own timers have no tick.
 const TICK: Duration = Duration::from_micros(20);
 
-/// The number of entries that a turn touches before other tasks run.
+/// The budget of a turn, in wheel entries. After it, other tasks run.
 const BUDGET: usize = 1_024;
 
 /// Runs `tasks` on this thread until `future` ends, with a driver of the thread's wheel among them.
@@ -37,15 +36,16 @@ const BUDGET: usize = 1_024;
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
 /// before.
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
-    // The thread may have a wheel, which stays.
+    // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install();
-    // Among the tasks, and not beside them: an executor runs many tasks before it returns.
+    // The driver is a task of the executor itself: the executor runs many tasks before its own
+    // future is polled again.
     let _driver = tasks.spawn(drive());
     let mut running = pin!(tasks.run(future));
     async_io::block_on(poll_fn(|cx| {
         let output = running.as_mut().poll(cx);
         if output.is_pending() {
-            // Timers that came due while tasks ran, before the reactor wakes more of them.
+            // Fires timers that became due while tasks ran, before the reactor wakes more tasks.
             local_timer().turn_within(BUDGET);
         }
         output

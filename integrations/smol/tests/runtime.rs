@@ -18,7 +18,7 @@ fn the_runtime_drives_the_timer() {
     });
 }
 
-/// The user spawns the driver, with another tick.
+/// The test spawns the driver itself, and uses another tick.
 #[test]
 fn an_executor_of_the_users_drives_the_timer() {
     on_a_thread(|| {

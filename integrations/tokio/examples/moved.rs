@@ -1,8 +1,8 @@
-//! A program written for `tokio::time`, moved by its `use` lines: a session table in a multi-thread
-//! runtime.
+//! A program written for `tokio::time` that only changed its `use` lines: a session table in a
+//! multi-thread runtime.
 //!
-//! Clients renew their sessions, some of them not. A `DelayQueue` ends the silent ones, a request
-//! has a timeout, and a heartbeat ticks. It ends with a verdict:
+//! Most clients renew their sessions; a `DelayQueue` ends the sessions of the others. Requests have
+//! a timeout, and an interval ticks. The program ends with a verdict:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example moved
@@ -10,8 +10,8 @@
 
 use std::{collections::HashMap, future::poll_fn, io};
 
-// Was: use tokio::time::{self, Duration, Instant, MissedTickBehavior};
-//      use tokio_util::time::{DelayQueue, delay_queue::Key};
+// Formerly: use tokio::time::{self, Duration, Instant, MissedTickBehavior}; use
+// tokio_util::time::{DelayQueue, delay_queue::Key};
 use corewheel_tokio::time::{
     self, DelayQueue, Duration, Instant, MissedTickBehavior, delay_queue::Key,
 };
@@ -24,7 +24,7 @@ const CLIENTS: u32 = 1_000;
 const RENEWALS: u32 = 5;
 const SESSION: Duration = Duration::from_millis(200);
 
-/// A client says that it is alive. It wants to know whether its session lived.
+/// A client's renewal of its session. The answer says whether the session still existed.
 struct Renewal {
     client: u32,
     lived: oneshot::Sender<bool>,
@@ -74,7 +74,7 @@ async fn table(mut renewals: mpsc::Receiver<Renewal>) -> Seen {
     }
 }
 
-/// Renews its session some times, with pauses that the session outlives.
+/// Renews its session several times, always before it expires.
 async fn client(client: u32, table: mpsc::Sender<Renewal>) -> Result<u32, time::error::Elapsed> {
     let mut kept = 0;
     for _ in 0..RENEWALS {

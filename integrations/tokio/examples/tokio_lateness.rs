@@ -1,5 +1,5 @@
-//! How late sleeps end in a current-thread tokio runtime: its own timer beside corewheel's, in one
-//! run.
+//! Compares the lateness of sleeps in a current-thread tokio runtime: tokio's own timer and
+//! corewheel's.
 //!
 //! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
 //! timer.

@@ -1,5 +1,5 @@
-//! How late sleeps end in a multi-thread tokio runtime: its own timer beside corewheel's, in one
-//! run.
+//! Compares the lateness of sleeps in a multi-thread tokio runtime: tokio's own timer and
+//! corewheel's.
 //!
 //! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
 //! timer.
@@ -15,7 +15,7 @@ use std::{io, pin::Pin};
 
 use tokio::{runtime, time};
 
-/// A task, or the wait for one.
+/// A task, or its join handle.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 fn main() -> io::Result<()> {

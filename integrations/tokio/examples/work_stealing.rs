@@ -38,7 +38,7 @@ async fn serve(mut requests: mpsc::Receiver<(u32, oneshot::Sender<u32>)>) {
     }
 }
 
-/// Returns the answer, or the time waited without one.
+/// Returns the answer, or the time after which the request timed out.
 async fn ask(
     timers: &Timers,
     server: &mpsc::Sender<(u32, oneshot::Sender<u32>)>,
@@ -67,7 +67,7 @@ async fn load(timers: Timers) {
         match asked.expect("no panic") {
             (request, Ok(answer)) => assert_eq!(answer, request),
             (request, Err(waited)) => {
-                // A busy machine may also be late with an answer.
+                // On a busy machine an answer may be late too, so only the lower bound is checked.
                 assert!(waited >= TIMEOUT, "request {request} was given up early");
                 timeouts += 1;
                 longest = longest.max(waited);

@@ -1,17 +1,17 @@
-//! corewheel in tokio, in both kinds of runtime. tokio's own timer is not needed.
+//! corewheel in tokio's current-thread and multi-thread runtimes. tokio's own timer is not needed.
 //!
-//! - **A current-thread runtime per core**: [`run`], on Linux, or [`spawn_local`] in a `LocalSet`
-//!   of yours. It drives the thread's [`local_timer`](corewheel::local_timer), whose callbacks run
-//!   between the tasks.
+//! - **A current-thread runtime per core**: [`run`], on Linux, or [`spawn_local`] in an existing
+//!   `LocalSet`. It drives the thread's [`local_timer`](corewheel::local_timer), whose callbacks
+//!   run between the tasks.
 //! - **One multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and
 //!   [`time::timers`] for packages that take [`Timers`](corewheel::future::Timers). Its default is
 //!   [`Timers::per_worker`](corewheel::future::Timers::per_worker): a task adds its timer on the
-//!   thread that polls it. If most timers fire, choose
-//!   [`Timers::start`](corewheel::future::Timers::start) by [`time::use_timers`]. For callbacks:
+//!   thread that polls it. If most timers fire, pass
+//!   [`Timers::start`](corewheel::future::Timers::start) to [`time::use_timers`]. For callbacks:
 //!   [`Shards`], timers on dedicated threads.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both kinds.
 //!
-//! Callbacks wake tasks by any of tokio's means: a `Notify`, a `oneshot`, a waker.
+//! Callbacks may wake tasks by a `Notify`, a `oneshot`, a waker, or any other means.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod local;

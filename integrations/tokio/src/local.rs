@@ -1,4 +1,4 @@
-//! A thread's wheel in its current-thread runtime: a task that waits for the wheel's file
+//! Drives a thread's wheel in a current-thread runtime: a task waits for the wheel's file
 //! descriptor, and turns.
 
 use std::io;
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::time::{self, Driven};
 
-/// The number of entries that a turn touches before other tasks run.
+/// The budget of a turn, in wheel entries. After it, other tasks run.
 const BUDGET: usize = 1_024;
 
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
@@ -31,7 +31,7 @@ const BUDGET: usize = 1_024;
 ///
 /// # Panics
 ///
-/// Inside of another runtime, as `Runtime::block_on` does.
+/// If it is called inside another runtime, like `Runtime::block_on`.
 ///
 /// # Examples
 ///
@@ -84,7 +84,7 @@ const BUDGET: usize = 1_024;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Cores that stop gracefully: each serves the rest of its requests, for at most 20 ms.
+/// A graceful stop: each core finishes its requests, for at most 20 ms.
 ///
 /// ```
 /// use corewheel::{Cores, future::{sleep, timeout}};
@@ -117,8 +117,8 @@ const BUDGET: usize = 1_024;
 ///
 /// # Panics
 ///
-/// If the future, or a library in it, uses `tokio::time`: this runtime has no tokio timer. Build
-/// one with `enable_all` for that, and use [`spawn_local`] in it.
+/// If the future uses `tokio::time`, because this runtime has no tokio timer. To have both, build a
+/// runtime with `enable_all` and use [`spawn_local`] in it.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
@@ -142,13 +142,14 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If the wheel can have no file descriptor ([`TimerFdError`](corewheel::TimerFdError): its time is
-/// virtual, or too many files are open). If the runtime does not accept the descriptor. With
-/// [`AlreadyExists`](io::ErrorKind::AlreadyExists), if another such task drives the wheel already.
+/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)): the wheel's
+/// time is virtual, or too many files are open. If the runtime does not accept the descriptor. If
+/// another such task drives the wheel already; this error has the kind
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics
 ///
-/// Outside of a `LocalSet`, or if the runtime was made without `enable_io`.
+/// If it is called outside of a `LocalSet`, or the runtime was built without `enable_io`.
 pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
     let timer = register(local_timer().timer_fd()?)?;
     timer.get_ref().arm();
@@ -157,7 +158,7 @@ pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
 
 #[allow(unsafe_code)]
 fn register(timer: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
-    // SAFETY: a `TimerFd` owns its descriptor: it is the same one, and open, while the `TimerFd`
+    // SAFETY: a `TimerFd` owns its descriptor, which stays open and the same while the `TimerFd`
     // lives.
     let registered = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) };
     registered.map_err(|error| match io::Error::from(error) {
@@ -169,10 +170,11 @@ fn register(timer: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
     })
 }
 
-/// Ends only when the runtime's own driver has ended, with that error.
+/// Ends only when the runtime's I/O driver has ended, and returns that error.
 async fn drive(timer: AsyncFd<TimerFd>, _driven: Driven) -> io::Result<()> {
     loop {
-        // Cleared before the descriptor is armed: an event after that is a new edge.
+        // Clears readiness before the turn arms the descriptor, so that every later event is a new
+        // edge.
         timer.readable().await?.clear_ready();
         timer.get_ref().turn_within(BUDGET);
     }

@@ -10,12 +10,12 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 
 /// Threads that only run timers, for programs whose tasks move between threads. Each has one shard
 /// and is pinned to a core by default. Tasks add by a [`ShardRef`]. Callbacks run on the shard's
-/// thread, so they should be short: wake the task, and leave the work to it.
+/// thread and should be short: wake a task, which does the work.
 ///
-/// An add is a remote add: some compare-and-swaps, no lock. It wakes the shard's thread in three
-/// cases:
+/// Every add is a remote add, which takes some compare-and-swaps and no lock. It wakes the shard's
+/// thread in three cases:
 ///
-/// - The new timer is the first one due.
+/// - The new timer is due before all others.
 /// - It is the 1,024th queued message about deadlines, or about cancelled timers.
 /// - The shard is full and cancelled timers could make room.
 ///
@@ -23,9 +23,9 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// [`Timers::per_worker`](corewheel::future::Timers::per_worker), which keep their timers alive.
 ///
 /// Keep this value while its timers are used. Dropping it ends the threads without waiting for
-/// them; their pending callbacks are dropped. So do not make
-/// [`Timers::new`](corewheel::future::Timers::new) of [`all`](Self::all):
-/// [`Timers::start`](corewheel::future::Timers::start) has such threads and keeps them.
+/// them; their pending callbacks are dropped. So do not pass [`all`](Self::all) to
+/// [`Timers::new`](corewheel::future::Timers::new); use
+/// [`Timers::start`](corewheel::future::Timers::start), which keeps its threads.
 ///
 /// # Examples
 ///
@@ -54,7 +54,7 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 #[must_use = "dropped, its timers end"]
 pub struct Shards {
     shards: Box<[ShardRef]>,
-    /// Taken by `join`.
+    /// `None` after `join`.
     cores: Option<Cores<()>>,
 }
 
@@ -76,7 +76,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// For the reasons of [`CoresBuilder::start_with`].
+    /// As for [`CoresBuilder::start_with`].
     ///
     /// # Panics
     ///
@@ -102,9 +102,9 @@ impl Shards {
         Ok(Self { shards: cores.shards().into(), cores: Some(cores) })
     }
 
-    /// Returns the shard of the current thread. Each thread always gets the same shard, and the
-    /// next thread gets the next one, so that the workers of a runtime are spread over all shards.
-    /// Cost: a few nanoseconds.
+    /// Returns the shard of the current thread. A thread always gets the same shard. Threads are
+    /// assigned in turn, so that the workers of a runtime are spread over all shards. Cost: a few
+    /// nanoseconds.
     pub fn nearest(&self) -> &ShardRef {
         &self.shards[thread_number() % self.shards.len()]
     }

@@ -1,4 +1,4 @@
-//! The names of `tokio::time`, on corewheel's timers: a program moves by changing its `use` lines.
+//! The names of `tokio::time` on corewheel's timers: to move a program, change its `use` lines.
 //!
 //! ```
 //! use corewheel_tokio::time::{self, Duration, Instant}; // was: use tokio::time::{self, ...}
@@ -27,19 +27,19 @@
 //! 3. The timers given to [`use_timers`]. Without that call, the first future makes wheels by
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker).
 //!
-//! No runtime of tokio's is needed, and `enable_time` neither. Where tasks never change their
-//! thread, the futures of [`corewheel::future`] cost less than these.
+//! Neither a tokio runtime nor `enable_time` is needed. Where tasks never change threads, the
+//! futures of [`corewheel::future`] cost less.
 //!
 //! # What differs from tokio
 //!
-//! - A deadline is valid up to 584 years ahead, and one beyond never elapses. tokio counts 2 years,
-//!   and 30 years for later ones.
+//! - A deadline is valid up to 584 years ahead; a later one never elapses. tokio's limit is about 2
+//!   years, and it treats later deadlines as 30 years.
 //! - [`Sleep`] is `Unpin`: `tokio::pin!` is harmless and not needed.
-//! - Without a timer (its thread has ended, or its wheel is full) a poll panics. tokio panics
-//!   without a runtime.
+//! - A poll panics if it can get no timer, because the thread has ended or the wheel is full. tokio
+//!   panics without a runtime.
 //! - A future whose runtime has ended stays pending. tokio's futures panic.
 //! - A [`Timeout`] checks its deadline even if its future has used up the task's cooperative
-//!   budget. It uses none itself.
+//!   budget. It consumes no budget itself.
 //! - [`pause`] belongs to the thread. Futures created before it stay in real time, and so do
 //!   [`corewheel::local_timer`] and [`corewheel::future`]. The clock advances while
 //!   `spawn_blocking` runs; tokio's clock waits for it.

@@ -1,4 +1,4 @@
-//! `DelayQueue`: as the documentation of tokio-util's says, in virtual time.
+//! Checks that `DelayQueue` behaves as tokio-util documents, in virtual time.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
@@ -128,7 +128,7 @@ impl Count {
     }
 }
 
-/// Inserting, as moving an entry does, wakes the task that polled, if it would sleep too long.
+/// Like moving an entry, inserting one wakes the polling task if it would sleep too long.
 #[test]
 fn an_earlier_entry_wakes_the_task() {
     paused(|| async {
@@ -194,7 +194,7 @@ fn clear_drops_the_values_and_the_queue_goes_on() {
     });
 }
 
-/// Random calls, against a list: nothing is early, late or lost.
+/// Compares random calls with a list as the model: no entry is early, late or lost.
 #[test]
 fn it_agrees_with_a_model() {
     paused(|| async {
@@ -237,7 +237,7 @@ fn it_agrees_with_a_model() {
     });
 }
 
-/// In real time, in a task that sleeps while another one inserts.
+/// One task sleeps in real time while another one inserts.
 #[test]
 fn a_sleeping_task_is_woken_for_an_insert() {
     let test = || {

@@ -12,7 +12,7 @@ use corewheel::{
 use runtime::on_a_thread;
 use tokio::{runtime::Builder, task::LocalSet};
 
-/// Runs a task beside a driver, in a runtime of tokio's with its timer.
+/// Runs a task beside a driver, in a tokio runtime with tokio's timer enabled.
 fn run<F: Future>(task: F) -> F::Output {
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
@@ -42,7 +42,7 @@ fn a_task_that_was_spawned_before_the_driver_is_driven() {
     });
 }
 
-/// The driver's sleep would last an hour.
+/// Without the wake, the driver would sleep for an hour.
 #[test]
 fn an_earlier_timer_of_another_thread_shortens_the_sleep() {
     on_a_thread(|| {

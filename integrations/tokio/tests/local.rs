@@ -44,7 +44,7 @@ fn other_clocks_of_the_machine_work_and_virtual_time_is_refused() {
     });
 }
 
-/// It is refused, and leaves the first one alone.
+/// The second driver is refused, and the first one continues.
 #[test]
 fn a_second_driver_harms_nobody() {
     on_a_thread(|| {
@@ -70,7 +70,7 @@ fn a_task_that_was_spawned_before_the_driver_is_driven() {
     });
 }
 
-/// It would wait for ever.
+/// Without the panic, the future would wait for ever.
 #[test]
 fn a_runtime_without_a_driver_panics() {
     on_a_thread(|| {

@@ -1,5 +1,5 @@
-//! `Timers::per_worker` in a multi-thread runtime, without a hook of the runtime: timeouts elapse,
-//! also while a worker is blocked.
+//! `Timers::per_worker` in a multi-thread runtime without hooks: timeouts elapse even while a
+//! worker is blocked.
 
 use std::{
     sync::mpsc,

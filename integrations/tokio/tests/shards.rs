@@ -1,5 +1,5 @@
-//! Timers beside a multi-thread runtime: each thread keeps to a shard, timers fire and are
-//! cancelled, and the end is clean.
+//! Shards beside a multi-thread runtime: each thread always uses the same shard, timers fire and
+//! are cancelled, and all threads end.
 
 use std::{
     sync::{
@@ -74,7 +74,7 @@ fn tasks_time_out_and_are_never_early() {
     });
 }
 
-/// Counts when it is dropped.
+/// Increments a counter when it is dropped.
 struct Counts(Arc<AtomicU32>);
 
 impl Drop for Counts {

@@ -1,5 +1,5 @@
-//! `corewheel_tokio::time`: as the documentation of `tokio::time` says, in virtual time where time
-//! matters.
+//! Checks that `corewheel_tokio::time` behaves as `tokio::time` documents, in virtual time where
+//! durations matter.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
@@ -140,8 +140,7 @@ impl Future for Never {
     }
 }
 
-/// A future that is always ready to go on leaves no time to others unless the budget makes it
-/// yield.
+/// A future that is always ready would starve other tasks unless the budget makes it yield.
 #[test]
 fn sleeps_use_the_cooperative_budget_and_timeouts_end_without_it() {
     paused(|| async {
@@ -252,7 +251,7 @@ fn a_driven_thread_uses_its_own_timer() {
             assert_eq!(local_timer().counts().added, added + 1);
         })
         .expect("a runtime");
-        // Nothing drives the timer of this thread any more.
+        // This thread's wheel has lost its driver.
         let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
         let added = local_timer().counts().added;
         runtime.block_on(time::sleep(millis(2)));
@@ -345,7 +344,7 @@ fn a_paused_sleep_that_nothing_ends_panics() {
         };
         let message = panic_of(|| runtime.block_on(sleeps));
         assert!(message.contains("auto_advance"), "{message}");
-        // `advance` needs no hook.
+        // `advance` works without the hook.
         runtime.block_on(async {
             time::resume();
             time::pause();

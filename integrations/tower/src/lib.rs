@@ -17,9 +17,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A request that is answered at its first poll touches no timer. `time::timers` returns the core's
-//! own wheel in a current-thread runtime of `corewheel_tokio::run`, and wheels of the workers in a
-//! multi-thread one. With another executor, take [`Timers::per_worker`].
+//! A request that is answered at its first poll touches no timer. In a current-thread runtime of
+//! `corewheel_tokio::run`, `time::timers` returns the core's own wheel. In a multi-thread runtime
+//! it returns the workers' wheels. With another executor, use [`Timers::per_worker`].
 //!
 //! # With axum
 //!
@@ -71,10 +71,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The error of a [`Timeout`]: [`TimeoutError`], or the error of the service inside.
+/// The error of a [`Timeout`]: [`TimeoutError`], or the error of the inner service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Gives each request of a service a deadline.
+/// A layer that gives each request of a service a deadline.
 #[derive(Clone, Debug)]
 pub struct TimeoutLayer {
     timers: Timers,
@@ -82,7 +82,7 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Makes a layer whose requests end after `timeout`, on `timers`.
+    /// Creates a layer that ends requests after `timeout`, by timers of `timers`.
     pub fn new(timers: Timers, timeout: Duration) -> Self {
         Self { timers, timeout }
     }
@@ -104,17 +104,17 @@ pub struct Timeout<S> {
 }
 
 impl<S> Timeout<S> {
-    /// Returns the service inside.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns the service inside, to be changed.
+    /// Returns the inner service for changes.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// Returns the service inside alone.
+    /// Returns the inner service without its deadline.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -139,7 +139,7 @@ where
 }
 
 pin_project! {
-    /// The answer of a [`Timeout`].
+    /// The response future of a [`Timeout`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {

@@ -35,7 +35,7 @@ async fn handle(request: Request<Incoming>) -> Answer {
     Ok(Response::new(Empty::new()))
 }
 
-/// Makes an answer of an error.
+/// Converts an error to an HTTP status.
 async fn status(answer: Answer) -> Answer {
     let status = match answer {
         Ok(answer) => return Ok(answer),
@@ -80,7 +80,7 @@ async fn times_requests_out(timers: Timers) {
 async fn a_multi_thread_runtime_times_requests_out() {
     let shards = Shards::start(1).expect("a thread");
     times_requests_out(Timers::new(shards.all())).await;
-    // The thread publishes its counts after the turn that woke the task.
+    // The shard publishes its counts after the turn that woke this task.
     while shards.all()[0].metrics().counts.fired == 0 {
         tokio::task::yield_now().await;
     }

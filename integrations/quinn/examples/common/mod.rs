@@ -15,7 +15,8 @@ use quinn::{
 /// The name of the server in its certificate.
 pub(crate) const NAME: &str = "localhost";
 
-/// Makes a server and a client that trusts it. Both end connections that are silent for `idle`.
+/// Creates a server, and a client that trusts its certificate. Each closes connections that are
+/// silent for `idle`.
 pub(crate) fn endpoints(runtime: &Arc<dyn Runtime>, idle: Duration) -> (Endpoint, Endpoint) {
     let certified = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("valid names");
     let certificate = certified.cert.der().clone();

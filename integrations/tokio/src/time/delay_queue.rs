@@ -1,4 +1,4 @@
-//! A queue whose entries come out when their delays have passed.
+//! A queue that yields its entries when their delays have passed.
 
 use std::{
     fmt,
@@ -16,7 +16,8 @@ use super::{Instant, Sleep, sleep_until};
 /// The length of a tick.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A queue whose entries come out when their delays have passed, with the methods of tokio-util's.
+/// A queue that yields its entries when their delays have passed, with the methods of tokio-util's
+/// `DelayQueue`.
 ///
 /// It is a [`Stream`] of [`Expired`], which ends when the queue is empty. It yields again after the
 /// next insert. Deadlines are rounded up to a millisecond.
@@ -29,8 +30,8 @@ const TICK: Duration = Duration::from_millis(1);
 /// * A [`Key`] is never mistaken for a later entry's.
 /// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant, not
 ///   rounded.
-/// * Entries of the same millisecond come out in an unspecified order; tokio-util's come out last
-///   in, first out.
+/// * Entries of the same millisecond come out in an unspecified order; in tokio-util, the last one
+///   inserted comes out first.
 /// * [`peek`](Self::peek) looks at every entry.
 /// * [`compact`](Self::compact) moves no entry: it does what [`shrink_to_fit`](Self::shrink_to_fit)
 ///   does.
@@ -56,11 +57,11 @@ const TICK: Duration = Duration::from_millis(1);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct DelayQueue<T> {
-    /// The ticks of `start`; holds indices of `entries`.
+    /// Holds indices of `entries`. Its ticks count from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
     start: Instant,
-    /// Waits until the wheel wants to be advanced, while the queue is polled and not empty.
+    /// Ends when the wheel must be advanced. Exists while the queue is polled and not empty.
     delay: Option<Sleep>,
     /// The task to wake if an entry is due before `delay` ends.
     waker: Option<Waker>,
@@ -73,14 +74,14 @@ struct Entry<T> {
     key: corewheel::Key,
 }
 
-/// Names one entry of a [`DelayQueue`]. It is meant for the queue that gave it.
+/// Identifies one entry of a [`DelayQueue`]. Use it only with the queue that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: usize,
     key: corewheel::Key,
 }
 
-/// An entry that has left its queue: expired, or removed.
+/// An entry that has expired or was removed from its queue.
 #[derive(Debug)]
 pub struct Expired<T> {
     value: T,
@@ -89,12 +90,12 @@ pub struct Expired<T> {
 }
 
 impl<T> DelayQueue<T> {
-    /// Makes an empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// Makes an empty queue with room for `capacity` entries.
+    /// Creates an empty queue with room for `capacity` entries.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             wheel: Wheel::new(),
@@ -132,7 +133,8 @@ impl<T> DelayQueue<T> {
 
     /// Polls for the next entry whose deadline has passed. `None` if the queue is empty.
     ///
-    /// Pending, the task is woken at the next deadline, and by an entry that becomes due before it.
+    /// If the poll is pending, the task is woken at the next deadline, or when an earlier entry is
+    /// inserted.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         loop {
             let now = Instant::now().duration_since(self.start).as_millis();
@@ -164,7 +166,7 @@ impl<T> DelayQueue<T> {
         self.entry(key).expect(STALE).deadline
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     ///
     /// # Panics
     ///
@@ -174,7 +176,7 @@ impl<T> DelayQueue<T> {
         self.try_remove(key).expect(STALE)
     }
 
-    /// Takes an entry out; `None` if it has left the queue.
+    /// Removes an entry; returns `None` if it has left the queue.
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         self.entry(key)?;
         self.wheel.remove(key.key);
@@ -217,12 +219,12 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Returns for how many entries values have room without another allocation.
+    /// Returns the number of entries whose values fit without another allocation.
     pub fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Makes room for `additional` entries.
+    /// Allocates room for `additional` entries.
     pub fn reserve(&mut self, additional: usize) {
         self.entries.reserve(additional);
     }
@@ -251,7 +253,7 @@ impl<T> DelayQueue<T> {
         self.entries.get(key.index).filter(|entry| entry.key == key.key)
     }
 
-    /// Takes out an entry that has left the wheel.
+    /// Removes the value of an entry that has left the wheel.
     fn take(&mut self, index: usize) -> Expired<T> {
         let Entry { value, deadline, key } = self.entries.remove(index);
         Expired { value, deadline, key: Key { index, key } }
@@ -279,12 +281,12 @@ impl<T> Expired<T> {
         &self.value
     }
 
-    /// Returns the value, to be changed.
+    /// Returns the value for changes.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// Returns the value alone.
+    /// Returns the value without its key and deadline.
     pub fn into_inner(self) -> T {
         self.value
     }

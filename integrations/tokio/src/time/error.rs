@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io};
 
-/// Says that a future was not ready by its deadline. Converts to an [`io::Error`] of kind
+/// Reports that a future was not ready by its deadline. Converts to an [`io::Error`] of kind
 /// `TimedOut`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elapsed(pub(super) ());

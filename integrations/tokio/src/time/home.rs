@@ -1,4 +1,4 @@
-//! Which timers the futures of a thread use.
+//! Selects the timers that the futures of a thread use.
 
 use std::{cell::RefCell, sync::OnceLock};
 
@@ -7,22 +7,22 @@ use corewheel::future::Timers;
 use super::virtual_time;
 
 thread_local! {
-    /// The timer of this thread, while the runtime of this thread drives it.
+    /// This thread's wheel, while the thread's runtime drives it.
     static DRIVEN: RefCell<Option<Timers>> = const { RefCell::new(None) };
 }
 
-/// The timers for threads that drive none.
+/// The timers for threads whose runtime drives no wheel.
 static CHOSEN: OnceLock<Timers> = OnceLock::new();
 
-/// Makes `timers` serve every thread of the process that drives no timer with [`run`](crate::run)
-/// or [`spawn_local`](crate::spawn_local).
+/// Sets the timers for all threads of the process that drive no wheel with [`run`](crate::run) or
+/// [`spawn_local`](crate::spawn_local).
 ///
-/// Call it before the first future: with timers for more than one thread, another tick, or a limit.
+/// Call it before the first future is created, to choose the number of threads, the tick or a
+/// limit.
 ///
 /// # Errors
 ///
-/// If the process has chosen before, or a future needed timers first. The error gives `timers`
-/// back.
+/// If the timers were set before, or a future was created before. The error returns `timers`.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ pub fn timers() -> Timers {
     with_timers(Clone::clone)
 }
 
-/// Lends the timers for a future that is created on this thread.
+/// Calls `create` with the timers for a future that is created on this thread.
 pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     if let Some(timers) = virtual_time::timers() {
         return create(&timers);
@@ -53,12 +53,12 @@ pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     create(driven.as_ref().unwrap_or_else(|| CHOSEN.get_or_init(start)))
 }
 
-/// Makes the wheels of a process that has chosen none.
+/// Creates the default wheels of a process that has not called `use_timers`.
 fn start() -> Timers {
     Timers::per_worker().expect("a thread for the timers")
 }
 
-/// Marks this thread as one whose timer is driven, until it is dropped.
+/// Marks this thread's wheel as driven, until this value is dropped.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug)]
 pub(crate) struct Driven(());
@@ -74,7 +74,7 @@ impl Driven {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Drop for Driven {
     fn drop(&mut self) {
-        // A thread that is past its thread-locals creates no futures.
+        // Fails if the thread-local is destroyed; such a thread creates no futures.
         let _ = DRIVEN.try_with(RefCell::take);
     }
 }

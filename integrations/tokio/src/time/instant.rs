@@ -1,4 +1,4 @@
-//! Instants that a test can stop.
+//! Instants of a clock that tests can pause.
 
 use std::{
     fmt,
@@ -14,17 +14,17 @@ use super::virtual_time;
 pub struct Instant(std::time::Instant);
 
 impl Instant {
-    /// Returns what time it is.
+    /// Returns the current time.
     pub fn now() -> Self {
         Self(virtual_time::now().unwrap_or_else(std::time::Instant::now))
     }
 
-    /// Makes an instant from one of the standard library.
+    /// Converts an instant of the standard library.
     pub fn from_std(std: std::time::Instant) -> Self {
         Self(std)
     }
 
-    /// Returns the instant as one of the standard library.
+    /// Converts to an instant of the standard library.
     pub fn into_std(self) -> std::time::Instant {
         self.0
     }
@@ -59,7 +59,7 @@ impl Instant {
         self.0.checked_sub(duration).map(Self)
     }
 
-    /// Returns the instant `duration` later, or one that no program lives to see.
+    /// Returns the instant `duration` later, or one in the far future if it cannot be represented.
     pub(super) fn saturating_add(self, duration: Duration) -> Self {
         const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
         self.checked_add(duration).unwrap_or_else(|| self + YEARS)

@@ -1,4 +1,4 @@
-//! Ticks at equal distances.
+//! Periodic ticks.
 
 use std::{
     future::poll_fn,
@@ -176,7 +176,7 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(10);
 
-    /// Returns how long after a due tick the next one comes, if it is taken `late`.
+    /// Returns the time from a tick's deadline to the next tick, if the tick is taken `late`.
     fn distance(behavior: MissedTickBehavior, late: u64) -> u128 {
         let due = Instant::now();
         let now = due + Duration::from_millis(late);

@@ -26,8 +26,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// Waits until its deadline; from [`sleep`] and [`sleep_until`]. Never early, and at the first tick
 /// after its deadline: a millisecond by default.
 ///
-/// Polled after it was ready it is ready again, until it is [reset](Self::reset). Dropping it
-/// cancels its timer.
+/// After it was ready, every poll is ready until it is [reset](Self::reset). Dropping it cancels
+/// its timer.
 ///
 /// # Examples
 ///
@@ -62,13 +62,13 @@ impl Sleep {
         self.0.is_elapsed()
     }
 
-    /// Moves the deadline, earlier or later, also after it has passed. A task that waits is woken
+    /// Moves the deadline, earlier or later, even after it has passed. A task that waits is woken
     /// at the new deadline, without another poll.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.0.reset(deadline.into_std());
     }
 
-    /// Polls it without a look at the task's cooperative budget.
+    /// Polls the sleep without consuming the task's cooperative budget.
     pub(super) fn poll_unconstrained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll(cx).map(|()| assert_advancing())
     }

@@ -58,7 +58,7 @@ impl<T> Timeout<T> {
         &self.value
     }
 
-    /// Returns the future, to be changed.
+    /// Returns the future for changes.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }

@@ -1,7 +1,7 @@
 //! Virtual time for tests: a clock that stops, and advances when the runtime is idle.
 //!
 //! A helper thread owns a wheel on that clock. The futures of the thread that called `pause` use
-//! the helper's wheel. The helper turns its wheel on an order, or in step with real time after
+//! the helper's wheel. The helper turns its wheel on request, or in step with real time after
 //! `resume`.
 
 use std::{
@@ -21,7 +21,8 @@ use tokio::{
 };
 
 thread_local! {
-    /// Stays after the first `pause`: the instants of this thread are virtual from then on.
+    /// Set by the first `pause` and never cleared: from then on, this thread's instants are
+    /// virtual.
     static HERE: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
     /// The runtime has looked for events since it was last idle.
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
@@ -30,7 +31,7 @@ thread_local! {
 /// The tick of the helper's timer, the default.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How often the helper looks whether a runtime without [`auto_advance`] is idle.
+/// How often the helper checks whether a runtime without [`auto_advance`] is idle.
 const LOOK: Duration = Duration::from_secs(1);
 
 struct VirtualTime {
@@ -49,19 +50,19 @@ struct VirtualTime {
 
 type Resumed = (StdInstant, Duration);
 
-/// An order to the helper.
+/// A request to the helper.
 enum Order {
-    /// Checks its wheel: another thread has added an earlier deadline.
+    /// Checks the wheel again, because another thread has added an earlier deadline.
     Look,
-    /// Moves its clock with real time.
+    /// Lets the clock follow real time.
     Follow(Resumed, Sender<bool>),
     /// Stops its clock, and watches the runtime.
     Stand(Idle, Sender<bool>),
-    /// Watches the runtime no more: it advances the clock.
+    /// Stops watching the runtime, because its hook advances the clock.
     HasHook,
     /// Fires the due timers.
     Turn(Sender<bool>),
-    /// Advances the clock to the next deadline, and fires it. Answers whether there was one.
+    /// Advances the clock to the next deadline, and fires it. The answer is true if there was one.
     Step(Sender<bool>),
     End,
 }
@@ -76,7 +77,7 @@ enum Mode {
     Stands,
 }
 
-/// Finds out whether a runtime is idle.
+/// Detects whether a runtime is idle.
 struct Idle {
     runtime: RuntimeMetrics,
     parked: Option<u64>,
@@ -103,7 +104,7 @@ impl Idle {
 ///
 /// # Panics
 ///
-/// If time stands still already, or outside of a current-thread runtime. In a runtime without
+/// If the clock is paused already, or outside of a current-thread runtime. In a runtime without
 /// [`auto_advance`], a future that waits panics when the runtime has been idle for a second.
 ///
 /// # Examples
@@ -131,7 +132,7 @@ pub fn pause() {
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
     here.has_hook.set(false);
     here.order(|done| Order::Stand(Idle { runtime, parked: None }, done));
-    // At the end of a tick, so that a sleep of whole milliseconds ends after exactly that time.
+    // Stops at the end of a tick, so that a sleep of whole milliseconds takes exactly that time.
     let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
     here.clock.set(u64::try_from(stands).map_or(Duration::MAX, Duration::from_millis));
     here.order(Order::Turn);
@@ -141,7 +142,7 @@ pub fn pause() {
 ///
 /// # Panics
 ///
-/// If time does not stand still.
+/// If the clock is not paused.
 #[track_caller]
 pub fn resume() {
     let here = paused().expect("time is not frozen");
@@ -155,7 +156,7 @@ pub fn resume() {
 ///
 /// # Panics
 ///
-/// If time does not stand still.
+/// If the clock is not paused.
 pub async fn advance(duration: Duration) {
     let here = paused().expect("time is not frozen");
     here.clock.advance(duration);
@@ -165,7 +166,8 @@ pub async fn advance(duration: Duration) {
 }
 
 /// Advances paused time to the next deadline; does nothing unless this thread has called [`pause`].
-/// For `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) has it.
+/// Pass it to `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does this
+/// itself.
 ///
 /// It first has the runtime look for events, so that a task which waits for a socket is served
 /// before the clock moves. In [`run`](crate::run) it does so after every task of the `LocalSet`;
@@ -194,7 +196,8 @@ pub fn auto_advance() {
         HAS_POLLED.set(false);
         here.order(Order::Step);
     } else {
-        // A deferred wake-up: the runtime polls for events without blocking, and then comes back.
+        // Defers a wake-up, so that the runtime polls for events without blocking and then calls
+        // this hook again.
         let mut cx = Context::from_waker(Waker::noop());
         let _ = pin!(yield_now()).poll(&mut cx);
     }
@@ -289,7 +292,7 @@ impl VirtualTime {
         Self { clock, start, timers, helper, has_hook, stuck, resumed }
     }
 
-    /// Gives the helper an order, and waits until it is done.
+    /// Sends the helper a request, and waits for the answer.
     fn order(&self, order: impl FnOnce(Sender<bool>) -> Order) -> bool {
         let (done, result) = channel();
         self.helper.send(order(done)).expect("the helper takes orders until it is dropped");
@@ -383,14 +386,14 @@ fn step(clock: &ManualClock) -> bool {
     true
 }
 
-/// Returns the time until the next deadline. At the end of time the clock stops, and nothing is
-/// due.
+/// Returns the time until the next deadline. The last representable moment counts as none: the
+/// clock stops there.
 fn until_next(clock: &ManualClock) -> Option<Duration> {
     let is_before_the_end = |wait| clock.elapsed().checked_add(wait).is_some_and(is_time);
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
 }
 
-/// Returns whether a clock can show it.
+/// Returns true if a clock can show this time.
 fn is_time(elapsed: Duration) -> bool {
     elapsed < Duration::from_nanos(u64::MAX)
 }
