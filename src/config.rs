@@ -138,7 +138,7 @@ impl Config {
     /// The limit is exact for timers that the owner adds. An add that finds no room first drops
     /// timers that other threads have cancelled. Remote adds ([`ShardRef`](crate::ShardRef)) are
     /// checked against the number of live timers at the owner's last turn or announced sleep. So
-    /// the limit may be exceeded for a moment by the number of timers that the owner added since.
+    /// the live timers may briefly exceed the limit, by the number that the owner has added since.
     /// Up to 1,024 timers that other threads have cancelled, and the owner has not collected, do
     /// not count against remote adds.
     ///
@@ -182,8 +182,8 @@ impl Config {
     /// are in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic one
-    /// with [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing. If callbacks of
-    /// several kinds alternate, choose a number that is no multiple of theirs.
+    /// with [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing. If several kinds
+    /// of callbacks alternate, choose a number that is no multiple of the number of kinds.
     ///
     /// # Examples
     ///
@@ -214,8 +214,8 @@ impl Config {
     /// Without such cancels nothing wakes it. With many, there are at most two wake-ups in this
     /// time.
     ///
-    /// That holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each. A
-    /// loop that sleeps by `time_until_next` drops such payloads when it turns.
+    /// This bound holds for a loop that announces its sleeps (`prepare_sleep`) and turns after
+    /// each. A loop that sleeps by `time_until_next` drops these captures in its next turn.
     ///
     /// # Examples
     ///
@@ -236,8 +236,8 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// A wake just before the sleep must not be lost. The default unparks the thread that announced
-    /// the sleep ([`std::thread::Thread::unpark`]), which does not end a poll.
+    /// A wake just before the sleep must end the sleep. The default hook unparks the thread that
+    /// announced the sleep ([`std::thread::Thread::unpark`]), which does not end a poll.
     ///
     /// Any thread may call the hook, while corewheel holds no borrow. The last user of the shard,
     /// or the last clone of the configuration, drops it. A hook that owns a

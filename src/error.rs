@@ -1,4 +1,4 @@
-//! The errors, and the values that they return.
+//! The errors, some of which return the callback or payload.
 
 use std::{error::Error, fmt, io, time::Duration};
 
@@ -53,7 +53,7 @@ impl<F> AddError<F> {
         Self { reason, rejected }
     }
 
-    /// Returns the value, or panics at the place of the caller's caller.
+    /// Returns the value, or panics with the location of the caller's caller.
     #[inline]
     #[track_caller]
     pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {

@@ -17,7 +17,8 @@ pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 /// allocates nothing (P4).
 pub(crate) const SPARE_PAGES_MAX: u32 = if TINY { 1 } else { 2 };
 
-/// Fresh places of a page that get into use together. Memory of the others is not touched.
+/// Never-used places of a page are added to its free list in batches of this size. The memory of
+/// the other places stays untouched.
 pub(crate) const FRESH_BATCH: usize = if TINY { 1 } else { 64 };
 
 /// Turns after which an empty table of a purgatory frees its memory.
@@ -40,9 +41,9 @@ pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
 /// because a walk along one list waits for each entry's cache line.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// Entries that a slot of the first level keeps although they were reset to a later deadline. The
-/// slot's tick relinks them, so that a tick has a bounded number to relink (P7). Beyond it, a reset
-/// relinks its entry at once.
+/// Entries of a first-level slot whose reset to a later deadline is deferred until the slot's tick
+/// relinks them. The bound limits the work of a tick (P7). Beyond it, a reset relinks its entry at
+/// once.
 pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
 /// Entries of upper levels that one pass may move down ahead of time (P7).
@@ -79,11 +80,10 @@ pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 /// where each step multiplies the interleavings, one.
 pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
 
-/// Retired pages that are freed in one step. It is more than one step retires, so the backlog
-/// shrinks.
+/// Retired pages that are freed in one step. A step retires fewer pages, so the backlog shrinks.
 pub(crate) const FREED_MAX: usize = 4;
 
-/// Retired pages that may wait for readers: 2.5 MiB, a few steps' worth unless a reader stalls.
+/// Retired pages that may wait for readers, 2.5 MiB. Without a stalled reader, only a few wait.
 /// While a reader stalls, further empty pages stay in the table. So a shard never uses more memory
 /// than its peak of live timers needed, plus these pages (P8).
 pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 8 };
@@ -95,67 +95,68 @@ pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 /// for its next deadline (P8).
 pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 
-/// The count of queued messages of one kind wraps at this value, back by `WAKE_BACKLOG`. Counts
+/// At this value, the count of queued messages of one kind goes back by `WAKE_BACKLOG`. Counts
 /// below that range are exact.
 pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
 
-/// Messages of a purgatory to one other core that are sent together at most.
+/// The maximum number of messages that a purgatory sends to another core in one batch.
 pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };
 
-/// Wake hooks that may be called inside one another, as each sends a request to the next shard.
-/// Deeper ones are not called.
+/// The maximum nesting of wake hooks, each of which sends a request to the next shard. Deeper hooks
+/// are not called.
 pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 
-/// Operations of a purgatory that may end inside one another, as the code of one completes the
-/// next. Deeper ones end when the outermost has ended, to bound the stack.
+/// The maximum nesting of ending operations, where the code of one completes the next. To bound the
+/// stack, deeper operations end after the outermost one.
 pub(crate) const ENDS_NESTED_MAX: usize = if TINY { 2 } else { 16 };
 
 /// An empty slab of a purgatory that has more slots than this may free its memory.
 pub(crate) const SPARE_SLOTS_MAX: usize = if TINY { 2 } else { 1024 };
 
-/// Consumed batches that a purgatory keeps to fill again: about a busy turn's worth, 1.5 KiB each
-/// where keys are small.
+/// Consumed batches that a purgatory keeps for reuse. They suffice for a busy turn, and take 1.5
+/// KiB each if keys are small.
 pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 
 /// An async sleep of more than this many nanoseconds adds its timer without reading the clock
 /// again. If its deadline has already passed, the next turn fires it.
 pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
 
-/// A sleep of this many nanoseconds is long: before it, all unneeded memory is freed. In shorter
-/// sleeps, between equal batches of timers, it stays.
+/// A sleep of this many nanoseconds is long, and all unneeded memory is freed before it. Before
+/// shorter sleeps the memory stays, for the next batch of timers.
 pub(crate) const LONG_SLEEP: u64 = 1_000_000_000;
 
-/// Messages of other cores that one turn consumes at most, so that a flood is no pause (P7).
+/// The maximum number of remote messages that one turn consumes, so that a flood causes no pause
+/// (P7).
 pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
-/// How long a timer is overdue on a thread whose loop has not begun, in nanoseconds, before the
-/// next add reports it: a thread may add timers and finish its set-up before its loop begins. A
-/// thread with a registered driver has the second time.
+/// On a thread whose loop has not begun, the next add reports a timer that is overdue by this many
+/// nanoseconds. The delay leaves the thread time for its set-up. The second value is for a thread
+/// with a registered driver.
 pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
-/// How often a thread tries to claim a wheel of `Timers::per_worker`, which others hold for a few
-/// hundred instructions, before it sends a message.
+/// The number of attempts to claim a wheel of `Timers::per_worker` before a thread sends a message
+/// instead. A claim lasts a few hundred instructions.
 pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
 
 /// How long a watcher sleeps if another thread has claimed a wheel, in nanoseconds.
 pub(crate) const CLAIM_RETRY: u64 = 100_000;
 
-/// Callbacks that a watcher takes under one claim of a wheel.
+/// The maximum number of callbacks that a watcher removes under one claim of a wheel.
 pub(crate) const WAKERS_AT_ONCE: usize = if TINY { 1 } else { 16 };
 
-/// Entries that a task which drives its thread's timer touches before other tasks run.
+/// The budget, in wheel entries, of a turn of `future::drive`. After it, other tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
-/// How often the owner links a timer that other threads keep resetting to elapsed deadlines, before
-/// it leaves it to the next turn.
+/// The number of moves that one turn applies to a timer that other threads keep resetting to
+/// elapsed deadlines. The next turn continues.
 pub(crate) const MOVES_APPLIED_MAX: usize = if TINY { 2 } else { 8 };
 
-/// Urgent messages that one pass puts into the order of their arrival. Each costs about a cache
-/// miss.
+/// The maximum number of urgent messages that one pass puts into FIFO order. Each costs about a
+/// cache miss.
 pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };
 
-/// Turns after which the owner of a shard publishes its counts, even if its loop never asks how
-/// long it may sleep. Publishing costs about the same as one or two timers.
+/// Turns after which the owner of a shard publishes its counts, even if its loop never prepares to
+/// sleep. Publishing costs about the same as one or two timers.
 pub(crate) const PUBLISH_EVERY_TURNS: u64 = if TINY { 2 } else { 64 };
 
 /// Counters that the owner of a shard publishes together. Under loom, where each adds
@@ -165,8 +166,8 @@ pub(crate) const COUNTED: usize = if LOOM { 2 } else { usize::MAX };
 /// A histogram does not distinguish durations below two to this power, in nanoseconds.
 pub(crate) const HISTOGRAM_FINEST: u32 = 10;
 
-/// Ranges of a histogram: four per doubling from a microsecond to more than an hour, one below, and
-/// one above.
+/// The ranges of a histogram: four per factor of two from a microsecond to more than an hour, one
+/// below, and one above.
 pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick.

@@ -2,8 +2,8 @@
 //! record what each timer does. Without the feature only a missing driver is reported, on the
 //! standard error.
 //!
-//! A subscriber is user code: it may call back and panic. So nothing is borrowed here (P5), and the
-//! caller catches panics (P6).
+//! A subscriber is user code: it may call corewheel and panic. So nothing is borrowed here (P5),
+//! and the caller catches panics (P6).
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is said"))]
 
 use std::{fmt, time::Duration};
@@ -41,7 +41,7 @@ pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_of_thread: 
     }
 }
 
-/// Reports a loop that does not turn, as a watch found it.
+/// Reports a stalled loop that a watch has detected.
 #[cold]
 pub(crate) fn stalled(
     shard: u32,

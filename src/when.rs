@@ -1,4 +1,4 @@
-//! When a timer is due, as a caller says it.
+//! The time arguments of adds and resets.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,14 @@ use crate::{
 /// an instant in the past is due at once: the timer fires in the next turn, not in one that has
 /// begun. A moment beyond 584 years never comes.
 ///
-/// Most timeouts need not be exact, and two methods say so:
+/// Most timeouts need not be exact. Two methods make use of that:
 ///
 /// * [`slack`](Self::slack) lets timers share ticks: one wake-up of the loop serves many of them.
 ///   Use it for cache entries, statistics and keep-alives.
 /// * [`spread`](Self::spread) keeps timers apart that are added together. Use it for reconnects,
 ///   retries and anything else that a thousand clients would do at the same moment.
 ///
-/// With both, the slack begins at the timer's own moment in the range.
+/// With both, the spread chooses a moment in its range, and the slack begins there.
 ///
 /// # Examples
 ///
@@ -135,7 +135,7 @@ impl When {
         Self { range, ..self }
     }
 
-    /// Returns the delay, if there is neither an instant nor slack nor spread.
+    /// Returns the delay if this is a plain delay, without slack or spread.
     #[inline]
     pub(crate) fn delay(self) -> Option<Duration> {
         match self {
@@ -168,10 +168,10 @@ impl From<Instant> for When {
 pub(crate) struct Spread(AtomicU64);
 
 impl Spread {
-    /// Starts the sequence of the shard of that number. Each shard begins elsewhere: multiples of
-    /// the square root of two, modulo one.
+    /// Starts the sequence of the shard of that number. Each shard begins at another point:
+    /// multiples of the square root of two, modulo one.
     pub(crate) fn start_as(&self, number: u32) {
-        // Relaxed: a fraction means nothing to another location.
+        // Relaxed: no other data depends on the fraction.
         self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
     }
 

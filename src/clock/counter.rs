@@ -1,10 +1,10 @@
-//! The processor's counter: the time-stamp counter of `x86_64` on Linux. There is none elsewhere,
-//! nor in Miri and loom.
+//! The time-stamp counter of `x86_64` processors, on Linux. Other platforms, Miri and loom have no
+//! counter.
 //!
-//! This file reads it, and no other. The counter is used if it is invariant, that is, runs at one
-//! speed in every state of the processor, and if the kernel uses it for its own clock. The kernel
-//! watches for jumps and for cores that disagree, and abandons the counter at the first sign. Where
-//! the kernel does not say (no `/sys`), invariance is enough.
+//! Only this file reads the counter. It is used if it is invariant, that is, runs at one speed in
+//! every state of the processor, and if the kernel uses it for its own clock. The kernel abandons
+//! the counter when it jumps or the cores disagree. If `/sys` is missing, so that the kernel's
+//! choice is unknown, invariance is enough.
 
 #[cfg(all(
     target_arch = "x86_64",
@@ -51,7 +51,7 @@ mod machine {
     #[inline]
     pub(in super::super) fn read() -> u64 {
         // SAFETY: every x86_64 processor has the instruction, and it touches no memory. A process
-        // that Linux forbids it cannot read the kernel's clock in user space either.
+        // in which Linux disables it cannot read the kernel's clock in user space either.
         unsafe { _rdtsc() }
     }
 
@@ -100,7 +100,7 @@ pub(super) use self::machine::read_after;
 mod tests {
     use std::fs;
 
-    /// Compares with the kernel's description of the processor.
+    /// Compares `is_usable` with the kernel's description of the processor.
     #[test]
     fn it_is_used_where_the_kernel_uses_it_and_it_runs_at_one_speed() {
         let source =

@@ -10,7 +10,7 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// Virtual time that stands still until a test moves it.
+/// A clock of virtual time that changes only when a test moves it.
 ///
 /// Clones share one time and may be on any thread, so one clock can drive many shards. Moving the
 /// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. A
@@ -87,7 +87,7 @@ impl ManualClock {
     /// ```
     pub fn advance(&self, by: Duration) {
         let by = saturating_nanos(by);
-        // Release: a thread that sees the new time also sees what the test did before; pairs with
+        // Release: a thread that sees the new time also sees the test's earlier writes; pairs with
         // the load in `nanos`. Relaxed: a failed attempt only returns the value for the next one.
         let _ = self
             .0
@@ -95,8 +95,8 @@ impl ManualClock {
             .fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
     }
 
-    /// Sets the clock to `since_start` after its creation. That may be backwards, to test a clock
-    /// that fails.
+    /// Sets the clock to `since_start` after its creation. It may go backwards, to simulate a
+    /// faulty clock.
     ///
     /// # Examples
     ///
@@ -110,7 +110,8 @@ impl ManualClock {
     /// assert_eq!(clock.elapsed(), Duration::from_secs(40));
     /// ```
     pub fn set(&self, since_start: Duration) {
-        // Release: as in `advance`; pairs with the load in `nanos`.
+        // Release: a thread that sees the new time also sees the test's earlier writes; pairs with
+        // the load in `nanos`.
         self.0.nanos.store(saturating_nanos(since_start), Ordering::Release);
     }
 

@@ -44,7 +44,8 @@ use crate::clock::tick::saturating_nanos;
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
-// With a tag of its own, which costs a reading less than one within an `Instant`.
+// An enum with an explicit tag: readings are faster than with a tag that the compiler hides in an
+// `Instant`.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum Source {
@@ -98,14 +99,14 @@ impl Clock {
     /// # Why it can be trusted
     ///
     /// Each shard reads the monotonic clock about every 13 us and trusts the counter in between.
-    /// The first readings measure the counter's rate; until it is known, for a few milliseconds,
-    /// they are monotonic ones. The interval allows for a clock that the kernel steers by up to 11
-    /// %, the kernel's own limit.
+    /// During the first few milliseconds it reads the monotonic clock, to measure the counter's
+    /// rate. The interval allows for a clock that the kernel steers by up to 11 %, the kernel's own
+    /// limit.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks that, because its own
     /// clock depends on it. A counter that leaves the interval of 13 us, for example after a
-    /// migration or a suspension, is not trusted. If it no longer fits the clock, its rate is
-    /// measured again. If that keeps happening, the shard uses monotonic readings for good.
+    /// migration or a suspension, is not trusted. If it contradicts the clock, its rate is measured
+    /// again. After repeated contradictions, the shard reads the monotonic clock from then on.
     ///
     /// A counter that goes wrong within those 13 us is detected only at the next reading of the
     /// clock. If it ran ahead, timers may fire up to 10 us early. If it fell behind, timers added
@@ -210,7 +211,7 @@ impl Clock {
         Reader::new(self.is_fast())
     }
 
-    /// Returns the kernel's clock behind this one; `None` if its time is virtual.
+    /// Returns the kernel clock that this clock reads; `None` if its time is virtual.
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
     pub(crate) fn of_the_kernel(&self) -> Option<KernelClock> {
         match self.0 {
@@ -235,7 +236,7 @@ impl Clock {
             Source::Monotonic { origin } | Source::Fast { origin } => {
                 saturating_nanos(origin.elapsed())
             }
-            // A clock that was readable once stays readable.
+            // The clock was readable at its creation, and so it still is.
             Source::BootTime { shown, .. } => {
                 boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*shown))
             }
@@ -256,7 +257,8 @@ impl Clock {
             (Source::BootTime { shown: here, .. }, Source::BootTime { shown: there, .. }) => {
                 nanos.saturating_add(*there).saturating_sub(*here)
             }
-            // Converts the remaining time. The result is late by the time between the two readings.
+            // Converts the remaining time. The result is late by the time between the readings of
+            // the two clocks.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
                 let left = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(left)
@@ -284,13 +286,13 @@ impl Clock {
 
 /// Returns the instant `nanos` after `origin`.
 pub(crate) fn instant_after(origin: Instant, nanos: u64) -> Instant {
-    // Some platforms have a smaller `Instant`. A year from the origin is far enough there.
+    // On platforms with a smaller `Instant`, uses a year after the origin.
     origin
         .checked_add(Duration::from_nanos(nanos))
         .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))
 }
 
-/// A clock of the kernel that a timerfd counts by.
+/// A kernel clock that a timerfd can use.
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KernelClock {

@@ -1,4 +1,5 @@
-//! How a shard reads its clock: as bounds of the time, cheaply where the clock is fast.
+//! Reads a shard's clock as bounds of the time; the fast clock needs no system call or lock for
+//! that.
 
 use super::{
     Clock, counter,
@@ -41,7 +42,7 @@ impl Reader {
         Self(is_fast.then(Follower::new))
     }
 
-    /// Returns bounds of the current time of `clock`, for which this reader was made.
+    /// Returns bounds of the current time of `clock`, which must be the clock of this reader.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn read(&mut self, clock: &Clock) -> Reading {
@@ -57,9 +58,9 @@ impl Reader {
 
     /// Reads the clock itself, between `before` and another reading of the counter.
     ///
-    /// The counter is read before and after the clock. The kernel reads the counter for its
-    /// clock only after earlier instructions, `before` included. `read_after` waits for the clock
-    /// in turn.
+    /// The counter is read before and after the clock. The kernel's own reading of the counter
+    /// waits for earlier instructions, including `before`. `read_after` waits for the reading of
+    /// the clock.
     #[cold]
     fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn the_time_lies_in_the_reading() {
         let clock = Clock::fast();
-        // More threads than cores, so that some migrate.
+        // Starts more threads than cores, so that some migrate.
         thread::scope(|scope| {
             for seed in 0..4 {
                 let clock = &clock;
@@ -140,7 +141,7 @@ mod tests {
         });
     }
 
-    /// Otherwise it would be as slow as the monotonic clock.
+    /// If it read the monotonic clock each time, the fast clock would have no benefit.
     #[test]
     fn a_fast_clock_is_read_by_the_counter_in_the_end() {
         let (clock, begun) = (Clock::fast(), Instant::now());

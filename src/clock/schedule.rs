@@ -3,8 +3,8 @@
 /// The schedule of a periodic timer, in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
-    /// The next run, before rounding to a tick, so that a period which is no multiple of the tick
-    /// does not drift.
+    /// The next run, not rounded to a tick: otherwise a period that is no multiple of the tick
+    /// would drift.
     pub(crate) due: u64,
     pub(crate) period: u64,
 }

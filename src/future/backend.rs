@@ -1,4 +1,4 @@
-//! The backend of a future: the shard that has its timer.
+//! The backend of a future: the shard that holds its timer.
 
 use std::{
     fmt::Debug,
@@ -37,7 +37,8 @@ pub trait BackendOps: Debug + Unpin {
     /// Returns a period in nanoseconds, at least a tick.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Adds a timer. If it uses another clock than before, converts `nanos` to that clock.
+    /// Adds a timer. If the timer goes to a shard with another clock, converts `nanos` to that
+    /// clock.
     fn try_add(
         &mut self,
         nanos: &mut u64,
@@ -65,7 +66,8 @@ pub trait BackendOps: Debug + Unpin {
 }
 
 impl BackendOps for LocalTimer {
-    /// A `LocalHandle` would give the compiler a second reason why the future is not `Send`.
+    /// Not a `LocalHandle`: the compiler would report a second, misleading reason why the future is
+    /// not `Send`.
     type Handle = TimerHandle;
 
     #[inline]

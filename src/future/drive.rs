@@ -24,12 +24,12 @@ const SOON: Duration = Duration::from_micros(1);
 /// `sleep` returns a future of the executor's own timer that ends after a time. When that sleep
 /// ends, the task turns the wheel. It turns again after the woken tasks have run, and then waits
 /// until the next deadline. An earlier timer of this thread wakes the task. So does every remote
-/// request that calls [`Config::on_wake`](crate::Config::on_wake). A hook of the configuration is
+/// request that calls [`Config::on_wake`](crate::Config::on_wake). The configuration's own hook is
 /// called too.
 ///
-/// The thread is driven from this call on, until the future is dropped: tasks that were spawned
-/// before may wait. One task is enough. If two tasks drive the wheel, the one that began to wait
-/// last is woken.
+/// The thread has a driver from this call on, until the future is dropped. So tasks that were
+/// spawned before may already wait. One task is enough. If two tasks drive the wheel, wakes go to
+/// the task that began to wait last.
 ///
 /// A timer is as punctual as the executor's sleep and its run queue. A turn touches at most 1,024
 /// entries before other tasks run. Where the executor can wait for a descriptor, a `TimerFd` needs
@@ -60,11 +60,12 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
-            // Other tasks have run. If they took long, another turn follows the next tasks.
+            // Other tasks have run since the wake. If they took long, another turn follows the next
+            // tasks.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announce = |cx: &mut Context<'_>| LocalTimer::prepare_sleep_of(cx.waker());
             let announced = poll_fn(|cx| Poll::Ready(announce(cx))).await;
-            // The turn has left work: other tasks run first.
+            // The turn has left work, but other tasks run first.
             let is_over = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !is_over);
             let slept = timeout.map(|time| sleep(if was_long { time.min(SOON) } else { time }));
@@ -88,7 +89,7 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     .await;
 }
 
-/// The task that drives the wheel. Its drop removes its waker.
+/// Removes the driving task's waker when it is dropped.
 struct Driver;
 
 impl Drop for Driver {

@@ -4,8 +4,9 @@ use std::{ptr, task::Waker};
 
 use crate::local::LocalTimer;
 
-/// A waker in place of a callback. It is called when its timer fires, and when its thread ends
-/// before that: then the next poll finds the reason. It is dropped if the timer is cancelled.
+/// A waker that serves as a timer's callback. It is called when the timer fires, and when its
+/// thread ends earlier, so that the task polls and finds the reason. It is dropped if the timer is
+/// cancelled.
 #[derive(Debug)]
 pub struct FireWaker(Option<Waker>);
 
@@ -15,8 +16,9 @@ impl FireWaker {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // A clone may have another table, and the next poll of the task passes the same original.
-        // But only the data that the clone keeps alive is sure to stay the same.
+        // The task's next poll passes the original waker, so the name should be the original's. But
+        // the name is valid only while the data lives, and the stored clone keeps only its own data
+        // alive.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let name = WakerId::of(kept);
         (Self(Some(clone)), name)
@@ -70,7 +72,7 @@ mod tests {
         assert_ne!(name, WakerId::of(&other));
     }
 
-    /// Its size is not zero: each `Arc` of it has a distinct address.
+    /// Its size is not zero, so that each `Arc` of it has a distinct address.
     struct Nobody;
 
     impl std::task::Wake for Nobody {

@@ -1,4 +1,4 @@
-//! Ticks at equal distances.
+//! Periodic ticks.
 
 use std::{
     future::poll_fn,
@@ -38,7 +38,7 @@ pub struct Interval<H: Backend = LocalTimer> {
 /// | `Skip` | 0 s | 35 s | 40 s | 50 s | 60 s | 70 s |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MissedTickBehavior {
-    /// Makes up for missed ticks at once: there are as many ticks as periods.
+    /// Yields missed ticks at once, so that the number of ticks equals the number of periods.
     #[default]
     Burst,
     /// Begins a new schedule: the next tick is a period from now.
@@ -71,7 +71,8 @@ impl<H: Backend> Interval<H> {
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel there is no tick to which to round, and the interval never ticks.
+        // Without a wheel the period cannot be rounded to a tick, but then the interval never
+        // ticks.
         sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 

@@ -42,23 +42,24 @@
 //!   dropped at once, on the thread of that drop. If another thread uses the wheel of a
 //!   [`Timers::per_worker`] at that moment, the waker is dropped by the next turn, within
 //!   [`Config::drop_within`](crate::Config::drop_within).
-//! - **The end of a thread leaves no future hanging.** A future that waits there is woken, and
-//!   continues on another one of its [`Timers`]. If there is none, it ends before its deadline: see
-//!   below.
+//! - **The end of a thread leaves no future hanging.** A future that waits on it is woken, and
+//!   continues on another wheel of its [`Timers`]. If there is no other wheel, it ends before its
+//!   deadline: see below.
 //!
 //! # Without a driver
 //!
-//! A future that has to wait for this thread's wheel panics at that poll if no loop is going to
-//! turn it: it would wait for ever. Tokio's futures do the same without a runtime. Every driver
-//! registers when it is created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores), [`VirtualTime`],
-//! the packages for tokio, compio, monoio, glommio, smol and `io_uring`. So does the first
-//! [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls before all
-//! of these calls [`register_driver`](crate::LocalTimer::register_driver).
+//! A future that has to wait for this thread's wheel panics at that poll if the wheel has no
+//! driver, because it would wait for ever. Tokio's futures do the same without a runtime. Every
+//! driver registers when it is created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
+//! [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol and `io_uring`. So does
+//! the first [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep)
+//! or [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls futures
+//! before any of these calls must itself call
+//! [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) registers too, but drives nothing. A task may be
 //! spawned before its driver is created, and polled afterwards. After the last driver of a thread
-//! is dropped, a future that begins to wait there panics again. One that waits already is not
-//! polled, and stays pending.
+//! is dropped, a future that begins to wait there panics again. A future that waits already is not
+//! polled again, and stays pending.
 //!
 //! # Without a timer
 //!

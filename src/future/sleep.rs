@@ -32,7 +32,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// If it is polled and [no timer can be had](super#without-a-timer);
+/// If it is polled and [can get no timer](super#without-a-timer);
 /// [`poll_elapsed`](Self::poll_elapsed) returns an error instead. If it would wait on a thread
 /// [without a driver](super#without-a-driver).
 ///
@@ -75,14 +75,14 @@ enum State<Handle> {
     Now,
     /// It has no timer.
     Idle,
-    /// It has a timer, whose callback is the waker of that name. The timer may have fired.
+    /// It has a timer, whose callback is the waker with this identifier. The timer may have fired.
     Waits(Handle, WakerId),
-    /// It has a timer and was reset to an elapsed deadline. The next poll is ready; the timer wakes
-    /// its task.
+    /// It has a timer, and was reset to an elapsed deadline. The timer wakes the task, whose next
+    /// poll is ready.
     Due(Handle, WakerId),
     /// A poll has found that the deadline had elapsed.
     Elapsed,
-    /// There was no clock to take a deadline from.
+    /// Its creation found no wheel, and so no clock for the deadline.
     NoTimer(AddErrorReason),
 }
 
@@ -119,11 +119,11 @@ impl<H: Backend> Sleep<H> {
         self.backend.instant_at(self.deadline)
     }
 
-    /// Returns true if it has elapsed: its timer has fired, or a poll found that the deadline had
-    /// elapsed. Reads no clock.
+    /// Returns true if the timer has fired, or a poll found that the deadline had elapsed. Reads no
+    /// clock.
     ///
-    /// The end of a thread also ends its timers. The next poll notices this and waits elsewhere, if
-    /// it can.
+    /// When a thread ends, this also returns true for its pending timers. The next poll then moves
+    /// the sleep to another wheel, if there is one.
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
@@ -134,10 +134,10 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If it waits, the new deadline wakes the task that has polled it, without another poll;
-    /// moving to a later deadline is mostly a store. If the new deadline has elapsed, the next poll
-    /// is ready, and the task is woken at the next tick. If the sleep had elapsed or was not polled
-    /// yet, it waits from the next poll on.
+    /// If it waits, the new deadline wakes the task that polled it last, without another poll.
+    /// Moving to a later deadline is usually a single store. If the new deadline has elapsed, the
+    /// next poll is ready, and the task is woken at the next tick. If the sleep had elapsed or was
+    /// not polled yet, it waits from the next poll on.
     ///
     /// Cost: one reading of the clock while it waits.
     pub fn reset(&mut self, deadline: Instant) {
@@ -205,13 +205,13 @@ impl<H: Backend> Sleep<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer can be had](super#without-a-timer). The next poll tries again. A sleep that was
-    /// created where no wheel exists needs a new deadline first.
+    /// If it [can get no timer](super#without-a-timer). The next poll tries again. A sleep that was
+    /// created without a wheel needs a new deadline first.
     ///
     /// # Panics
     ///
-    /// If cloning the waker panics; then nothing has changed. If it would wait on a thread [without
-    /// a driver](super#without-a-driver).
+    /// If cloning the waker panics; then the sleep is unchanged. If it would wait on a thread
+    /// [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///

@@ -54,7 +54,7 @@ pin_project! {
 pub enum TimeoutError {
     /// The deadline has elapsed.
     Elapsed,
-    /// [No timer could be had](super#without-a-timer), so that the future was given up at once.
+    /// [No timer was available](super#without-a-timer), so the future was given up at once.
     NoTimer(AddErrorReason),
 }
 
@@ -63,9 +63,9 @@ impl<F, H: Backend> Timeout<F, H> {
         Self { future, sleep, even_without_timer: false }
     }
 
-    /// Runs the future without a limit while [no timer can be had](super#without-a-timer), instead
-    /// of giving it up: for work that must not be refused under overload. Each poll that has to
-    /// wait tries again to get a timer.
+    /// Runs the future without a time limit while [no timer is available](super#without-a-timer),
+    /// instead of giving it up. Use it for work that must not be refused under overload. Each poll
+    /// that has to wait tries again to get a timer.
     ///
     /// # Examples
     ///
@@ -127,7 +127,7 @@ impl<F: Future, H: Backend> Future for Timeout<F, H> {
 }
 
 impl TimeoutError {
-    /// Returns true if the deadline has elapsed, and false if there was no timer.
+    /// Returns true if the deadline has elapsed, and false if no timer was available.
     pub fn is_elapsed(self) -> bool {
         matches!(self, Self::Elapsed)
     }

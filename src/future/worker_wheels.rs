@@ -218,7 +218,8 @@ impl WorkerWheel {
         }
         let added = shard.insert(Due::at(nanos), Kind::Shared, origin, callback);
         if let Ok(handle) = added {
-            // Remote adds count against it before the next turn.
+            // Publishes the count now, because remote adds may compare it with the limit before the
+            // next turn.
             shard.publish_live();
             let due = shard.due_nanos(handle.index());
             self.release_before(owned, due);
@@ -255,7 +256,8 @@ impl WorkerWheel {
         let cancelled = owned.shard.cancel(handle, OwnerNodes::needs_drop);
         let left = cancelled.ok().flatten();
         let callback = left.map(|freed| owned.shard.take_cancelled(handle, freed));
-        // Remote adds may need its room before the next turn.
+        // Publishes the count now, because remote adds may need the freed capacity before the next
+        // turn.
         owned.shard.publish_live();
         drop(owned);
         if let Some(callback) = callback {
@@ -281,8 +283,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Fires the due timers, consumes the mailbox, and runs what they leave while the wheel is not
-    /// claimed. Does nothing while another thread has claimed it.
+    /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks after it has
+    /// released the wheel. Does nothing while another thread has claimed it.
     fn fire_due(&self) {
         let mut payloads: [Option<Payload<Callback>>; WAKERS_AT_ONCE] = array::from_fn(|_| None);
         let mut is_begun = false;
@@ -342,7 +344,7 @@ impl WorkerWheel {
 /// The wheels of [`Timers::per_worker`](super::Timers::per_worker).
 pub(super) struct WorkerWheels {
     wheels: Box<[WorkerWheel]>,
-    /// The timers and their futures are gone.
+    /// All clones of the timers and their futures have been dropped.
     is_over: AtomicBool,
 }
 
@@ -365,7 +367,7 @@ impl WorkerWheels {
         &self.wheels[at]
     }
 
-    /// Tells the watcher that the timers and their futures are gone.
+    /// Tells the watcher to end, because the timers and their futures have been dropped.
     pub(super) fn release_watcher(&self) {
         // Relaxed: the fence of `must_wake` comes between this and its look at the announcement.
         self.is_over.store(true, Ordering::Relaxed);
@@ -411,7 +413,7 @@ impl Watcher {
         Self(Arc::clone(wheels))
     }
 
-    /// Fires the due timers of all wheels. It leaves out a wheel that another thread uses at this
+    /// Fires the due timers of all wheels. It skips a wheel that another thread uses at this
     /// moment; then the timeout of [`sleep_with`](Self::sleep_with) is short.
     pub fn turn(&mut self) {
         for wheel in &self.0.wheels {

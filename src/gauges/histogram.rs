@@ -1,5 +1,4 @@
-//! A histogram that one thread writes with plain stores, and any thread reads. Existing ones count
-//! with atomic read-modify-writes, or cannot be read by other threads.
+//! A histogram that one thread writes with plain stores, and any thread reads.
 
 use std::{fmt, time::Duration};
 
@@ -8,11 +7,11 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// Cells per factor of two, as a power of two. A value is at most a quarter below the end of its
-/// cell.
+/// The binary logarithm of the number of cells per factor of two. A value is at most a quarter
+/// below the end of its cell.
 const CELLS_BITS: u32 = 2;
 
-/// The counts as their writer keeps them.
+/// The counts of each cell, written by one thread.
 #[derive(Debug)]
 pub(super) struct Cells {
     counts: [AtomicU64; HISTOGRAM_CELLS],
@@ -30,11 +29,12 @@ impl Default for Cells {
 impl Cells {
     /// Counts `nanos`, `times` times. Only one thread may call it.
     pub(super) fn add(&self, nanos: u64, times: u32) {
-        // Relaxed, also below: one thread writes. The count comes last, and publishes the others.
+        // Relaxed, also below: one thread writes. The count is stored last, and publishes the other
+        // words.
         if nanos > self.max.load(Ordering::Relaxed) {
             self.max.store(nanos, Ordering::Relaxed);
         }
-        // A sum of 584 years wraps.
+        // The sum wraps after 584 years.
         let total = self.nanos.load(Ordering::Relaxed);
         self.nanos.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
@@ -46,7 +46,7 @@ impl Cells {
     pub(super) fn read(&self) -> Histogram {
         // Acquire: pairs with the Release in `add`.
         let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
-        // Relaxed: they include everything that was counted, and perhaps more.
+        // Relaxed: sum and maximum include all counted values, and perhaps later ones.
         Histogram {
             counts,
             nanos: self.nanos.load(Ordering::Relaxed),
@@ -66,7 +66,7 @@ fn cell_of(nanos: u64) -> usize {
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// Returns the largest value of a cell. The last cell has no end.
+/// Returns the largest value of a cell. The last cell has no upper bound.
 fn end_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_FINEST) - 1 };
     let (octave, part) =
@@ -100,7 +100,7 @@ fn end_of(cell: usize) -> u64 {
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// By cell; empty if there is no duration.
+    /// The count of each cell; empty if there is no duration.
     counts: Vec<u64>,
     nanos: u64,
     max: u64,
@@ -187,7 +187,8 @@ impl Histogram {
         Duration::from_nanos(self.nanos)
     }
 
-    /// Returns the duration that `percent` of them did not exceed; zero without durations.
+    /// Returns the duration that `percent` percent of the durations did not exceed; zero without
+    /// durations.
     ///
     /// The result is too large by at most a quarter, or a microsecond if that is more. `percent` is
     /// clamped to 0 to 100.
@@ -251,7 +252,7 @@ impl Histogram {
     }
 
     /// Returns the durations that were counted since `earlier`, an earlier reading of the same
-    /// histogram. The maximum is the one of all readings.
+    /// histogram. The maximum is that since the beginning, not since `earlier`.
     ///
     /// # Examples
     ///
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn each_value_is_in_the_cell_whose_end_it_does_not_exceed() {
-        // Around each eighth between two powers of two.
+        // Tests values around each eighth between two powers of two.
         let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(histogram.ranges().map(|(_, count)| count).collect::<Vec<_>>(), [90, 9, 1]);
     }
 
-    /// Otherwise a percentile would be cut off at a maximum that is too small.
+    /// A maximum that is too small would cut off percentiles.
     #[test]
     fn what_is_counted_is_in_the_sum_and_the_maximum() {
         let (cells, last) = (Cells::default(), if cfg!(miri) { 30 } else { 100_000 });
@@ -389,7 +390,7 @@ mod tests {
         assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(u64::MAX));
     }
 
-    /// As for leases that ended while the machine was suspended.
+    /// Such durations occur when leases end while the machine is suspended.
     #[test]
     fn what_is_beyond_the_last_range_is_told_as_the_longest() {
         let (cells, hours) = (Cells::default(), Duration::from_secs(8 * 3_600));

@@ -1,9 +1,9 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
-//! The owner counts in its own fields. It copies them here when its loop asks how long it may
-//! sleep, and at least every 64 turns, so that a timer costs it only the counting. Only the owner
-//! writes here, except the stalls and the request for the levels. Any thread reads at any time: a
-//! reader never delays the owner, and a stalled owner never delays a reader.
+//! The owner counts in its own fields. It copies them here when its loop computes its sleep, and at
+//! least every 64 turns. So a timer costs only the counting. Only the owner writes here, except the
+//! stalls and the request for the levels. Any thread reads at any time: a reader never delays the
+//! owner, and a stalled owner never delays a reader.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. All other words are read
 //! independently.
@@ -25,9 +25,9 @@ use crate::{
 /// Why a timer fired late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateBy {
-    /// No turn came earlier.
+    /// The loop turned late: no earlier turn could have fired the timer.
     Loop = 0,
-    /// An earlier turn left it.
+    /// An earlier turn left the timer to a later one.
     Turn = 1,
 }
 
@@ -42,17 +42,18 @@ pub(crate) struct Gauges {
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the last turn.
     turn_began: AtomicU64,
-    /// When the loop wants its next turn, by its last question.
+    /// The wake-up time that the loop computed before its last sleep.
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
     remote_due: AtomicU64,
-    /// For how long a timer is overdue when it is reported, because no loop has begun; the maximum
-    /// if none is reported.
+    /// While no loop has begun, a timer that is overdue for this long is reported. The maximum
+    /// disables the report.
     undriven_grace: AtomicU64,
     longest_turn: AtomicU64,
     lateness: [Cells; 2],
     callbacks: Cells,
-    /// Nonzero if a thread requests the levels, which cost more than the rest.
+    /// Nonzero if a thread has requested the levels, which cost more to publish than the other
+    /// numbers.
     levels_wanted: AtomicU64,
     /// The number of occupied slots of each level.
     occupied: [AtomicU64; SHARD_LEVELS],
@@ -75,8 +76,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// The moment at which a turn was due that has not begun, between two turns. `None` if no turn
-    /// is asked for.
+    /// Returns the time at which the next turn was due, if the shard is between two turns. `None`
+    /// if no turn is needed.
     pub(crate) fn due_since(self) -> Option<u64> {
         let Self { is_in_turn, began, next_due, .. } = self;
         (!is_in_turn && began < next_due && next_due < u64::MAX).then_some(next_due)
@@ -139,8 +140,8 @@ impl Gauges {
         if self.publishes() {
             // Relaxed: published by the next store.
             self.turn_began.store(now, Ordering::Relaxed);
-            // Release: publishes the beginning, and the end of earlier turns; pairs with the
-            // Acquire in `turns`.
+            // Release: publishes `turn_began`, and the end of earlier turns; pairs with the Acquire
+            // in `turns`.
             self.turns_begun.store(begun, Ordering::Release);
         }
     }
@@ -149,8 +150,8 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_turn_end(&self, begun: u64) {
         if self.publishes() {
-            // Relaxed: an independent word. A thread that sees it late takes the turn for a little
-            // longer.
+            // Relaxed: an independent word. A thread that sees it late believes that the turn was a
+            // little longer.
             self.turns_ended.store(begun, Ordering::Relaxed);
         }
     }
@@ -163,7 +164,7 @@ impl Gauges {
         }
     }
 
-    /// Records when the loop wants its next turn.
+    /// Publishes the time at which the loop must turn next.
     #[inline]
     pub(crate) fn set_next_due(&self, next_due: u64) {
         if self.publishes() {
@@ -172,8 +173,8 @@ impl Gauges {
         }
     }
 
-    /// Records that no loop has registered. Another thread has requested a turn at `due`, or none
-    /// has if that is `u64::MAX`.
+    /// Records that the shard has no driver. `due` is the earliest deadline that another thread has
+    /// requested; `u64::MAX` means none.
     pub(crate) fn record_lost_driver(&self, due: u64) {
         if self.publishes() {
             // Relaxed: two independent words.
@@ -201,7 +202,7 @@ impl Gauges {
     /// Returns true once if no loop has begun and a timer has been overdue for too long: the caller
     /// reports it. Later calls return false, until the owner has lost another driver.
     pub(crate) fn take_undriven_report(&self, overdue: u64) -> bool {
-        // Relaxed, both: one caller gets the value.
+        // Relaxed, both: the swap gives the value to only one caller.
         self.publishes()
             && overdue >= self.undriven_grace.load(Ordering::Relaxed)
             && self.undriven_grace.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
@@ -258,7 +259,8 @@ impl Gauges {
             // Relaxed: each word is read independently.
             place.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: a thread that asks again at this moment may have to ask once more.
+        // Relaxed: a request at this moment may be lost, and the reader repeats it at its next
+        // reading.
         self.levels_wanted.store(0, Ordering::Relaxed);
     }
 
@@ -276,7 +278,7 @@ impl Gauges {
         (!occupied.contains(&UNPUBLISHED)).then_some(occupied)
     }
 
-    /// Counts a stall that a watch has found.
+    /// Counts a stall that a watch has reported.
     pub(crate) fn stalled(&self) {
         // Relaxed: a counter of all watches.
         self.stalls.fetch_add(1, Ordering::Relaxed);
@@ -305,7 +307,7 @@ impl Gauges {
     }
 
     pub(crate) fn turns(&self) -> Turns {
-        // Acquire: sees the beginning of that turn or a later one; pairs with the Release in
+        // Acquire: `turn_began` belongs to this turn or a later one; pairs with the Release in
         // `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed, here and below: independent words. The end is read after the beginning, so a
@@ -340,7 +342,7 @@ mod tests {
         );
     }
 
-    /// Otherwise a watch would count the sleep before the turn too.
+    /// A watch that read an older beginning would count the sleep before the turn too.
     #[test]
     fn who_sees_a_turn_sees_when_it_began() {
         const NANOS: u64 = 1_000;

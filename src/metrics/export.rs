@@ -53,7 +53,7 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// the changes since the previous one. The first call after a shard's end exports the rest and sets
 /// its gauges to zero. A shard that begins and ends between two calls is missed.
 ///
-/// Call it on a thread that has time: most recorders count each fired timer separately, because the
+/// Do not call it on a busy core: most recorders count each fired timer separately, because the
 /// facade has no call for many equal values.
 ///
 /// Every metric has the labels `shard` and `name`.
@@ -64,7 +64,7 @@ fn cancelled_here(counts: &Counts) -> u64 {
 ///   `corewheel_cancelled_total` and `corewheel_resets_total` have the label `by`: `own` core or
 ///   `other` cores.
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds`, and
-///   `corewheel_overdue_seconds`, for how long a turn has been due that the loop has not begun.
+///   `corewheel_overdue_seconds`, the time for which the next turn has been overdue.
 /// * Histograms: `corewheel_lateness_seconds`, with the label `by`: `loop` or `turn`; and
 ///   `corewheel_callback_seconds`, of measured callbacks. Their values are too large by at most a
 ///   quarter, or a microsecond.

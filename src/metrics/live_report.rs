@@ -37,8 +37,8 @@ pub struct LivePlace {
     pub location: &'static Location<'static>,
     /// The number of live timers that it added.
     pub live: usize,
-    /// The age of the oldest of them, regardless of resets. A remote add counts from when the owner
-    /// admitted it.
+    /// The age of the oldest of them, regardless of resets. The age of a remote timer counts from
+    /// its admission by the owner.
     pub oldest: Duration,
 }
 

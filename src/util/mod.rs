@@ -1,4 +1,4 @@
-//! What any module may use: the primitives of concurrency, and tables of pages.
+//! Helpers for all modules: concurrency primitives, and tables of pages.
 
 pub(crate) mod pages;
 pub(crate) mod prefetch;

@@ -1,20 +1,20 @@
-//! Tables of pages: which page an index is in, and which places of the pages are free.
+//! Tables of pages, and the free places of each page.
 //!
 //! The storage of a wheel and the nodes of a shard use the same rules. Pages have a fixed size, so
 //! nothing ever moves and no vector of entries doubles. Each page has its own free list, so that a
-//! page can be freed without a search of other lists. The place that was freed last is used first,
-//! because it is still in the cache. Until another place is freed, it is in no list: most timers
-//! are added after another has ended. Until then it keeps its page. The last entry that ends gives
-//! it up ([`FreePlaces::take_last`]).
+//! page can be freed without a search of other lists. The place that was freed last is reused
+//! first, because it is still in the cache. It is kept outside the lists, since most adds follow
+//! the end of another timer, and its page counts it as used. It goes to its page's list when
+//! another place is freed, or when the last entry ends ([`FreePlaces::take_last`]).
 //!
 //! # When memory goes back
 //!
-//! A page comes from the allocator with all bytes zero, and its places get into use a few at a
-//! time. So places that were never used take no memory of the process, unless the allocator uses
-//! old memory for the page and writes zeros to it. An operation that empties a page frees one empty
-//! page, if more than the minimum number of spare pages exist (P8). Equal batches of timers, added
-//! and cancelled each round, find the empty pages again (P4). On Linux the memory of a page goes
-//! back to the system at once, wherever it is in the allocator's heap.
+//! A page comes from the allocator with all bytes zero, and its places are added to the free list a
+//! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
+//! memory and zeroes it. An operation that empties a page frees one empty page, if more than the
+//! minimum number of spare pages exist (P8). Repeated batches of timers reuse the spare pages (P4).
+//! On Linux the memory of a freed page returns to the system at once, wherever it is in the
+//! allocator's heap.
 
 #![allow(unsafe_code)]
 
@@ -53,18 +53,18 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// The pages of one owner by number. A lookup has no branch: an absent number yields the first
-/// page.
+/// The pages of one owner by number. A lookup has no branch: a number without a page yields the
+/// first page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
-    /// As many as a power of two.
+    /// The length is a power of two.
     pages: Vec<P>,
-    /// One less than their number.
+    /// The length minus one.
     mask: usize,
 }
 
 impl<P: Copy + PartialEq> PageTable<P> {
-    /// `first` is page 0, which stays.
+    /// `first` is page 0, which is never removed.
     pub(crate) fn new(first: P) -> Self {
         Self { pages: vec![first], mask: 0 }
     }
@@ -99,7 +99,7 @@ impl<P: Copy + PartialEq> PageTable<P> {
         self.pages.len()
     }
 
-    /// Returns the numbers of the pages that are there.
+    /// Returns the numbers of the allocated pages.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.pages.len()).filter(|&number| self.has(number))
     }
@@ -109,16 +109,16 @@ impl<P: Copy + PartialEq> PageTable<P> {
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
     pages: Vec<FreePage>,
-    /// The index of the place that was freed last, or 0 if it was taken again. It is in no list,
-    /// and its page counts it as used.
+    /// The index of the place that was freed last, or 0 if it was reused. It is in no list, and its
+    /// page counts it as used.
     last: u32,
-    /// The page that the next place is taken from, if it has room.
+    /// The page from which the next place is taken, if the page has room.
     current: usize,
-    /// All pages that have room, and some that had, each once.
+    /// All pages with room, each once. Some of them may be full again.
     available: Vec<u32>,
     /// The number of pages whose places are all free.
     empty: u32,
-    /// The number of empty pages that stay.
+    /// The minimum number of spare pages.
     kept: u32,
 }
 
@@ -130,14 +130,15 @@ struct FreePage {
     used: u16,
     /// The first fresh place. The fresh places were never used, and are in no list.
     fresh: u16,
-    /// There is a page of this number, and it has no other users.
+    /// The page exists, and belongs to this table.
     is_ours: bool,
     is_listed: bool,
 }
 
 const _: () = assert!(PAGE < 1 << 16, "a place fits a list");
 
-/// Fresh places of a page that get into use. The caller links them by [`link`](Self::link).
+/// Never-used places of a page that join its free list. The caller links them by
+/// [`link`](Self::link).
 #[derive(Debug)]
 pub(crate) struct FreshPlaces {
     pub(crate) number: usize,
@@ -152,7 +153,7 @@ impl FreshPlaces {
 }
 
 impl FreePlaces {
-    /// Creates the list of page 0, which is there from now on.
+    /// Creates the free list of page 0, which must exist.
     pub(crate) fn new() -> Self {
         let mut free = Self {
             pages: Vec::new(),
@@ -189,8 +190,8 @@ impl FreePlaces {
         if last == 0 { None } else { Some(last) }
     }
 
-    /// Frees a place as the last one. Returns the place that was freed before, which the caller
-    /// [puts](Self::put) into the list of its page, or 0.
+    /// Frees a place and keeps it outside the lists. Returns the place that was kept before, or 0.
+    /// The caller [puts](Self::put) it into the list of its page.
     #[inline]
     pub(crate) fn replace_last(&mut self, index: u32) -> u32 {
         mem::replace(&mut self.last, index)
@@ -221,8 +222,8 @@ impl FreePlaces {
         unsafe { self.pages.get_unchecked_mut(self.current) }
     }
 
-    /// Puts a place into the list of its page. Returns what its link becomes, and whether a page is
-    /// to be freed.
+    /// Puts a place into the free list of its page. Returns its new link, and true if a page should
+    /// be freed.
     #[inline]
     pub(crate) fn put(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.pages[number];
@@ -235,7 +236,7 @@ impl FreePlaces {
     }
 
     /// Records that a page became empty, or has room again and is not in `available`. Returns true
-    /// if a page is to be freed.
+    /// if a page should be freed.
     #[cold]
     #[inline(never)]
     fn note_room(&mut self, number: usize) -> bool {
@@ -248,8 +249,8 @@ impl FreePlaces {
         is_empty && self.has_surplus()
     }
 
-    /// Makes a page with room the current one. Returns its next fresh places if no other place is
-    /// free, or none. Returns `None` if no page has room.
+    /// Makes a page with room the current one. If its free list is empty, also returns its next
+    /// never-used places. Returns `None` if no page has room.
     pub(crate) fn find_room(&mut self) -> Option<FreshPlaces> {
         while let Some(&number) = self.available.last() {
             let number = number as usize;
@@ -260,7 +261,8 @@ impl FreePlaces {
                 page.free = as_u16(as_u32(first)) + 1;
             }
             if page.free != 0 {
-                // It stays in the list: the next place that is freed makes another page current.
+                // The page stays in `available`, in case the next freed place makes another page
+                // current.
                 self.current = number;
                 return Some(FreshPlaces { number, places: first..usize::from(page.fresh) });
             }
@@ -274,7 +276,7 @@ impl FreePlaces {
     pub(crate) fn add_page(&mut self, number: usize) {
         if self.pages.len() <= number {
             self.pages.resize(number + 1, FreePage::default());
-            // So that freeing never allocates.
+            // Reserves the memory now, so that freeing never allocates.
             self.available.reserve(self.pages.len() - self.available.len());
         }
         let is_first = number == 0;
@@ -287,14 +289,15 @@ impl FreePlaces {
         }
     }
 
-    /// Returns true if more pages are empty than stay.
+    /// Returns true if more pages are empty than the minimum number of spare pages.
     #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
         self.empty > self.kept
     }
 
-    /// Forgets an empty page, if more are empty than stay, and returns its number. It is the last
-    /// one, because memory that was allocated late is the easiest to return to the system.
+    /// Removes an empty page, if more are empty than the minimum number of spare pages, and returns
+    /// its number. It chooses the last page, because memory that was allocated late is the easiest
+    /// to return to the system.
     pub(crate) fn remove_surplus(&mut self) -> Option<usize> {
         if !self.has_surplus() {
             return None;
@@ -339,8 +342,9 @@ impl FreePlaces {
     }
 }
 
-/// The memory of a page: where the allocator began it, and the page at its own alignment. So the
-/// allocator sees a small alignment, for which it has memory that is zero without being written.
+/// Returns the layout of a page's memory: the allocator's address, padding, and the page at its own
+/// alignment. The allocator sees a small alignment, for which it provides zeroed memory without
+/// writing it.
 fn layout_of<P>() -> Layout {
     let align = align_of::<P>().max(MEMORY_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
@@ -392,7 +396,7 @@ pub(crate) unsafe fn free<P>(page: NonNull<P>) {
 /// The memory is allocated, and its bytes are not needed.
 #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
 unsafe fn return_to_system(memory: NonNull<u8>, size: usize) {
-    // SAFETY: it only reads a constant of the system.
+    // SAFETY: the call only reads a constant of the system.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let Ok(page @ 1..) = usize::try_from(page) else { return };
     let before = memory.addr().get().next_multiple_of(page) - memory.addr().get();
@@ -427,7 +431,7 @@ mod tests {
         assert!(table.has(0) && !table.has(5) && !table.has(800) && !table.has(usize::MAX));
     }
 
-    /// Places of tiny pages at random, some of which have other users.
+    /// Uses random places of tiny pages; some pages belong to another table.
     #[test]
     fn a_place_is_used_once_until_it_is_freed() {
         let mut free = FreePlaces::new();
@@ -435,7 +439,7 @@ mod tests {
         let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);
         for round in 0..if cfg!(miri) { 300 } else { 20_000 } {
-            // Many come, and many go.
+            // Phases with more allocations alternate with phases with more frees.
             if random.usize(..4) < 1 + round / 50 % 3 && !used.is_empty() {
                 let (number, place) = used.swap_remove(random.usize(..used.len()));
                 let (link, has_surplus) = free.put(number, place);
@@ -454,7 +458,7 @@ mod tests {
                     links[fresh.number][place] = fresh.link(place);
                 });
             } else if pages.len() < 12 {
-                // The numbers between have pages with other users.
+                // The skipped numbers are pages of another table.
                 let number = (0..16).find(|number| !pages.contains(number) && number % 5 != 4);
                 let number = number.expect("few pages");
                 free.add_page(number);

@@ -2,8 +2,8 @@
 //!
 //! There are two copies, written in turn. The version selects the newest: the writer fills the
 //! other copy and then raises the version. A reader reads the newest copy, and then the version
-//! again. If it has not changed, the writer at most filled the other copy. So a writer never waits,
-//! and a reader tries again only if the writer published during the read.
+//! again. If the version has not changed, the writer at most filled the other copy. So a writer
+//! never waits, and a reader tries again only if the writer published during the read.
 //!
 //! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that read a
 //! word overwritten by a second publish also reads a changed version. The writer's fence is between

@@ -1,6 +1,6 @@
-//! The machine's clock as estimated from a counter, between two readings of the clock.
+//! Estimates the machine's clock from the processor's counter, between two readings of the clock.
 //!
-//! This is pure arithmetic: the values of counter and clock are arguments, so tests can invent
+//! This module reads neither counter nor clock: their values are arguments, so tests can choose
 //! them.
 //!
 //! # Why the interval contains the time
@@ -100,7 +100,7 @@ impl Follower {
     }
 
     /// Returns bounds of the clock at `count`, or `None` if the clock must be read and passed to
-    /// [`look`](Self::look).
+    /// [`calibrate`](Self::calibrate).
     #[inline]
     pub(super) fn at(&mut self, count: u64) -> Option<Reading> {
         let window = &mut self.window;
@@ -119,8 +119,8 @@ impl Follower {
         })
     }
 
-    /// Learns from a reading of the clock. Returns false if the counter was faulty too often and
-    /// must not be used again.
+    /// Updates the rate and the anchor with a reading of the clock. Returns false if the counter
+    /// was faulty too often and must not be used again.
     pub(super) fn calibrate(&mut self, anchor: Anchor) -> bool {
         self.window.last = u64::MAX;
         match self.state {
@@ -204,11 +204,11 @@ impl Rate {
         ) else {
             return false;
         };
-        // A nanosecond either way for the clock's rounding.
+        // The tolerance of a nanosecond covers the clock's rounding.
         least <= nanos + 1 && nanos <= most + 1
     }
 }
 
-// Not in Miri: arithmetic without `unsafe` over many milliseconds.
+// Miri would take too long, and this code has no `unsafe`.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;

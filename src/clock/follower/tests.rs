@@ -1,5 +1,5 @@
-//! A follower in an invented world: a true time, and a counter that runs, jumps or stands still as
-//! the test says.
+//! Tests with a simulated machine: a true time, and a counter that runs, jumps or stops as the test
+//! demands.
 
 use super::*;
 
@@ -67,7 +67,7 @@ impl World {
             self.thousandths.checked_add_signed(i128::from(counts) * 1000).expect("a counter");
     }
 
-    /// Does what `Reader::read` does, and returns the time at which the counter was read.
+    /// Reads like `Reader::read`. Also returns the time at which the counter was read.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
         if self.given_up {
@@ -92,7 +92,7 @@ impl World {
         assert!(reading.hi - reading.lo <= WIDTH, "{reading:?} is too wide");
     }
 
-    /// Reads at intervals of all lengths.
+    /// Reads at random intervals, from short to long.
     fn live_truly(&mut self, readings: u32) {
         for _ in 0..readings {
             let limit = *self
@@ -186,7 +186,8 @@ fn a_clock_that_is_steered_stays_in_the_interval() {
     for seed in 0..8 {
         let mut world = World::new(seed);
         for _ in 0..20 {
-            // 11 % either way. A slower clock is a counter with more counts per microsecond.
+            // The clock is steered by 11 % either way. A slower clock means more counts per
+            // microsecond.
             world.speed = world.random.u64(COUNTS * 100 / 111 + 1..COUNTS * 100 / 89);
             world.live_truly(READINGS / 20);
         }
@@ -211,7 +212,7 @@ fn an_interruption_anywhere_makes_nothing_untrue() {
 fn a_jump_back_behind_the_anchor_is_not_believed() {
     for counts in [50, 20 * COUNTS, 1_000_000 * COUNTS] {
         let mut world = World::following(4);
-        // Reads the clock, so that the anchor is as near as possible.
+        // Makes the next reading read the clock, so that its anchor is recent.
         world.pass(50_000);
         world.read_truly();
         world.jump(-i64::try_from(counts + COUNTS).expect("small"));
@@ -304,7 +305,7 @@ fn a_counter_that_keeps_lying_is_given_up() {
         world.pass(700);
         world.read();
         if world.followed > followed {
-            // Once the counter is trusted.
+            // The counter changes its speed after it has become trusted.
             world.speed = if world.speed == COUNTS { COUNTS * 2 } else { COUNTS };
             world.pass(20_000);
         }
@@ -338,7 +339,7 @@ fn a_wide_anchor_opens_no_window() {
     assert_eq!(world.follower.at(after + 10), None);
 }
 
-/// A thread moved in between to a core whose counter lags.
+/// Between the two readings, the thread moved to a core whose counter lags.
 #[test]
 fn an_anchor_the_wrong_way_round_says_nothing_of_the_rate() {
     let since = Anchor { before: 100_000, nanos: 0, after: 70_000 };
@@ -389,7 +390,7 @@ fn anchors_are_explained_to_the_nanosecond() {
     assert_eq!([998, 999, 1_000, 1_001, 1_002].map(explains), [false, true, true, true, false]);
     assert!(!rate.explains(at(7, 5), at(1_007, 4)), "the clock went back");
     assert!(!rate.explains(at(7, 5), at(6, 1_005)), "the counter went back");
-    // Without counts before the first and after the last reading, each bound alone.
+    // Tests each bound alone, without counts before the first and after the last reading.
     let [slow, quick] =
         [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(slow, quick)| Rate { slow, quick });
     assert!(slow.explains(at(0, 0), at(1_000, 500)) && !slow.explains(at(0, 0), at(1_000, 498)));

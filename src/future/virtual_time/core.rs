@@ -36,7 +36,7 @@ type Job = Box<dyn FnOnce(&Tasks) + Send>;
 
 /// The executor's view of a core.
 pub(super) struct Core {
-    /// `None` when the core is to end.
+    /// `None` tells the core's thread to end.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     ready: Arc<Ready>,
@@ -44,7 +44,7 @@ pub(super) struct Core {
 
 /// The tasks of a core, on its thread.
 struct Tasks {
-    /// Ordered by number, so that unfinished tasks are always dropped in the same order.
+    /// Ordered by number, so that the drop order of unfinished tasks is deterministic.
     futures: RefCell<BTreeMap<usize, Running>>,
     next: Cell<usize>,
     ready: Arc<Ready>,
@@ -69,7 +69,7 @@ struct Queue {
     live: usize,
 }
 
-/// Wakes a task.
+/// The waker of a task.
 struct Call {
     ready: Arc<Ready>,
     id: usize,
@@ -96,7 +96,7 @@ impl Core {
         let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
         let run = move || {
             config.install().expect("a new thread");
-            // Values that depend on the history of the process must depend on the core only.
+            // Makes the spread depend on the core only, and not on earlier shards of the process.
             LocalTimer::spread_as(u32::try_from(index).unwrap_or(u32::MAX));
             number_this_thread(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
@@ -108,7 +108,7 @@ impl Core {
         (core, referred.recv().expect("it has a timer"))
     }
 
-    /// Takes a step. Returns true if it did some work, since other cores may have work after it.
+    /// Takes a step. Returns true if it did some work, which may have given other cores work.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
@@ -176,8 +176,8 @@ fn run_jobs(jobs: &Receiver<Job>, ready: Arc<Ready>) {
         job(&tasks);
     }
     HERE.set(None);
-    // They are dropped while the thread still has its wheel. A future that is dropped may use the
-    // others.
+    // Drops the tasks while the thread still has its wheel. The destructor of a future may use
+    // other tasks.
     let left = mem::take(&mut *tasks.futures.borrow_mut());
     drop(left);
 }

@@ -1,4 +1,4 @@
-//! Atomics of `std` in every build, which no model interleaves.
+//! Atomics that are `std`'s in every build, so that no model interleaves them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -9,7 +9,7 @@ pub(crate) struct UnmodelledFlag(AtomicBool);
 
 impl UnmodelledFlag {
     pub(crate) fn set(&self) {
-        // Release: everything that this thread did before; pairs with `is_set`.
+        // Release: publishes this thread's earlier work; pairs with `is_set`.
         self.0.store(true, Ordering::Release);
     }
 
@@ -19,7 +19,7 @@ impl UnmodelledFlag {
     }
 }
 
-/// A number that may be wrong: only the duration of an operation depends on it.
+/// A number that may be outdated: only the speed of an operation depends on it.
 #[derive(Debug)]
 pub(crate) struct Hint(AtomicU32);
 

@@ -1,4 +1,4 @@
-//! The primitives of loom, and substitutes that show loom the guarantees of others.
+//! loom's primitives, and substitutes that show loom the guarantees of other primitives.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -76,9 +76,9 @@ impl<T> SetOnce<T> {
 /// Shows loom the guarantee of a pointer of `crossbeam-epoch` that loom does not see: a thread that
 /// reads the pointer after a change also sees the writes before that change.
 ///
-/// Each call stands directly before the operation on the pointer. Loom switches threads only before
-/// its own operations, so it treats both as one. Its read-modify-writes read the newest value, as
-/// the pointer does.
+/// Each call is directly before the operation on the pointer. Loom switches threads only before its
+/// own operations, so it treats both as one. Its read-modify-writes read the newest value, as the
+/// pointer does.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
     changes: AtomicU32,
@@ -102,14 +102,15 @@ impl Handover {
     }
 }
 
-/// Where loom sees the epochs: asserts that no thread reads a value after an epoch has released it.
+/// Asserts that no thread reads a value after an epoch has released it. It works only where loom
+/// sees the epochs.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     over: AtomicU32,
 }
 
 impl Looks {
-    /// Asserts that the read which ends here was allowed.
+    /// Asserts that the value was not released before the read that ends here.
     pub(crate) fn were_allowed(&self) {
         if EPOCHS_ARE_LOOMS {
             // Relaxed: the assertion orders nothing. A read that happens before `are_over` cannot

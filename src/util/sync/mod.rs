@@ -1,4 +1,4 @@
-//! The concurrency primitives of `std`, shuttle or loom, under one set of names.
+//! The concurrency primitives of `std`, shuttle or loom, behind one interface.
 //!
 //! Only this module knows which of them is in use. loom needs its flag and the feature `models`,
 //! which only the package in `models/` has: it builds this source for the models. So a program that

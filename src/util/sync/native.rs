@@ -1,4 +1,4 @@
-//! The primitives of `std`. Under shuttle, its atomics and thread locals instead.
+//! `std`'s primitives. Under shuttle, the atomics and thread locals are shuttle's.
 //!
 //! shuttle runs all threads of a test in turn on one real thread and switches only at its own
 //! atomics. So the other primitives of `std` and the epochs stay correct under shuttle.
@@ -19,7 +19,8 @@ pub(crate) const IS_MODEL: bool = cfg!(all(shuttle, feature = "models"));
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const EPOCHS_ARE_LOOMS: bool = false;
 
-/// A fence that directly follows a swap. On x86 the swap is one for the processor.
+/// A fence that directly follows a swap. On x86 the swap itself is a full fence, so only the
+/// compiler needs one.
 #[inline]
 pub(crate) fn fence_after_swap(ordering: Ordering) {
     if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
