@@ -1,4 +1,4 @@
-//! From nanoseconds to ticks and back.
+//! Converts nanoseconds to ticks and back.
 //!
 //! The two roundings that P1 needs are here and nowhere else: a deadline is rounded up, the time of
 //! a turn is rounded down. So a timer whose tick has been reached has waited at least its delay.
@@ -47,8 +47,8 @@ impl TickLength {
         Some(Self { nanos, reciprocal, shift })
     }
 
-    /// Returns the first tick that is not before `nanos`. The end of time never comes, even where a
-    /// tick begins there.
+    /// Returns the first tick that is not before `nanos`. The last representable moment is never
+    /// reached, even if a tick begins there.
     #[inline]
     pub(crate) fn deadline(self, nanos: u64) -> u64 {
         match nanos.checked_add(self.nanos - 1) {
@@ -85,7 +85,7 @@ impl TickLength {
     /// tick that has begun, so that the next turn fires the timer.
     #[inline]
     pub(crate) fn due(self, nanos: u64, has_elapsed: bool) -> u64 {
-        // A choice of a number, not of a path: adds are slower with another branch.
+        // Selects a number instead of a code path, because another branch would slow adds down.
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
@@ -105,7 +105,7 @@ impl TickLength {
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
     let (seconds, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));
-    // Cheaper than the 128 bits of `as_nanos`. Only a duration of 544 years may not fit.
+    // Avoids the 128-bit arithmetic of `as_nanos`. Only a duration of 544 years may not fit.
     if seconds >> 34 == 0 {
         seconds * 1_000_000_000 + nanos
     } else {
