@@ -22,7 +22,7 @@ const ORDER: &[(&str, &str)] = &[
         "limits util error trace clock when wheel gauges cross_core config metrics shard local purgatory future",
     ),
     ("util", "sync snapshot prefetch pages"),
-    ("clock", "tick schedule boot counter follower manual reader"),
+    ("clock", "tick schedule boot counter estimator manual reader"),
     ("wheel", "storage entries level slot prefetcher raw check"),
     ("gauges", "counts histogram"),
     (

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_back_and_saturates_when_told_to() {
+    fn it_can_be_set_back_and_saturates() {
         let clock = ManualClock::new();
         clock.advance(Duration::MAX);
         clock.advance(Duration::from_secs(1));

@@ -13,7 +13,7 @@
 
 mod boot;
 mod counter;
-mod follower;
+mod estimator;
 mod manual;
 mod reader;
 pub(crate) mod schedule;

@@ -3,7 +3,7 @@
 
 use super::{
     Clock, counter,
-    follower::{Anchor, Follower},
+    estimator::{Anchor, ClockEstimator},
 };
 
 /// Bounds of the time in nanoseconds of the clock, both inclusive. They are equal for an exact
@@ -11,22 +11,22 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// The time is not before this. Turns use it.
-    pub(crate) lo: u64,
+    pub(crate) min: u64,
     /// The time is not after this. Deadlines use it.
-    pub(crate) hi: u64,
+    pub(crate) max: u64,
 }
 
 impl Reading {
     pub(crate) fn exact(nanos: u64) -> Self {
-        Self { lo: nanos, hi: nanos }
+        Self { min: nanos, max: nanos }
     }
 
     /// Advances to `next` without moving either bound back. Returns false if the clock went
     /// backwards: all of `next` is before the lower bound.
     #[inline]
-    pub(crate) fn hold(&mut self, next: Self) -> bool {
-        let went_on = next.hi >= self.lo;
-        *self = Self { lo: self.lo.max(next.lo), hi: self.hi.max(next.hi) };
+    pub(crate) fn clamp(&mut self, next: Self) -> bool {
+        let went_on = next.max >= self.min;
+        *self = Self { min: self.min.max(next.min), max: self.max.max(next.max) };
         went_on
     }
 }
@@ -34,23 +34,23 @@ impl Reading {
 /// A shard's reader of its clock. It belongs to one owner, measures the counter's rate itself, and
 /// never waits.
 #[derive(Debug)]
-pub(crate) struct Reader(Option<Follower>);
+pub(crate) struct Reader(Option<ClockEstimator>);
 
 impl Reader {
     /// Creates a reader for a fast clock, or for one with exact readings.
     pub(super) fn new(is_fast: bool) -> Self {
-        Self(is_fast.then(Follower::new))
+        Self(is_fast.then(ClockEstimator::new))
     }
 
     /// Returns bounds of the current time of `clock`, which must be the clock of this reader.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn read(&mut self, clock: &Clock) -> Reading {
-        let Some(follower) = &mut self.0 else {
+        let Some(estimator) = &mut self.0 else {
             return Reading::exact(clock.nanos());
         };
         let count = counter::read();
-        match follower.at(count) {
+        match estimator.at(count) {
             Some(reading) => reading,
             None => self.read_exact(count, clock),
         }
@@ -65,7 +65,7 @@ impl Reader {
     fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
         let anchor = Anchor { before, nanos, after: counter::read_after() };
-        let goes_on = self.0.as_mut().is_some_and(|follower| follower.calibrate(anchor));
+        let goes_on = self.0.as_mut().is_some_and(|estimator| estimator.update(anchor));
         if !goes_on {
             self.0 = None;
         }
@@ -83,13 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reading_is_held_at_both_ends() {
-        let mut latest = Reading { lo: 10, hi: 20 };
-        assert!(latest.hold(Reading { lo: 12, hi: 18 }), "inside what was said before");
-        assert_eq!(latest, Reading { lo: 12, hi: 20 });
-        assert!(!latest.hold(Reading { lo: 3, hi: 11 }));
-        assert_eq!(latest, Reading { lo: 12, hi: 20 });
-        assert!(latest.hold(Reading::exact(25)));
+    fn a_reading_is_clamped_at_both_ends() {
+        let mut latest = Reading { min: 10, max: 20 };
+        assert!(latest.clamp(Reading { min: 12, max: 18 }), "inside what was said before");
+        assert_eq!(latest, Reading { min: 12, max: 20 });
+        assert!(!latest.clamp(Reading { min: 3, max: 11 }));
+        assert_eq!(latest, Reading { min: 12, max: 20 });
+        assert!(latest.clamp(Reading::exact(25)));
         assert_eq!(latest, Reading::exact(25));
     }
 
@@ -112,14 +112,14 @@ mod tests {
                 let reading = reader.read(clock);
                 let after = clock.nanos_at(Instant::now());
                 assert!(
-                    reading.lo <= after && before <= reading.hi,
+                    reading.min <= after && before <= reading.max,
                     "{reading:?} is not in {before}..={after}"
                 );
                 assert!(
-                    reading.lo <= reading.hi && reading.hi - reading.lo <= 10_000,
+                    reading.min <= reading.max && reading.max - reading.min <= 10_000,
                     "{reading:?}"
                 );
-                assert!(latest.hold(reading), "back to {reading:?} from {latest:?}");
+                assert!(latest.clamp(reading), "back to {reading:?} from {latest:?}");
             }
             match random.u32(..8) {
                 0 => thread::sleep(Duration::from_micros(random.u64(..20_000))),
@@ -147,8 +147,8 @@ mod tests {
         let (clock, begun) = (Clock::fast(), Instant::now());
         let mut reader = clock.reader();
         while clock.is_fast() {
-            let Reading { lo, hi } = reader.read(&clock);
-            if lo < hi {
+            let Reading { min, max } = reader.read(&clock);
+            if min < max {
                 break;
             }
             assert!(
@@ -162,7 +162,7 @@ mod tests {
     fn other_clocks_are_read_exactly() {
         for clock in [Clock::monotonic(), Clock::boot_time()] {
             let reading = clock.reader().read(&clock);
-            assert_eq!(reading.lo, reading.hi);
+            assert_eq!(reading.min, reading.max);
         }
     }
 }

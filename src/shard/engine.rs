@@ -222,21 +222,21 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
-            self.shared.clamp_clock(self.time.latest.hi);
+            self.shared.clamp_clock(self.time.latest.max);
         }
     }
 
     /// Returns the reading of the clock at `delay` from now.
     #[inline]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
-        self.read_clock().hi.saturating_add(saturating_nanos(delay))
+        self.read_clock().max.saturating_add(saturating_nanos(delay))
     }
 
     /// Returns the deadline of a timer that is added or moved now, with this delay.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
-        let now = self.read_clock().hi;
+        let now = self.read_clock().max;
         let delay = saturating_nanos(delay);
         self.time.tick.due(now.saturating_add(delay), delay == 0)
     }
@@ -244,7 +244,7 @@ impl<T> Engine<T> {
     /// Returns when a timer is due that is added now at an instant, with slack or spread.
     #[inline(never)]
     pub(crate) fn due_when(&mut self, when: When) -> Due {
-        let now = self.read_clock().hi;
+        let now = self.read_clock().max;
         let nanos = self.shared.nanos_of(when, now);
         Due { nanos, slack: saturating_nanos(when.slack), period: 0 }
     }
@@ -258,7 +258,7 @@ impl<T> Engine<T> {
     /// Returns true if the clock certainly shows `nanos` or more.
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
-        self.time.latest.lo >= nanos || self.read_clock().lo >= nanos
+        self.time.latest.min >= nanos || self.read_clock().min >= nanos
     }
 
     /// Returns true if a timer can be added, provided that a node is left. Otherwise the caller
@@ -519,7 +519,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
-        let now = self.read_clock().lo;
+        let now = self.read_clock().min;
         self.finish_if_idle(now)
     }
 
@@ -527,7 +527,7 @@ impl<T> Engine<T> {
     pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
         self.time.read_by_loop(now);
         self.publish_clock();
-        self.finish_if_idle(self.time.latest.lo)
+        self.finish_if_idle(self.time.latest.min)
     }
 
     /// Runs a whole turn at `now` if there is no work.
@@ -822,7 +822,7 @@ impl<T> Engine<T> {
     /// Returns the moment until which the owner may sleep. Also returns true if the sleep is too
     /// long for remotely cancelled payloads to wait.
     pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
-        let (now, next) = (self.time.latest.lo, self.next_nanos());
+        let (now, next) = (self.time.latest.min, self.next_nanos());
         let short = now.saturating_add(self.shared.drop_within);
         if now < self.short_sleeps_until && short < u64::MAX {
             return (Some(next.map_or(short, |next| next.min(short))), false);
@@ -850,7 +850,7 @@ impl<T> Engine<T> {
     }
 
     fn is_long_sleep(&self, until: Option<u64>) -> bool {
-        until.is_none_or(|until| until.saturating_sub(self.time.latest.lo) >= LONG_SLEEP)
+        until.is_none_or(|until| until.saturating_sub(self.time.latest.min) >= LONG_SLEEP)
     }
 
     /// Returns the counts of the timers so far.
@@ -902,7 +902,7 @@ impl<T> Engine<T> {
         self.publish();
         self.stats.await_first_turn();
         self.shared.gauges.set_next_due(self.time.wake_up(next));
-        (next.unwrap_or(u64::MAX), self.time.latest.lo)
+        (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
     /// Returns true if the loop has turned or has asked how long it may sleep.

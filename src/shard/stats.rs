@@ -73,7 +73,7 @@ impl Stats {
             // An abandoned pass is published with the time of its turn.
             self.publish_fired(time, gauges);
         }
-        time.begin_turn(time.latest.lo);
+        time.begin_turn(time.latest.min);
         self.counts.turns += 1;
         // An abandoned pass keeps its backlog.
         self.backlog_left |= mem::replace(&mut self.in_pass, true);

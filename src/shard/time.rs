@@ -25,7 +25,7 @@ impl Time {
     pub(super) fn new(clock: Clock, tick: TickLength) -> Self {
         let mut reader = clock.reader();
         let latest = reader.read(&clock);
-        let (turn, turn_before) = (latest.lo, 0);
+        let (turn, turn_before) = (latest.min, 0);
         Self { clock, tick, reader, latest, turn, turn_before, regressions: 0 }
     }
 
@@ -34,11 +34,11 @@ impl Time {
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
     pub(super) fn read(&mut self) -> bool {
         let reading = self.reader.read(&self.clock);
-        let is_later = reading.lo >= self.latest.hi;
+        let is_later = reading.min >= self.latest.max;
         if is_later {
             self.latest = reading;
         } else {
-            self.hold(reading);
+            self.clamp(reading);
         }
         is_later
     }
@@ -46,18 +46,18 @@ impl Time {
     /// Handles a clock that has gone back or reads an interval.
     #[cold]
     #[inline(never)]
-    fn hold(&mut self, reading: Reading) {
-        self.regressions += u64::from(!self.latest.hold(reading));
+    fn clamp(&mut self, reading: Reading) {
+        self.regressions += u64::from(!self.latest.clamp(reading));
     }
 
     /// Takes the reading of a loop that has read the clock itself.
     pub(super) fn read_by_loop(&mut self, now: Instant) {
-        self.latest.hold(Reading::exact(self.clock.nanos_at(now)));
+        self.latest.clamp(Reading::exact(self.clock.nanos_at(now)));
     }
 
     /// Returns the present, exact and not before the latest reading.
     pub(super) fn now(&self) -> u64 {
-        self.clock.nanos().max(self.latest.lo)
+        self.clock.nanos().max(self.latest.min)
     }
 
     /// Begins a turn.

@@ -6,8 +6,8 @@
 //! # Why the interval contains the time
 //!
 //! An *anchor* is a reading of the clock between two readings of the counter. Let the clock run at
-//! least at `slow` and at most at `quick` nanoseconds a count. Then `count - after` counts at
-//! `slow`, and `count - before` counts at `quick`, enclose the time since the anchor.
+//! least at `min` and at most at `max` nanoseconds a count. Then `count - after` counts at
+//! `min`, and `count - before` counts at `max`, enclose the time since the anchor.
 //!
 //! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
 //! measurement and afterwards, by at most 11 % either way. 1.11 / 0.89 is below 5/4, and 0.89 /
@@ -16,8 +16,8 @@
 //! # A faulty counter
 //!
 //! A count is trusted only between the last one and the end of the window; otherwise the clock
-//! itself is read. So `lo` is ahead of the clock by at most a window: a jump ahead ends the window.
-//! `hi` falls behind only if the counter stands still or goes backwards and then stays within the
+//! itself is read. So `min` is ahead of the clock by at most a window: a jump ahead ends the window.
+//! `max` falls behind only if the counter stands still or goes backwards and then stays within the
 //! window. A repeated count is not trusted. Each new anchor is checked against the last: a
 //! contradiction counts as a fault, and the rate is measured again. After the eighth fault the
 //! counter is abandoned.
@@ -29,7 +29,7 @@ use super::Reading;
 /// and long enough for the clock to be read seldom.
 const WINDOW_NANOS: u64 = 16_000;
 
-/// Added to `hi`, because the counter may be read too early. The processor may read it while an
+/// Added to `max`, because the counter may be read too early. The processor may read it while an
 /// earlier instruction waits for memory, for less than a microsecond.
 const SLACK_NANOS: u64 = 1_000;
 
@@ -39,15 +39,15 @@ const BRACKET_SHARE: u64 = 8;
 
 /// A rate is measured over a span of this many nanoseconds: long enough for small errors, short
 /// enough for the arithmetic.
-const LESSON_MIN: u64 = 1_000_000;
-const LESSON_MAX: u64 = 1_000_000_000;
+const CALIBRATION_MIN: u64 = 1_000_000;
+const CALIBRATION_MAX: u64 = 1_000_000_000;
 
 /// Two measured rates must agree to one part in this number.
-const AGREEMENT: u64 = 64;
+const RATE_AGREEMENT: u64 = 64;
 
 /// The fault at which the counter is abandoned, if each came within a minute of the one before.
 const FAULTS_MAX: u32 = 8;
-const PARDON_NANOS: u64 = 60_000_000_000;
+const FAULT_MEMORY_NANOS: u64 = 60_000_000_000;
 
 /// A reading of the clock between two readings of the counter.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +60,8 @@ pub(super) struct Anchor {
 /// Bounds of the nanoseconds per count, in units of 2^-32.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
-    slow: u64,
-    quick: u64,
+    min: u64,
+    max: u64,
 }
 
 /// The time between two readings of the clock.
@@ -78,29 +78,29 @@ struct Window {
 #[derive(Clone, Copy, Debug)]
 enum State {
     New,
-    Learning { since: Anchor, guess: Option<Rate> },
-    Following { since: Anchor, rate: Rate },
+    Calibrating { since: Anchor, guess: Option<Rate> },
+    Calibrated { since: Anchor, rate: Rate },
 }
 
 /// One reader's estimate of the clock. It starts empty, and measures the rate from the first
 /// readings of the clock. It never waits.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct ClockEstimator {
     window: Window,
     state: State,
     faults: u32,
     last_fault: u64,
 }
 
-impl Follower {
+impl ClockEstimator {
     pub(super) fn new() -> Self {
         let anchor = Anchor { before: 0, nanos: 0, after: 0 };
-        let window = Window { last: u64::MAX, end: 0, anchor, rate: Rate { slow: 0, quick: 0 } };
+        let window = Window { last: u64::MAX, end: 0, anchor, rate: Rate { min: 0, max: 0 } };
         Self { window, state: State::New, faults: 0, last_fault: 0 }
     }
 
     /// Returns bounds of the clock at `count`, or `None` if the clock must be read and passed to
-    /// [`calibrate`](Self::calibrate).
+    /// [`update`](Self::update).
     #[inline]
     pub(super) fn at(&mut self, count: u64) -> Option<Reading> {
         let window = &mut self.window;
@@ -108,46 +108,48 @@ impl Follower {
             return None;
         }
         window.last = count;
-        let Window { anchor: Anchor { before, nanos, after }, rate: Rate { slow, quick }, .. } =
+        let Window { anchor: Anchor { before, nanos, after }, rate: Rate { min, max }, .. } =
             *window;
         // No overflow: a window and a bracket are about 2^15 nanoseconds, in units of 2^-32.
-        let least = ((count - after) * slow) >> 32;
-        let most = ((count - before) * quick) >> 32;
+        let least = ((count - after) * min) >> 32;
+        let most = ((count - before) * max) >> 32;
         Some(Reading {
-            lo: nanos.saturating_add(least),
-            hi: nanos.saturating_add(most + 1 + SLACK_NANOS),
+            min: nanos.saturating_add(least),
+            max: nanos.saturating_add(most + 1 + SLACK_NANOS),
         })
     }
 
     /// Updates the rate and the anchor with a reading of the clock. Returns false if the counter
     /// was faulty too often and must not be used again.
-    pub(super) fn calibrate(&mut self, anchor: Anchor) -> bool {
+    pub(super) fn update(&mut self, anchor: Anchor) -> bool {
         self.window.last = u64::MAX;
         match self.state {
-            State::New => self.state = State::Learning { since: anchor, guess: None },
-            State::Learning { since, guess } => self.learn(since, guess, anchor),
-            State::Following { since, rate } if rate.explains(since, anchor) => {
-                self.follow(rate, anchor);
+            State::New => self.state = State::Calibrating { since: anchor, guess: None },
+            State::Calibrating { since, guess } => self.measure_rate(since, guess, anchor),
+            State::Calibrated { since, rate } if rate.is_consistent(since, anchor) => {
+                self.start_window(rate, anchor);
             }
-            State::Following { .. } => return self.fault(anchor),
+            State::Calibrated { .. } => return self.fault(anchor),
         }
         true
     }
 
-    fn learn(&mut self, since: Anchor, guess: Option<Rate>, anchor: Anchor) {
-        if anchor.nanos.saturating_sub(since.nanos) < LESSON_MIN {
+    fn measure_rate(&mut self, since: Anchor, guess: Option<Rate>, anchor: Anchor) {
+        if anchor.nanos.saturating_sub(since.nanos) < CALIBRATION_MIN {
             return;
         }
         match (guess, Rate::measured(since, anchor)) {
-            (Some(guess), Some(rate)) if rate.is_like(guess) => self.follow(rate.widened(), anchor),
-            (_, rate) => self.state = State::Learning { since: anchor, guess: rate },
+            (Some(guess), Some(rate)) if rate.agrees_with(guess) => {
+                self.start_window(rate.with_margin(), anchor)
+            }
+            (_, rate) => self.state = State::Calibrating { since: anchor, guess: rate },
         }
     }
 
-    fn follow(&mut self, rate: Rate, anchor: Anchor) {
-        self.state = State::Following { since: anchor, rate };
+    fn start_window(&mut self, rate: Rate, anchor: Anchor) {
+        self.state = State::Calibrated { since: anchor, rate };
         // The quicker rate gives the shortest window.
-        let counts = (WINDOW_NANOS << 32) / rate.quick;
+        let counts = (WINDOW_NANOS << 32) / rate.max;
         let bracket = anchor.after.checked_sub(anchor.before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {
             self.window = Window {
@@ -160,10 +162,10 @@ impl Follower {
     }
 
     fn fault(&mut self, anchor: Anchor) -> bool {
-        let pardoned = anchor.nanos.saturating_sub(self.last_fault) > PARDON_NANOS;
-        self.faults = if pardoned { 1 } else { self.faults + 1 };
+        let is_forgiven = anchor.nanos.saturating_sub(self.last_fault) > FAULT_MEMORY_NANOS;
+        self.faults = if is_forgiven { 1 } else { self.faults + 1 };
         self.last_fault = anchor.nanos;
-        self.state = State::Learning { since: anchor, guess: None };
+        self.state = State::Calibrating { since: anchor, guess: None };
         self.faults < FAULTS_MAX
     }
 }
@@ -172,35 +174,35 @@ impl Rate {
     /// Measures the rate between two anchors. Returns `None` if they do not give a precise one.
     fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
         let nanos =
-            anchor.nanos.checked_sub(since.nanos).filter(|&nanos| nanos <= LESSON_MAX)? << 32;
+            anchor.nanos.checked_sub(since.nanos).filter(|&nanos| nanos <= CALIBRATION_MAX)? << 32;
         let least = anchor.before.checked_sub(since.after)?;
         let most = anchor.after.checked_sub(since.before)?;
-        let rate = Self { slow: nanos.checked_div(most)?, quick: nanos.checked_div(least)? + 1 };
+        let rate = Self { min: nanos.checked_div(most)?, max: nanos.checked_div(least)? + 1 };
         // Bounds that differ much come from a thread that was interrupted within an anchor. Bounds
         // in the wrong order come from a thread that moved to a core whose counter lags.
-        let differ = rate.quick.checked_sub(rate.slow)?;
-        (differ <= rate.slow / AGREEMENT).then_some(rate)
+        let differ = rate.max.checked_sub(rate.min)?;
+        (differ <= rate.min / RATE_AGREEMENT).then_some(rate)
     }
 
-    fn is_like(self, other: Self) -> bool {
-        let above = |rate: Self| rate.quick + rate.quick / AGREEMENT;
-        self.slow <= above(other) && other.slow <= above(self)
+    fn agrees_with(self, other: Self) -> bool {
+        let above = |rate: Self| rate.max + rate.max / RATE_AGREEMENT;
+        self.min <= above(other) && other.min <= above(self)
     }
 
     /// Widens the bounds so that they hold however the kernel steers its clock.
-    fn widened(self) -> Self {
-        Self { slow: self.slow / 4 * 3, quick: self.quick / 4 * 5 + 5 }
+    fn with_margin(self) -> Self {
+        Self { min: self.min / 4 * 3, max: self.max / 4 * 5 + 5 }
     }
 
     /// Returns true if both anchors can be correct at this rate.
-    fn explains(self, since: Anchor, anchor: Anchor) -> bool {
+    fn is_consistent(self, since: Anchor, anchor: Anchor) -> bool {
         let passed = |from: u64, to: u64, rate: u64| {
             Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32)
         };
         let (Some(nanos), Some(least), Some(most)) = (
             anchor.nanos.checked_sub(since.nanos).map(u128::from),
-            passed(since.after, anchor.before, self.slow),
-            passed(since.before, anchor.after, self.quick),
+            passed(since.after, anchor.before, self.min),
+            passed(since.before, anchor.after, self.max),
         ) else {
             return false;
         };

@@ -18,8 +18,8 @@ struct World {
     speed: u64,
     /// The longest reading of the clock or the counter, in nanoseconds.
     pause: u64,
-    follower: Follower,
-    given_up: bool,
+    estimator: ClockEstimator,
+    is_abandoned: bool,
     /// Readings from the counter alone.
     followed: u64,
 }
@@ -32,18 +32,18 @@ impl World {
             thousandths: 77_000_000_000_000,
             speed: COUNTS,
             pause: 30,
-            follower: Follower::new(),
-            given_up: false,
+            estimator: ClockEstimator::new(),
+            is_abandoned: false,
             followed: 0,
         }
     }
 
-    /// Creates a world whose follower knows the rate and has an anchor.
+    /// Creates a world whose estimator knows the rate and has an anchor.
     fn following(seed: u64) -> Self {
         let mut world = Self::new(seed);
         while world.followed == 0 {
             world.pass(900);
-            world.read_truly();
+            world.read_and_check();
         }
         world
     }
@@ -57,7 +57,7 @@ impl World {
         self.thousandths += u128::from(nanos) * u128::from(self.speed);
     }
 
-    fn dawdle(&mut self) {
+    fn pass_random_time(&mut self) {
         let nanos = self.random.u64(1..=self.pause);
         self.pass(nanos);
     }
@@ -70,30 +70,30 @@ impl World {
     /// Reads like `Reader::read`. Also returns the time at which the counter was read.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
-        if self.given_up {
+        if self.is_abandoned {
             return (nanos, Reading::exact(nanos));
         }
-        if let Some(reading) = self.follower.at(count) {
+        if let Some(reading) = self.estimator.at(count) {
             self.followed += 1;
             return (nanos, reading);
         }
-        self.dawdle();
+        self.pass_random_time();
         let nanos = self.nanos;
-        self.dawdle();
-        self.given_up =
-            !self.follower.calibrate(Anchor { before: count, nanos, after: self.count() });
+        self.pass_random_time();
+        self.is_abandoned =
+            !self.estimator.update(Anchor { before: count, nanos, after: self.count() });
         (nanos, Reading::exact(nanos))
     }
 
     /// Asserts that the reading contains the true time.
-    fn read_truly(&mut self) {
+    fn read_and_check(&mut self) {
         let (truth, reading) = self.read();
-        assert!((reading.lo..=reading.hi).contains(&truth), "{truth} is not in {reading:?}");
-        assert!(reading.hi - reading.lo <= WIDTH, "{reading:?} is too wide");
+        assert!((reading.min..=reading.max).contains(&truth), "{truth} is not in {reading:?}");
+        assert!(reading.max - reading.min <= WIDTH, "{reading:?} is too wide");
     }
 
     /// Reads at random intervals, from short to long.
-    fn live_truly(&mut self, readings: u32) {
+    fn read_often_and_check(&mut self, readings: u32) {
         for _ in 0..readings {
             let limit = *self
                 .random
@@ -101,7 +101,7 @@ impl World {
                 .expect("one of five");
             let nanos = self.random.u64(1..limit);
             self.pass(nanos);
-            self.read_truly();
+            self.read_and_check();
         }
     }
 }
@@ -109,7 +109,7 @@ impl World {
 const READINGS: u32 = 20_000;
 
 #[test]
-fn it_learns_in_milliseconds_and_is_exact_until_then() {
+fn it_calibrates_in_milliseconds_and_is_exact_until_then() {
     let mut world = World::new(1);
     let begun = world.nanos;
     while world.followed == 0 {
@@ -117,95 +117,97 @@ fn it_learns_in_milliseconds_and_is_exact_until_then() {
         let (truth, reading) = world.read();
         assert!(world.followed > 0 || reading == Reading::exact(truth));
     }
-    assert!(world.nanos - begun < 3 * LESSON_MIN);
+    assert!(world.nanos - begun < 3 * CALIBRATION_MIN);
 }
 
 #[test]
 fn a_window_reaches_from_after_the_last_count_to_its_end() {
-    let mut follower = World::following(9).follower;
-    let Window { last, end, .. } = follower.window;
-    assert_eq!([last, end + 1].map(|count| follower.at(count)), [None, None]);
-    assert!(follower.at(end).is_some());
-    assert_eq!(follower.at(end), None, "a count is believed once");
+    let mut estimator = World::following(9).estimator;
+    let Window { last, end, .. } = estimator.window;
+    assert_eq!([last, end + 1].map(|count| estimator.at(count)), [None, None]);
+    assert!(estimator.at(end).is_some());
+    assert_eq!(estimator.at(end), None, "a count is believed once");
 }
 
 /// The width in units of 2^-32 nanoseconds: the rates' bounds, rounded outwards, and the slack.
 #[test]
-fn what_the_rates_say_is_rounded_outwards() {
+fn bounds_are_rounded_outwards() {
     for seed in 0..100 {
-        let mut follower = World::following(seed).follower;
-        let Window { end, anchor, rate, .. } = follower.window;
-        let reading = follower.at(end).expect("within the window");
+        let mut estimator = World::following(seed).estimator;
+        let Window { end, anchor, rate, .. } = estimator.window;
+        let reading = estimator.at(end).expect("within the window");
         let parts = |nanos: u64| u128::from(nanos) << 32;
         let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
-        let (least, most) = (passed(anchor.after, rate.slow), passed(anchor.before, rate.quick));
-        let (lo, hi) =
-            (parts(reading.lo - anchor.nanos), parts(reading.hi - anchor.nanos - SLACK_NANOS));
-        assert!(lo <= least && least < lo + parts(1));
-        assert!(most < hi && hi <= most + parts(1));
+        let (least, most) = (passed(anchor.after, rate.min), passed(anchor.before, rate.max));
+        let (min, max) =
+            (parts(reading.min - anchor.nanos), parts(reading.max - anchor.nanos - SLACK_NANOS));
+        assert!(min <= least && least < min + parts(1));
+        assert!(most < max && max <= most + parts(1));
     }
 }
 
 #[test]
-fn a_lesson_has_a_least_length() {
-    for (length, has_learnt) in [(LESSON_MIN - 1, false), (LESSON_MIN, true)] {
-        let mut follower = Follower::new();
+fn a_calibration_has_a_minimum_length() {
+    for (length, has_learnt) in [(CALIBRATION_MIN - 1, false), (CALIBRATION_MIN, true)] {
+        let mut estimator = ClockEstimator::new();
         for nanos in [0, length] {
-            assert!(follower.calibrate(Anchor { before: nanos * 3, nanos, after: nanos * 3 }));
+            assert!(estimator.update(Anchor { before: nanos * 3, nanos, after: nanos * 3 }));
         }
-        let State::Learning { guess, .. } = follower.state else { panic!("it takes two lessons") };
+        let State::Calibrating { guess, .. } = estimator.state else {
+            panic!("it takes two lessons")
+        };
         assert_eq!(guess.is_some(), has_learnt, "in {length} ns");
     }
 }
 
 #[test]
-fn lessons_that_differ_teach_nothing() {
+fn calibrations_that_differ_are_discarded() {
     let mut world = World::new(3);
     for speed in [COUNTS, COUNTS, 2 * COUNTS, 2 * COUNTS] {
-        assert!(!matches!(world.follower.state, State::Following { .. }));
+        assert!(!matches!(world.estimator.state, State::Calibrated { .. }));
         world.speed = speed;
-        world.pass(LESSON_MIN);
-        world.read_truly();
+        world.pass(CALIBRATION_MIN);
+        world.read_and_check();
     }
-    assert!(matches!(world.follower.state, State::Following { .. }), "the last two were alike");
+    assert!(matches!(world.estimator.state, State::Calibrated { .. }), "the last two were alike");
 }
 
 #[test]
-fn most_readings_need_no_look() {
+fn most_readings_do_not_read_the_clock() {
     let mut world = World::following(2);
     let before = world.followed;
     for _ in 0..1000 {
         world.pass(100);
-        world.read_truly();
+        world.read_and_check();
     }
     assert!(world.followed - before > 980);
 }
 
 #[test]
-fn a_clock_that_is_steered_stays_in_the_interval() {
+fn a_steered_clock_stays_in_the_interval() {
     for seed in 0..8 {
         let mut world = World::new(seed);
         for _ in 0..20 {
             // The clock is steered by 11 % either way. A slower clock means more counts per
             // microsecond.
             world.speed = world.random.u64(COUNTS * 100 / 111 + 1..COUNTS * 100 / 89);
-            world.live_truly(READINGS / 20);
+            world.read_often_and_check(READINGS / 20);
         }
-        assert_eq!(world.follower.faults, 0, "a steered clock is no fault");
+        assert_eq!(world.estimator.faults, 0, "a steered clock is no fault");
         assert!(world.followed > u64::from(READINGS / 4));
     }
 }
 
 #[test]
-fn an_interruption_anywhere_makes_nothing_untrue() {
+fn an_interruption_anywhere_keeps_the_bounds_true() {
     let mut world = World::new(3);
     for _ in 0..20 {
         world.pause = world.random.u64(10..5_000);
-        world.live_truly(READINGS / 20);
+        world.read_often_and_check(READINGS / 20);
     }
     world.pause = 100_000;
-    world.live_truly(100);
-    assert_eq!(world.follower.faults, 0);
+    world.read_often_and_check(100);
+    assert_eq!(world.estimator.faults, 0);
 }
 
 #[test]
@@ -214,14 +216,14 @@ fn a_jump_back_behind_the_anchor_is_not_believed() {
         let mut world = World::following(4);
         // Makes the next reading read the clock, so that its anchor is recent.
         world.pass(50_000);
-        world.read_truly();
+        world.read_and_check();
         world.jump(-i64::try_from(counts + COUNTS).expect("small"));
-        world.read_truly();
+        world.read_and_check();
         assert!(
-            counts < COUNTS || world.follower.faults == 1,
+            counts < COUNTS || world.estimator.faults == 1,
             "a jump by {counts} was not noticed"
         );
-        world.live_truly(READINGS);
+        world.read_often_and_check(READINGS);
     }
 }
 
@@ -230,9 +232,9 @@ fn a_jump_ahead_out_of_the_window_is_not_believed() {
     for counts in [17 * COUNTS, 1_000_000 * COUNTS] {
         let mut world = World::following(5);
         world.jump(i64::try_from(counts).expect("small"));
-        world.read_truly();
-        assert_eq!(world.follower.faults, 1);
-        world.live_truly(READINGS);
+        world.read_and_check();
+        assert_eq!(world.estimator.faults, 1);
+        world.read_often_and_check(READINGS);
     }
 }
 
@@ -240,14 +242,14 @@ fn a_jump_ahead_out_of_the_window_is_not_believed() {
 fn a_counter_that_stands_still_is_not_believed() {
     let mut world = World::following(6);
     let followed = world.followed;
-    world.read_truly();
+    world.read_and_check();
     world.speed = 0;
     world.pass(1);
-    world.live_truly(100);
+    world.read_often_and_check(100);
     assert!(world.followed <= followed + 1, "at most the one in between");
-    assert!(world.follower.faults > 0);
+    assert!(world.estimator.faults > 0);
     world.speed = COUNTS;
-    world.live_truly(READINGS);
+    world.read_often_and_check(READINGS);
 }
 
 #[test]
@@ -256,10 +258,10 @@ fn a_counter_that_wraps_around_is_not_believed_for_a_moment() {
     world.thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS)) * 1000;
     while world.count() > u64::MAX / 2 {
         world.pass(120);
-        world.read_truly();
+        world.read_and_check();
     }
-    world.live_truly(READINGS);
-    assert!(world.follower.faults <= 1 && !world.given_up);
+    world.read_often_and_check(READINGS);
+    assert!(world.estimator.faults <= 1 && !world.is_abandoned);
 }
 
 #[test]
@@ -267,40 +269,40 @@ fn a_jump_inside_the_window_is_wrong_by_no_more_than_that_and_noticed_next() {
     let jump = 8 * COUNTS;
     let mut world = World::following(8);
     world.pass(100_000);
-    world.read_truly();
+    world.read_and_check();
     world.jump(i64::try_from(jump).expect("small"));
     world.pass(100);
     let (truth, reading) = world.read();
-    assert!(reading.lo <= truth + 8_000);
+    assert!(reading.min <= truth + 8_000);
     world.pass(12_000);
-    world.read_truly();
-    assert_eq!(world.follower.faults, 1);
-    world.live_truly(READINGS);
+    world.read_and_check();
+    assert_eq!(world.estimator.faults, 1);
+    world.read_often_and_check(READINGS);
 }
 
 #[test]
-fn no_lie_puts_lo_ahead_by_more_than_a_window() {
+fn a_wrong_counter_puts_min_ahead_by_at_most_a_window() {
     let mut world = World::new(9);
     for _ in 0..READINGS {
         if world.random.u32(..50) == 0 {
             let magnitude = world.random.u32(..40);
             let jump = world.random.i64(-(1 << magnitude)..=1 << magnitude);
             world.thousandths = world.thousandths.saturating_add_signed(i128::from(jump) * 1000);
-            world.follower.faults = 0;
+            world.estimator.faults = 0;
         }
         let nanos = world.random.u64(1..5_000);
         world.pass(nanos);
         let (truth, reading) = world.read();
-        assert!(reading.lo <= truth + WIDTH, "{reading:?} is ahead of {truth}");
-        assert!(reading.lo <= reading.hi);
+        assert!(reading.min <= truth + WIDTH, "{reading:?} is ahead of {truth}");
+        assert!(reading.min <= reading.max);
     }
 }
 
 #[test]
-fn a_counter_that_keeps_lying_is_given_up() {
+fn a_counter_that_stays_wrong_is_abandoned() {
     let mut world = World::following(10);
     let begun = world.nanos;
-    while !world.given_up {
+    while !world.is_abandoned {
         let followed = world.followed;
         world.pass(700);
         world.read();
@@ -310,21 +312,21 @@ fn a_counter_that_keeps_lying_is_given_up() {
             world.pass(20_000);
         }
     }
-    assert!(world.nanos - begun < 100 * LESSON_MIN);
-    world.live_truly(100);
+    assert!(world.nanos - begun < 100 * CALIBRATION_MIN);
+    world.read_often_and_check(100);
 }
 
 #[test]
-fn a_fault_now_and_then_is_pardoned() {
+fn a_rare_fault_is_forgiven() {
     let mut world = World::following(11);
     for _ in 0..2 * FAULTS_MAX {
         world.jump(i64::try_from(1000 * COUNTS).expect("small"));
-        world.read_truly();
-        assert_eq!(world.follower.faults, 1);
-        world.pass(PARDON_NANOS + 1);
-        world.live_truly(READINGS / 100);
+        world.read_and_check();
+        assert_eq!(world.estimator.faults, 1);
+        world.pass(FAULT_MEMORY_NANOS + 1);
+        world.read_often_and_check(READINGS / 100);
     }
-    assert!(!world.given_up);
+    assert!(!world.is_abandoned);
 }
 
 #[test]
@@ -335,13 +337,13 @@ fn a_wide_anchor_opens_no_window() {
     let nanos = world.nanos;
     world.pass(3_000);
     let after = world.count();
-    assert!(world.follower.calibrate(Anchor { before, nanos, after }));
-    assert_eq!(world.follower.at(after + 10), None);
+    assert!(world.estimator.update(Anchor { before, nanos, after }));
+    assert_eq!(world.estimator.at(after + 10), None);
 }
 
 /// Between the two readings, the thread moved to a core whose counter lags.
 #[test]
-fn an_anchor_the_wrong_way_round_says_nothing_of_the_rate() {
+fn an_inverted_anchor_gives_no_rate() {
     let since = Anchor { before: 100_000, nanos: 0, after: 70_000 };
     let anchor = Anchor { before: 3_100_000, nanos: 1_000_000, after: 3_100_150 };
     assert!(Rate::measured(since, anchor).is_none());
@@ -351,50 +353,55 @@ fn an_anchor_the_wrong_way_round_says_nothing_of_the_rate() {
 fn a_measured_rate_encloses_what_both_anchors_allow() {
     let since = Anchor { before: 1_000, nanos: 5_000_000, after: 1_200 };
     let anchor = Anchor { before: 2_601_000, nanos: 6_000_000, after: 2_601_300 };
-    let Rate { slow, quick } = Rate::measured(since, anchor).expect("a good lesson");
+    let Rate { min, max } = Rate::measured(since, anchor).expect("a good lesson");
     // At least 2,599,800 and at most 2,600,300 counts have passed in a million nanoseconds.
     let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
-    assert!((999_999..=1_000_000).contains(&nanos(2_600_300, slow)));
-    assert_eq!(nanos(2_599_800, quick), 1_000_000);
-    let Rate { slow: slower, quick: quicker } = Rate { slow, quick }.widened();
+    assert!((999_999..=1_000_000).contains(&nanos(2_600_300, min)));
+    assert_eq!(nanos(2_599_800, max), 1_000_000);
+    let Rate { min: slower, max: quicker } = Rate { min, max }.with_margin();
     assert!((740_000..=750_000).contains(&nanos(2_600_300, slower)));
     assert!((1_250_000..1_260_000).contains(&nanos(2_599_800, quicker)));
 }
 
 #[test]
-fn a_lesson_that_is_too_long_or_too_vague_is_none() {
+fn a_calibration_too_long_or_too_vague_is_discarded() {
     let measured = |nanos, vague| {
         let since = Anchor { before: 0, nanos: 0, after: 0 };
         Rate::measured(since, Anchor { before: nanos, nanos, after: nanos + vague }).is_some()
     };
-    assert!(measured(LESSON_MAX, 0) && !measured(LESSON_MAX + 1, 0));
+    assert!(measured(CALIBRATION_MAX, 0) && !measured(CALIBRATION_MAX + 1, 0));
     assert!(measured(6_400_000, 90_000) && !measured(6_400_000, 110_000), "one part in 64");
 }
 
 #[test]
-fn rates_are_alike_to_one_part_in_so_many() {
-    let rate = |slow, quick| Rate { slow, quick };
+fn rates_agree_to_one_part_in_64() {
+    let rate = |min, max| Rate { min, max };
     for (other, are_alike) in [(6_400, true), (6_500, true), (6_501, false)] {
-        assert_eq!(rate(6_400, 6_400).is_like(rate(other, other)), are_alike, "{other}");
-        assert_eq!(rate(other, other).is_like(rate(6_400, 6_400)), are_alike, "{other}");
+        assert_eq!(rate(6_400, 6_400).agrees_with(rate(other, other)), are_alike, "{other}");
+        assert_eq!(rate(other, other).agrees_with(rate(6_400, 6_400)), are_alike, "{other}");
     }
-    assert!(rate(1_000, 9_000).is_like(rate(6_400, 6_400)), "it lies within");
+    assert!(rate(1_000, 9_000).agrees_with(rate(6_400, 6_400)), "it lies within");
 }
 
 #[test]
-fn anchors_are_explained_to_the_nanosecond() {
+fn anchors_are_consistent_to_the_nanosecond() {
     // One nanosecond per count.
-    let rate = Rate { slow: 1 << 32, quick: 1 << 32 };
+    let rate = Rate { min: 1 << 32, max: 1 << 32 };
     let at = |count, nanos| Anchor { before: count, nanos, after: count };
-    let explains = |nanos: u64| rate.explains(at(7, 5), at(1_007, 5 + nanos));
-    assert_eq!([998, 999, 1_000, 1_001, 1_002].map(explains), [false, true, true, true, false]);
-    assert!(!rate.explains(at(7, 5), at(1_007, 4)), "the clock went back");
-    assert!(!rate.explains(at(7, 5), at(6, 1_005)), "the counter went back");
+    let is_consistent = |nanos: u64| rate.is_consistent(at(7, 5), at(1_007, 5 + nanos));
+    assert_eq!(
+        [998, 999, 1_000, 1_001, 1_002].map(is_consistent),
+        [false, true, true, true, false]
+    );
+    assert!(!rate.is_consistent(at(7, 5), at(1_007, 4)), "the clock went back");
+    assert!(!rate.is_consistent(at(7, 5), at(6, 1_005)), "the counter went back");
     // Tests each bound alone, without counts before the first and after the last reading.
-    let [slow, quick] =
-        [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(slow, quick)| Rate { slow, quick });
-    assert!(slow.explains(at(0, 0), at(1_000, 500)) && !slow.explains(at(0, 0), at(1_000, 498)));
+    let [min, max] = [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(min, max)| Rate { min, max });
     assert!(
-        quick.explains(at(0, 0), at(1_000, 2_001)) && !quick.explains(at(0, 0), at(1_000, 2_002))
+        min.is_consistent(at(0, 0), at(1_000, 500)) && !min.is_consistent(at(0, 0), at(1_000, 498))
+    );
+    assert!(
+        max.is_consistent(at(0, 0), at(1_000, 2_001))
+            && !max.is_consistent(at(0, 0), at(1_000, 2_002))
     );
 }
