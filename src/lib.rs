@@ -30,7 +30,7 @@
 //! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels when it is dropped,
 //!   and [`LocalHandle`] stays on its thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
-//! * [`When`]: what an add or a reset takes: a delay or an instant, perhaps with slack or spread.
+//! * [`When`]: the time of an add or a reset: a delay or an instant, perhaps with slack or spread.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
 //! * [`Cores`]: one pinned thread per core, each with its wheel.
 //! * [`purgatory`]: operations that complete early when a condition on a key holds, or time out.
@@ -47,13 +47,13 @@
 //!
 //! A wheel has no thread and never sleeps: the loop that owns it drives it. The loop polls for as
 //! long as it may sleep ([`LocalTimer::sleep_with`]), serves its events, and calls
-//! [`LocalTimer::turn`], which runs the due callbacks. A thread of nothing but timers calls
+//! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
 //! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A timer
 //! fires in the first turn that reaches its deadline, so it is as punctual as the loop.
 //!
-//! A loop that takes no timeout polls a file descriptor instead: `TimerFd`, with the feature `fd`.
-//! The directory `integrations/` of the repository has packages for tokio, compio, smol, monoio,
-//! glommio, `io_uring`, hyper, tower and quinn.
+//! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
+//! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,
+//! smol, monoio, glommio, `io_uring`, hyper, tower and quinn.
 //!
 //! # Time
 //!
@@ -76,7 +76,7 @@
 //!   to 32 bytes are stored inline. Remote adds, cancels and resets are lock-free. The owner never
 //!   waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel,
-//!   reset, and even turn. A turn inside a callback does nothing and says so.
+//!   reset, and even turn. A turn inside a callback does nothing and reports that.
 //! * **Panics are contained.** A panic is caught and reported ([`Config::on_panic`]), and the rest
 //!   of the turn runs. With `panic = "abort"` the process aborts.
 //! * **Handles are plain values.** They have 16 bytes and are `Copy`. A stale handle answers
@@ -121,7 +121,7 @@ compile_error!(
 );
 
 extern crate alloc;
-// The unit tests share modules with the tests in `tests/`, which name the crate.
+// Unit tests and `tests/` share modules, which refer to the crate by its name.
 #[cfg(test)]
 extern crate self as corewheel;
 

@@ -1,5 +1,5 @@
-//! Timers for futures that any thread may poll and drop: on wheels of other threads, or on wheels
-//! that threads claim.
+//! Timers for futures that any thread may poll and drop. Their wheels belong to other threads, or
+//! to no thread.
 
 use std::{
     cell::Cell,
@@ -38,9 +38,9 @@ use crate::{
 /// better only if most timers fire.
 ///
 /// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
-/// Otherwise each thread keeps to one of them, which reduces contention between threads. If that
-/// wheel is full or has ended when a timer is added, or ends later, the future continues on the
-/// next wheel.
+/// Otherwise each thread always uses the same one, which reduces contention between threads. If
+/// that wheel is full or has ended when a timer is added, or ends later, the future continues on
+/// the next wheel.
 ///
 /// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
 /// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and nothing here
@@ -84,8 +84,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// The reference that the futures of one wheel hold. Threads that keep to different wheels do not
-/// contend for one reference count.
+/// A reference-counted set of wheels. Each wheel's futures have their own reference count, so that
+/// threads on different wheels do not contend for one.
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
@@ -104,7 +104,7 @@ enum KeepAlive {
     Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopOnDrop> },
 }
 
-/// Threads that only run timers. Dropping this asks them to end.
+/// Threads that only run timers. They stop when this is dropped.
 #[cfg(feature = "cores")]
 struct Threads(Cores<()>);
 
@@ -115,7 +115,7 @@ impl Drop for Threads {
     }
 }
 
-/// Dropping this asks the watcher of the wheels to end.
+/// Stops the watcher of the wheels when it is dropped.
 struct StopOnDrop(Arc<WorkerWheels>);
 
 impl Drop for StopOnDrop {
@@ -321,7 +321,7 @@ impl Timers {
         Remote { stripe: Arc::clone(&self.0[at]), at }
     }
 
-    /// Returns the index of this thread's own wheel.
+    /// Returns the index of this thread's own wheel among these, if it has one.
     fn own(&self) -> Option<usize> {
         let own = Owner::number()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
@@ -333,7 +333,7 @@ impl Remote {
         &self.stripe.shards[self.at]
     }
 
-    /// Returns the wheel `at`, if it has no thread.
+    /// Returns the wheel with index `at`, if these wheels have no threads.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
         if let KeepAlive::Wheels { wheels, .. } = &self.stripe.kept {
@@ -343,7 +343,7 @@ impl Remote {
         }
     }
 
-    /// Adds a timer to this wheel, or else to the first of the others that takes it.
+    /// Adds a timer to this wheel, or else to the first other wheel that accepts it.
     fn try_add_anywhere(
         &mut self,
         nanos: &mut u64,
@@ -450,13 +450,13 @@ impl BackendOps for Remote {
 }
 
 per_thread! {
-    /// Counts from 1; 0 if the thread has none yet.
+    /// This thread's number, from 1; 0 if it has none yet.
     static NUMBER: Cell<usize> = Cell::new(0);
 }
 
 /// Gives this thread a number. Several threads may get the same number.
 pub(super) fn number_this_thread(number: usize) {
-    // A thread that is past its thread-locals needs none.
+    // Fails if the thread-local is destroyed; such a thread needs no number.
     let _ = NUMBER.try_with(|place| place.set(number));
 }
 
@@ -471,7 +471,7 @@ fn number_of_this_thread() -> usize {
         }
         number.get()
     });
-    // A thread that is past its thread-locals uses the first wheel.
+    // After its thread-locals are destroyed, a thread uses the first wheel.
     number.unwrap_or(0)
 }
 

@@ -1,11 +1,11 @@
-//! The counters of a shard, declared once: as its users read them, and as the words that its owner
+//! The counters of a shard. One declaration defines the public fields and the words that the owner
 //! publishes.
 
 use std::fmt;
 
 use crate::limits::COUNTED;
 
-/// Declares [`Counts`] and its form as words, in the order of the fields.
+/// Declares [`Counts`] and its conversion to words, in the order of the fields.
 macro_rules! counts {
     ($(#[$attribute:meta])* pub struct Counts { $($(#[$doc:meta])* pub $field:ident: u64,)* }) => {
         $(#[$attribute])*
@@ -53,8 +53,8 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. Messages that corewheel itself sends to another core count as timers that
-        /// fired: a batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and
+        /// Timers added. corewheel's own messages to another core count as timers that fired: a
+        /// batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
         /// Timers that have not ended; a periodic timer is live through its runs.

@@ -1,8 +1,8 @@
 //! The counts of every shard, and how late its timers fire.
 //!
 //! Every shard counts, at the cost of a few instructions per timer. It publishes its counts when
-//! its loop asks how long it may sleep, and at least every 64 turns. Any thread reads them at any
-//! time without delaying the owner: [`shards`] for the whole process,
+//! its loop prepares to sleep, and at least every 64 turns. Any thread reads them at any time
+//! without delaying the owner: [`shards`] for the whole process,
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) for one shard.
 //!
@@ -18,9 +18,9 @@
 //!
 //! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the turn
 //!   that fired it, if no turn came earlier. It shows the cost of the loop's other work. If it
-//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that is long, callbacks
-//!   take the time, or the loop's work after the turn and before its next call of `prepare_sleep`
-//!   or `time_until_next`. If it is short, the time goes to work outside this span.
+//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that is long, look for
+//!   slow callbacks, or for work between the turn and the next call of `prepare_sleep` or
+//!   `time_until_next`. If it is short, look for slow work after that call and before the turn.
 //! * [`turn_lateness`](ShardMetrics::turn_lateness): the lateness of timers that an earlier turn
 //!   left to a later one, because its budget was used up or its pass was abandoned.
 //! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
@@ -28,10 +28,10 @@
 //! * [`Counts::queued`]: messages from other cores that the owner has not consumed. It should
 //!   return to zero at each turn.
 //! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
-//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): a thread with timers that
-//!   never turns has no loop that drives its timer. Before its first turn it publishes each add,
-//!   and other threads publish the deadlines that they request. A [`Shard`](crate::Shard), and a
-//!   thread with a registered driver, publish a part of their first adds, and the first one always.
+//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): if a thread has timers and
+//!   never turns, no loop drives its wheel. These figures are current even before its first turn. A
+//!   [`Shard`](crate::Shard), and a thread with a registered driver, publish a part of their first
+//!   adds, and the first one always.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
 //!   a healthy program on a healthy machine.
 //!
@@ -112,12 +112,13 @@ pub struct ShardMetrics {
     pub turn_lateness: Histogram,
     /// The longest turn, callbacks included.
     ///
-    /// It is measured from the beginning of the turn to the next question of the loop
-    /// (`prepare_sleep`, `time_until_next`), which reads the clock anyway. So work between the turn
-    /// and that call counts too. Of several turns between two such calls only the last is measured.
-    /// It is zero for a loop that never makes one.
+    /// It is measured from the beginning of the turn to the loop's next call of `prepare_sleep` or
+    /// `time_until_next`, which reads the clock anyway. So work between the turn and that call
+    /// counts too. Of several turns between two such calls only the last is measured. It is zero
+    /// for a loop that never makes one.
     pub longest_turn: Duration,
-    /// For how long a turn has been due that the loop has not begun. Zero in time and in a turn.
+    /// The time for which the next turn has been overdue. Zero if it is not overdue, and during a
+    /// turn.
     ///
     /// On a thread that no loop drives it grows from the first deadline on, which another thread
     /// may have requested. A remote cancel does not end it. In a [`Shard`](crate::Shard) that was
@@ -188,8 +189,8 @@ impl ShardMetrics {
     /// Reads the metrics of a shard.
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
-        // Before the turns: if this thread is held up in between, the delay seems shorter, not
-        // longer.
+        // The clock is read before the turns: if this thread is delayed in between, the delay seems
+        // shorter, not longer.
         let now = shared.clock().nanos();
         let turns = shared.turns();
         let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());

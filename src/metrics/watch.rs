@@ -1,4 +1,4 @@
-//! A thread that reports loops which do not turn.
+//! A thread that detects and reports loops that do not turn.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use crate::{
     trace,
 };
 
-/// A watch looks this many times per limit, within the bounds below.
+/// A watch checks this many times per limit, within the bounds below.
 const LOOKS: u32 = 4;
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_secs(1);
@@ -64,11 +64,12 @@ pub struct Stall {
 /// has added or moved. In a shard it may be one that was cancelled or moved since.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
-/// loop makes such a call or turns again. To process a part of the timers, use `turn_within`.
+/// loop's next turn or call of `prepare_sleep` or `time_until_next`. To process a part of the
+/// timers, use `turn_within`.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not hold a lock that the report needs. A report that drops its own watch does
-/// not wait. Time is each shard's clock.
+/// not wait. Times are measured by each shard's own clock.
 ///
 /// # Examples
 ///
@@ -106,7 +107,7 @@ impl Watch {
     /// Starts a watch, which calls `report` on its own thread once for each stall longer than
     /// `limit`.
     ///
-    /// It looks four times per limit, but at most every millisecond and at least every second. A
+    /// It checks four times per limit, but at most every millisecond and at least every second. A
     /// `report` that panics ends the watch.
     ///
     /// # Errors
@@ -148,7 +149,7 @@ impl Drop for Watch {
 }
 
 impl Over {
-    /// Waits for `wait`, or until the watch is dropped. Returns true if it was dropped.
+    /// Waits for `wait` at most. Returns true as soon as the watch is dropped.
     fn within(&self, wait: Duration) -> bool {
         let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(is_over, wait, |is_over| !*is_over);
@@ -193,8 +194,8 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
 
 /// Returns the shard's turns and its stall, if it is stalled.
 fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)> {
-    // Read before the turns: if this thread is delayed in between, the stall seems shorter, not
-    // longer.
+    // The clock is read before the turns: if this thread is delayed in between, the stall seems
+    // shorter, not longer.
     let now = shared.clock().nanos();
     let turns = shared.turns();
     let lasted = now.saturating_sub(turns.stands_still_since()?);

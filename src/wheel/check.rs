@@ -1,10 +1,10 @@
-//! The invariants of the wheel, as code. The property tests check them after every operation.
+//! Checks the invariants of the wheel. The property tests do this after every operation.
 
 use alloc::vec::Vec;
 
 use super::{
     level::Geometry,
-    raw::{Here, RawWheel},
+    raw::{RawWheel, Stage},
     storage::{Entry, Location, Storage},
 };
 
@@ -25,18 +25,18 @@ struct Check<'w, S, const BITS: u32, const LEVELS: usize> {
 impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS> {
     fn run(&self, indices: impl Iterator<Item = u32>) {
         let Self { wheel, storage } = *self;
-        assert!(wheel.position <= wheel.target, "time ran past the pass");
+        assert!(wheel.current <= wheel.pass_end, "time ran past the pass");
         let entries: usize = (0..LEVELS).map(|level| self.level(level)).sum();
         let late = wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE);
         for &index in &late {
             assert!(
-                storage.entry(index).deadline() >= wheel.target,
+                storage.entry(index).deadline() >= wheel.pass_end,
                 "a late entry of another pass"
             );
         }
-        let is_calm = late.is_empty() && wheel.here == Here::Nothing && !wheel.cascade_pending;
+        let is_calm = late.is_empty() && wheel.stage == Stage::Done && !wheel.cascade_pending;
         assert!(
-            wheel.idle_until == 0 || is_calm || wheel.idle_until <= wheel.position,
+            wheel.idle_until == 0 || is_calm || wheel.idle_until <= wheel.current,
             "calm, and something is left"
         );
         assert_eq!(entries + late.len(), wheel.len(), "entries in slots and entries counted");
@@ -46,9 +46,9 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             .collect();
         assert_eq!(linked.len(), wheel.len(), "entries with a location");
         let far = linked.iter().filter(|location| location.far_slot().is_some());
-        let waiting: u32 = wheel.waiting.iter().sum();
+        let waiting: u32 = wheel.uncascaded.iter().sum();
         assert_eq!(far.count(), waiting as usize, "entries of the upper levels");
-        assert_eq!(wheel.far_total, waiting, "the same, of all together");
+        assert_eq!(wheel.uncascaded_total, waiting, "the same, of all together");
     }
 
     /// Checks one level and counts its entries.
@@ -88,7 +88,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             plain.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
         assert_eq!(
             waiting.count(),
-            wheel.waiting[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize] as usize,
+            wheel.uncascaded[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize] as usize,
             "who waits there"
         );
         self.entries(level, position, &plain) + self.entries(level, position, &aligned)
@@ -108,7 +108,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
     /// will be visited.
     fn entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let wheel = self.wheel;
-        let current = Geometry::<BITS, LEVELS>::number(level, wheel.position);
+        let current = Geometry::<BITS, LEVELS>::number(level, wheel.current);
         let here = Geometry::<BITS, LEVELS>::position(level, current);
         let ahead = u64::from(Geometry::<BITS, LEVELS>::position(
             level,
@@ -119,13 +119,10 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         let is_exact = matches!(location, Location::NEAR | Location::ALIGNED);
         assert!(start == deadline || !is_exact, "a reset that was not counted");
         let is_within_reach =
-            Geometry::<BITS, LEVELS>::reaches(level, wheel.position, start.max(wheel.position));
+            Geometry::<BITS, LEVELS>::reaches(level, wheel.current, start.max(wheel.current));
         assert!(is_within_reach, "an entry that was passed over");
         if ahead == 0 {
-            assert!(
-                wheel.here != Here::Nothing,
-                "a slot that has begun and is not being worked on"
-            );
+            assert!(wheel.stage != Stage::Done, "a slot that has begun and is not being worked on");
         } else {
             assert!(wheel.idle_until <= start, "a slot that would be missed");
         }

@@ -1,8 +1,8 @@
 //! The storage of a [`Wheel`](super::Wheel): links apart from values, in pages that are allocated
 //! and freed on demand.
 //!
-//! Links are apart because unlinking writes to two neighbours: the links of a million entries fill
-//! 8 MB, which a cache holds.
+//! Links are stored separately, because unlinking writes to two neighbours: the links of a million
+//! entries take 8 MB, which fit in a cache.
 
 #![allow(unsafe_code)]
 
@@ -24,19 +24,19 @@ use crate::{
     },
 };
 
-/// One entry besides its links. A fresh one is zero, and in no slot.
-struct Record<T> {
+/// The fields of an entry except its links. In a never-used entry all bytes are zero.
+struct EntryFields<T> {
     deadline: Cell<u64>,
-    /// Counts the entries of this index that have ended.
+    /// The number of earlier entries with this index.
     generation: Cell<u32>,
     location: Cell<Location>,
     value: UnsafeCell<MaybeUninit<Option<T>>>,
 }
 
 struct Page<T> {
-    /// The `next` of a free entry is its link in the list of free places.
+    /// In a free entry, `next` links the list of free places.
     links: [Cell<Links>; PAGE],
-    entries: [Record<T>; PAGE],
+    entries: [EntryFields<T>; PAGE],
     /// The generation at which the entries begin.
     generation: Cell<u32>,
 }
@@ -45,45 +45,46 @@ struct Page<T> {
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
     free: FreePlaces,
-    /// The freed pages, and the generation at which the entries of such a page continue.
+    /// The numbers of freed pages. When a page is allocated again, its entries start at the stored
+    /// generation.
     vacant: Vec<(usize, u32)>,
     /// The largest number of pages at the same time.
     len: usize,
     owns: PhantomData<Box<Page<T>>>,
 }
 
-// SAFETY: the pages belong to the entries alone.
+// SAFETY: `Entries` owns its pages exclusively.
 unsafe impl<T: Send> Send for Entries<T> {}
 
 /// An entry of a page that has been looked up.
-pub(super) struct Found<'e, T> {
+pub(super) struct EntryRef<'e, T> {
     page: &'e Page<T>,
     index: u32,
 }
 
-impl<T> Clone for Found<'_, T> {
+impl<T> Clone for EntryRef<'_, T> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Found<'_, T> {}
+impl<T> Copy for EntryRef<'_, T> {}
 
-impl<'e, T> Found<'e, T> {
+impl<'e, T> EntryRef<'e, T> {
     #[inline]
     fn links_cell(self) -> &'e Cell<Links> {
         &self.page.links[place_of(self.index)]
     }
 
     #[inline]
-    fn record(self) -> &'e Record<T> {
+    fn fields(self) -> &'e EntryFields<T> {
         &self.page.entries[place_of(self.index)]
     }
 
     #[inline]
     pub(super) fn generation(self) -> u32 {
-        self.record().generation.get()
+        self.fields().generation.get()
     }
 
     /// Stores a value in a free entry.
@@ -94,23 +95,23 @@ impl<'e, T> Found<'e, T> {
         unsafe { self.value().write(Some(value)) };
     }
 
-    /// Returns where the value is. It is initialised, unless the place is fresh.
+    /// Returns a pointer to the value. It is initialised, unless the place was never used.
     #[inline]
     fn value(self) -> *mut Option<T> {
-        self.record().value.get().cast()
+        self.fields().value.get().cast()
     }
 
-    /// Takes the value of an entry that is in no slot, and ends its generation.
+    /// Removes the value of an unlinked entry, and ends its generation.
     #[inline]
     pub(super) fn take(self) -> Option<T> {
-        let record = self.record();
+        let record = self.fields();
         record.generation.set(record.generation.get() + 1);
         // SAFETY: as in `fill`; an index that was given out is not fresh.
         unsafe { self.value().replace(None) }
     }
 }
 
-impl<T> Entry for Found<'_, T> {
+impl<T> Entry for EntryRef<'_, T> {
     #[inline]
     fn index(self) -> u32 {
         self.index
@@ -123,34 +124,34 @@ impl<T> Entry for Found<'_, T> {
 
     #[inline]
     fn deadline(self) -> u64 {
-        self.record().deadline.get()
+        self.fields().deadline.get()
     }
 
     #[inline]
     fn set_deadline(self, deadline: u64) {
-        self.record().deadline.set(deadline);
+        self.fields().deadline.set(deadline);
     }
 
     #[inline]
     fn location(self) -> Location {
-        self.record().location.get()
+        self.fields().location.get()
     }
 
     #[inline]
     fn set_location(self, location: Location) {
-        self.record().location.set(location);
+        self.fields().location.set(location);
     }
 
     #[inline]
-    fn place(self, Placement { deadline, links, location }: Placement) {
+    fn set_placement(self, Placement { deadline, links, location }: Placement) {
         self.links_cell().set(links);
-        self.record().deadline.set(deadline);
-        self.record().location.set(location);
+        self.fields().deadline.set(deadline);
+        self.fields().location.set(location);
     }
 
     #[inline]
-    fn displace(self) -> Placement {
-        let location = self.record().location.replace(Location::UNLINKED);
+    fn take_placement(self) -> Placement {
+        let location = self.fields().location.replace(Location::UNLINKED);
         Placement { deadline: self.deadline(), links: self.links(), location }
     }
 }
@@ -158,7 +159,7 @@ impl<T> Entry for Found<'_, T> {
 impl<T> Page<T> {
     fn allocate(generation: u32) -> NonNull<Self> {
         let page = pages::allocate::<Self>();
-        // SAFETY: zero is a value of every part: a cell of an integer, or uninitialised.
+        // SAFETY: all fields may be zero: they are cells of integers, or may be uninitialised.
         unsafe { page.as_ref() }.generation.set(generation);
         page
     }
@@ -212,7 +213,7 @@ impl<T> Entries<T> {
 
     /// Returns the entry of this index and generation, if it is in the wheel.
     #[inline]
-    pub(super) fn find(&self, index: u32, generation: u32) -> Option<Found<'_, T>> {
+    pub(super) fn find(&self, index: u32, generation: u32) -> Option<EntryRef<'_, T>> {
         let found = self.entry(index);
         let is_live = found.generation() == generation
             && found.location().is_linked()
@@ -251,7 +252,7 @@ impl<T> Entries<T> {
         None
     }
 
-    /// Allocates the memory of `entries` entries, which is never given back.
+    /// Allocates memory for `entries` entries, which is never freed.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE + 1;
         self.free.keep(as_u32(pages));
@@ -291,7 +292,8 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Puts the index that was freed last into the list of its page, which it kept until now.
+    /// Puts the index that was freed last into the free list of its page. Until now it counted as
+    /// used.
     #[cold]
     #[inline(never)]
     pub(super) fn free_last(&mut self) {
@@ -310,7 +312,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes a place after the current page has none.
+    /// Takes a place from another page, after the current page has run out.
     #[cold]
     #[inline(never)]
     fn find_room(&mut self) -> Option<(usize, usize)> {
@@ -329,7 +331,7 @@ impl<T> Entries<T> {
         };
         if number == self.len {
             self.len += 1;
-            // So that freeing never allocates.
+            // Reserves the memory now, so that freeing never allocates.
             self.vacant.reserve(self.len);
         }
         self.pages.set(number, Page::allocate(generation));
@@ -354,12 +356,12 @@ impl<T> Entries<T> {
 
     #[inline]
     fn page(&self, number: usize) -> &Page<T> {
-        // SAFETY: a page of the table lives until it has left the table, for which nothing may
-        // borrow `self`. It is never borrowed mutably.
+        // SAFETY: a page lives until it is removed from the table, which needs `&mut self`. It is
+        // never borrowed mutably.
         unsafe { self.pages.get(number).as_ref() }
     }
 
-    /// Returns the indices of the entries that are there, used or free, but not fresh.
+    /// Returns the indices of all entries that were ever used, also the free ones.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self
             .pages
@@ -375,7 +377,7 @@ impl<T> Entries<T> {
         assert_eq!(self.pages.numbers().count(), self.len - self.vacant.len(), "vacant pages");
     }
 
-    /// Returns the number of pages that are there.
+    /// Returns the number of allocated pages.
     #[cfg(test)]
     pub(super) fn pages(&self) -> usize {
         self.pages.numbers().count()
@@ -399,13 +401,13 @@ impl<T> Drop for Entries<T> {
 
 impl<T> Storage for Entries<T> {
     type Entry<'s>
-        = Found<'s, T>
+        = EntryRef<'s, T>
     where
         T: 's;
 
     #[inline]
-    fn entry(&self, index: u32) -> Found<'_, T> {
-        Found { page: self.page(page_of(index)), index }
+    fn entry(&self, index: u32) -> EntryRef<'_, T> {
+        EntryRef { page: self.page(page_of(index)), index }
     }
 
     #[inline]
@@ -421,7 +423,7 @@ impl<T> Storage for Entries<T> {
     }
 
     #[inline]
-    fn next_if_there(&self, index: u32) -> u32 {
+    fn next_if_allocated(&self, index: u32) -> u32 {
         self.entry(index).links().next
     }
 
@@ -429,7 +431,7 @@ impl<T> Storage for Entries<T> {
     fn prefetch(&self, index: u32) {
         let found = self.entry(index);
         prefetch(found.links_cell());
-        prefetch(found.record());
+        prefetch(found.fields());
     }
 }
 

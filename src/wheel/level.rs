@@ -1,4 +1,4 @@
-//! The arithmetic of levels.
+//! Converts ticks to levels and slots.
 //!
 //! A level is a ring of slots. A slot's *number* counts the slots of its level since tick 0 and
 //! never wraps. Its *position* in the ring is the number modulo the ring. A *revolution* of one
@@ -10,17 +10,17 @@ use core::ops::Range;
 
 use crate::limits::WIDE_BITS;
 
-/// The number of revolutions that the first level reaches, with the current one.
+/// The number of revolutions that the first level reaches, including the current one.
 const NEAR_REVOLUTIONS: u64 = 1 << WIDE_BITS;
 
-/// Returns the multiple of the largest power of two among the ticks from `first` to `last`.
+/// Returns the tick from `first` to `last` that is a multiple of the largest power of two.
 pub(crate) fn coarsest(first: u64, last: u64) -> u64 {
     debug_assert!(1 <= first && first <= last);
     let differing = ((first - 1) ^ last).ilog2();
     last >> differing << differing
 }
 
-/// The arithmetic of one geometry.
+/// The conversions of one geometry.
 #[derive(Debug)]
 pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
@@ -72,7 +72,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (number & (ring as u64 - 1)) as u32
     }
 
-    /// Returns the slots of a level, without the aligned ones.
+    /// Returns the slots of a level, without the aligned slots.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     pub(super) fn slots(level: usize) -> Range<u32> {
@@ -108,13 +108,13 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (Self::NEAR_RING + (level - 1) * Self::FAR_RING) as u32 + position
     }
 
-    /// Returns the aligned slot of that position, whose entries fire when the slot starts.
+    /// Returns the aligned slot at a position. Its entries fire at the slot's first tick.
     #[inline]
     pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
         Self::far_slot(level + LEVELS - 1, position)
     }
 
-    /// The slot of entries that were already due when they were inserted.
+    /// The late slot, for entries that were already due when they were inserted.
     pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
     /// The length of an array by slot: a power of two, so that a mask keeps an index in bounds.
     pub(super) const SLOTS: usize = (Self::LATE as usize + 1).next_power_of_two();

@@ -88,7 +88,7 @@ pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
 
 /// Identifies one entry of a [`Wheel`]. A key outlives its entry: a stale key finds no entry.
 ///
-/// Use a key only with the wheel that returned it: in another wheel it may find an unrelated entry.
+/// Use a key only with the wheel that returned it. In another wheel it may find an unrelated entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
@@ -290,10 +290,10 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// It is never later than the earliest deadline, and equal to it if its entry is in the first
     /// level. Otherwise it may be the start of the entry's slot, at which the wheel must be
     /// advanced once to move the entry down. This happens at most once per level on the way to a
-    /// deadline, and never for entries that have left. It also happens once per tick that entries
-    /// were reset away from, or once per entry if more than 96 entries shared the tick. If more
-    /// than 8,192 entries share a slot of an upper level, it is also earlier by a tick for each
-    /// 8,192 of them, so that no call moves more.
+    /// deadline, and never for removed entries. It also happens once per tick that entries were
+    /// reset away from, or once per entry if more than 96 entries shared the tick. If more than
+    /// 8,192 entries share a slot of an upper level, it is also earlier by a tick for each 8,192 of
+    /// them, so that no call moves more.
     pub fn next_deadline(&self) -> Option<u64> {
         self.raw.next_deadline()
     }
@@ -432,9 +432,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.value_mut(key.index, key.generation)
     }
 
-    /// Returns the deadline of an entry, in ticks; `None` if it was handed out or removed. An entry
-    /// that was inserted too late has the deadline [`now`](Self::now) of that moment. Cost:
-    /// constant.
+    /// Returns the deadline of an entry, in ticks; `None` if it was handed out or removed. For an
+    /// entry that was inserted too late, it is the value of [`now`](Self::now) at the insertion.
+    /// Cost: constant.
     ///
     /// # Examples
     ///
@@ -491,8 +491,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         })
     }
 
-    /// Removes and drops every entry for which `keep` returns false. It gets the key, the deadline
-    /// and the value, in no particular order.
+    /// Removes and drops every entry for which `keep` returns false. `keep` gets the key, the
+    /// deadline and the value, in no particular order.
     ///
     /// Cost: as of [`iter`](Self::iter), and of [`remove`](Self::remove) for each entry removed. If
     /// `keep` or a destructor panics, the remaining entries stay.
@@ -519,8 +519,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         }
     }
 
-    /// Removes and drops every entry. Time stays, and the keys find nothing. Cost: as of
-    /// [`retain`](Self::retain).
+    /// Removes and drops every entry. The wheel keeps its time, and all keys become stale. Cost: as
+    /// of [`retain`](Self::retain).
     ///
     /// # Examples
     ///

@@ -2,35 +2,35 @@
 //!
 //! Each entry is in exactly one slot, which starts at or before its deadline:
 //!
-//! * of the first level, if that reaches the deadline: the slot of its tick;
-//! * of the lowest other level that reaches it: such a slot cascades before its first tick comes;
-//! * in an *aligned* slot of an upper level, if its deadline is the first tick of that slot: it
-//!   expires from there;
-//! * in the *late* slot, if it was already due when it was linked: so no pass expires an entry that
-//!   was linked during it (P5). The slot joins the one of its tick when the next pass begins;
-//! * in an earlier slot, if it was reset to a later deadline: a reset to later is one store, and
-//!   the entry is relinked when its old slot comes up.
+//! * of the first level, if that level reaches the deadline: the slot of the deadline's tick;
+//! * otherwise, of the lowest level that reaches the deadline: this slot cascades before its first
+//!   tick;
+//! * in an *aligned* slot of an upper level, if its deadline is the slot's first tick: the entry
+//!   expires from this slot without cascading;
+//! * in the *late* slot, if it was already due when it was linked. The next pass first moves these
+//!   entries to the slot of their tick, so that no pass expires an entry that was linked during it
+//!   (P5);
+//! * in the slot of an earlier deadline, if it was reset to a later one: such a reset is one store,
+//!   and the entry is relinked when its old slot expires.
 //!
-//! A deferred reset must not make a pause: with very many entries in one slot, all of them reset,
-//! the tick that finds them would relink them all. So a slot of the first level counts its deferred
-//! entries. An entry beyond [`DEFERRED_MAX`] is relinked at once, and a tick finds a bounded number
-//! (P7).
+//! Deferred resets must not cause a pause: if all entries of a crowded slot were reset, its tick
+//! would have to relink them all. So each slot of the first level counts its deferred entries, and
+//! a reset beyond [`DEFERRED_MAX`] relinks its entry at once (P7).
 //!
 //! # The passage of time
 //!
-//! A pass begins with its `target`. `pop_due` then returns one entry after the other and moves the
-//! `position` from one occupied slot to the next, up to the target. `position <= target` always,
-//! and no slot before the position has entries. The next pass continues one that was abandoned or
-//! used up its budget.
+//! A pass has a last tick, `pass_end`. `pop_due` returns one entry after the other and moves the
+//! tick `current` from one occupied slot to the next, up to `pass_end`. No slot before `current`
+//! has entries. A pass that was abandoned or used up its budget is continued by the next one.
 //!
 //! # No pauses
 //!
 //! While one slot of an upper level is current, the next one is cascaded into the levels below, a
-//! portion at the end of each pass. A portion is the slot's share of the elapsed time, so that the
-//! slot is empty when it starts, and at most [`CASCADED_MAX`] entries (P7). No entry is added to
-//! that slot, because the level below covers it already. If a slot has more than one portion left,
-//! `next_deadline` requests one turn per portion before it starts. If the loop oversleeps, the
-//! whole slot is moved when it starts, within the budget.
+//! portion at the end of each pass. The size of a portion is proportional to the elapsed time, so
+//! that the slot is empty when it starts, but at most [`CASCADED_MAX`] entries (P7). No entry is
+//! added to that slot, because the level below covers it already. If a slot has more than one
+//! portion left, `next_deadline` returns one earlier tick for each portion. If the loop oversleeps,
+//! the whole slot is cascaded when it starts, within the budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -48,47 +48,47 @@ use crate::limits::{SHARD_BITS, SHARD_LEVELS};
 /// pass the same storage.
 #[derive(Debug)]
 pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
-    /// How far the entries have expired: no slot that ended before has entries.
-    pub(super) position: u64,
-    /// How far the current pass, or the last one, may go.
-    pub(super) target: u64,
-    /// Lower bound of the next tick with work. A pass to an earlier target only stores the target:
+    /// The tick up to which entries have expired: no slot that ended before has entries.
+    pub(super) current: u64,
+    /// The last tick of the current pass, or of the previous one.
+    pub(super) pass_end: u64,
+    /// Lower bound of the next tick with work. A pass that ends before it only stores `pass_end`:
     /// before this tick no occupied slot starts, no late entry waits, no slot cascades and no
     /// revolution ends.
     pub(super) idle_until: u64,
-    /// The first tick of the position's revolution.
+    /// The first tick of the revolution of `current`.
     pub(super) revolution_start: u64,
     /// The last tick that the first level reaches.
     last_near: u64,
-    /// The work left at the position.
-    pub(super) here: Here,
+    /// The work left at tick `current`.
+    pub(super) stage: Stage,
     /// The next slot of an upper level may have entries, which are cascaded in portions.
     pub(super) cascade_pending: bool,
-    /// The position at which a portion was last cascaded.
+    /// The tick at which a portion was last cascaded.
     pub(super) cascaded_until: u64,
-    /// Entries that the pass may still touch.
+    /// The number of entries that the pass may still touch.
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
-    /// Entries in slots. Narrower than `touched`: otherwise the compiler merges the two counters
-    /// into one wide instruction, which waits for the narrow store before it.
+    /// The number of entries in slots. It is narrower than `touched`, because the compiler would
+    /// merge equal counters into one wide addition that stalls on a preceding narrow store.
     pub(super) len: u32,
-    /// Entries that wait to be cascaded from each slot of the upper levels.
-    pub(super) waiting: Box<[u32]>,
-    pub(super) far_total: u32,
+    /// The number of entries of each upper slot that must still be cascaded.
+    pub(super) uncascaded: Box<[u32]>,
+    pub(super) uncascaded_total: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
 }
 
-/// The work left at the position. Upper levels matter only where one of their slots starts.
+/// The work left at tick `current`. Upper levels have work only where one of their slots starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Here {
+pub(super) enum Stage {
     /// The upper slots that start here may have entries, which cascade first.
-    Cascading,
+    Cascade,
     /// The slot of this tick expires.
-    Expiring,
+    Expire,
     /// The aligned slot of this level expires.
-    ExpiringAligned(usize),
-    Nothing,
+    ExpireAligned(usize),
+    Done,
 }
 
 /// Returns how many ticks a slot of each level of a shard's wheel covers, and how many slots the
@@ -103,21 +103,22 @@ pub(crate) fn shard_levels() -> impl Iterator<Item = (u64, u64)> {
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
         Self {
-            position: now,
-            target: now,
+            current: now,
+            pass_end: now,
             idle_until: 0,
             revolution_start: Geometry::<BITS, LEVELS>::revolution_start(now),
             last_near: Geometry::<BITS, LEVELS>::last_near(
                 Geometry::<BITS, LEVELS>::revolution_start(now),
             ),
-            here: Here::Nothing,
+            stage: Stage::Done,
             cascade_pending: false,
             cascaded_until: now,
             budget: 0,
             prefetcher: Prefetcher::new(),
             len: 0,
-            waiting: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING].into_boxed_slice(),
-            far_total: 0,
+            uncascaded: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING]
+                .into_boxed_slice(),
+            uncascaded_total: 0,
             touched: 0,
             slots: Slots::new(),
         }
@@ -125,7 +126,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        self.target
+        self.pass_end
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -143,7 +144,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         self.len += 1;
-        if deadline <= self.target {
+        if deadline <= self.pass_end {
             self.link_late(storage, entry);
         } else if deadline <= self.last_near {
             self.link_near(storage, entry, deadline, deadline, Location::NEAR);
@@ -156,13 +157,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let links = self.slots.link_late(storage, entry.index());
-        entry.place(Placement { deadline: self.target, links, location: Location::LATE });
+        entry.set_placement(Placement { deadline: self.pass_end, links, location: Location::LATE });
         self.idle_until = 0;
     }
 
     /// Links an entry that may expire at any tick from `deadline` to `slack` later. It expires at
-    /// the multiple of the largest power of two, where most entries with slack meet. There it need
-    /// not cascade.
+    /// the tick in this range that is a multiple of the largest power of two. Most entries with
+    /// slack share such ticks, and need not cascade.
     #[inline(never)]
     pub(crate) fn link_within<S: Storage>(
         &mut self,
@@ -172,14 +173,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         slack: u64,
     ) {
         let last = deadline.saturating_add(slack);
-        if last <= self.target {
+        if last <= self.pass_end {
             return self.link(storage, entry, last);
         }
-        let chosen = coarsest(deadline.max(self.target + 1), last);
+        let chosen = coarsest(deadline.max(self.pass_end + 1), last);
         if chosen <= self.last_near {
             return self.link(storage, entry, chosen);
         }
-        let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, chosen);
+        let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, chosen);
         if !Geometry::<BITS, LEVELS>::starts(level, chosen) {
             return self.link(storage, entry, chosen);
         }
@@ -187,7 +188,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.len += 1;
         let slot = Geometry::<BITS, LEVELS>::aligned_at(level, chosen);
         let links = self.slots.link(storage, slot, entry.index());
-        entry.place(Placement { deadline: chosen, links, location: Location::ALIGNED });
+        entry.set_placement(Placement { deadline: chosen, links, location: Location::ALIGNED });
         self.mark_far(level, chosen);
     }
 
@@ -213,7 +214,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let location = entry.location();
-        let is_later = deadline > self.target && deadline >= entry.deadline();
+        let is_later = deadline > self.pass_end && deadline >= entry.deadline();
         if is_later && (location.is_before_deadline() || self.try_defer(entry, location)) {
             self.touched += 1;
             entry.set_deadline(deadline);
@@ -224,7 +225,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Counts an entry in the slot of its deadline as deferred, unless that slot has too many.
+    /// Counts an entry as deferred in the slot of its deadline, unless that slot has too many
+    /// deferred entries.
     #[inline]
     fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<BITS, LEVELS>::near_at(entry.deadline());
@@ -240,7 +242,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.detach(storage, entry);
         self.touched += 1;
-        if deadline <= self.target {
+        if deadline <= self.pass_end {
             self.link_late(storage, entry);
         } else {
             self.link_exactly(storage, entry, deadline);
@@ -255,7 +257,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.detach(storage, entry);
         self.touched += 1;
-        let half = (deadline - self.target).div_ceil(2);
+        let half = (deadline - self.pass_end).div_ceil(2);
         let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
         for tick in [deadline, deadline - sooner] {
             if tick > self.last_near {
@@ -283,9 +285,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links or relinks an entry so that this pass or a later one pops it. If the pass is already
-    /// at its deadline or beyond, the entry is left unlinked with that deadline, and the error is
-    /// the tick of the pass.
+    /// Links or relinks an entry so that this pass or a later one returns it. If the pass has
+    /// already reached its deadline, stores the deadline, leaves the entry unlinked, and returns
+    /// the tick of the pass as the error.
     #[cfg(feature = "std")]
     pub(crate) fn link_in_order<S: Storage>(
         &mut self,
@@ -294,15 +296,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         deadline: u64,
     ) -> Result<(), u64> {
         if entry.location().is_linked() {
-            if deadline > self.position && entry.deadline() == deadline {
+            if deadline > self.current && entry.deadline() == deadline {
                 return Ok(());
             }
             self.detach(storage, entry);
             self.len -= 1;
         }
-        if deadline <= self.position {
+        if deadline <= self.current {
             entry.set_deadline(deadline);
-            return Err(self.position);
+            return Err(self.current);
         }
         self.touched += 1;
         self.len += 1;
@@ -343,19 +345,19 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.idle_until = tick;
         }
         let links = self.slots.link(storage, slot, entry.index());
-        entry.place(Placement { deadline, links, location });
+        entry.set_placement(Placement { deadline, links, location });
     }
 
     /// Links an entry into the slot of `tick`, at most its deadline, in the level that reaches it.
     #[inline(never)]
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
-        let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
+        let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
         self.mark_far(level, tick);
         let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
-        self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
-        self.far_total += 1;
+        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
+        self.uncascaded_total += 1;
         let links = self.slots.link(storage, slot, entry.index());
-        entry.place(Placement { deadline, links, location: Location::far(slot) });
+        entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
     }
 
     /// Marks the slot of an upper level and its aligned one.
@@ -365,10 +367,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::start(level, number));
     }
 
-    /// Takes an entry out of its slot without counting.
+    /// Unlinks an entry without counting.
     #[inline]
     fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let Placement { links, location, .. } = entry.displace();
+        let Placement { links, location, .. } = entry.take_placement();
         if !location.is_near() {
             self.detach_elsewhere(storage, entry.index(), links, location);
         } else if let Some(slot) = self.slots.unlink(storage, links) {
@@ -376,7 +378,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Takes an entry out of a slot other than one of the first level that it was linked into.
+    /// Unlinks an entry that was not linked into a slot of the first level.
     #[inline(never)]
     fn detach_elsewhere(
         &mut self,
@@ -386,20 +388,20 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         location: Location,
     ) {
         if location == Location::LATE {
-            self.slots.note_unlinked_late(index, links);
+            self.slots.on_unlinked_late(index, links);
         }
         let emptied = self.slots.unlink(storage, links);
         if let Some(slot) = location.far_slot() {
-            self.note_unlinked_far(slot);
+            self.count_unlinked_far(slot);
         } else if let Some(slot) = emptied {
             self.clear(slot);
         }
     }
 
-    fn note_unlinked_far(&mut self, slot: u32) {
-        let waiting = &mut self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
+    fn count_unlinked_far(&mut self, slot: u32) {
+        let waiting = &mut self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
         *waiting -= 1;
-        self.far_total -= 1;
+        self.uncascaded_total -= 1;
         if *waiting == 0 {
             self.clear(slot);
         }
@@ -429,24 +431,24 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     // ---- the passage of time
 
-    /// Begins a pass that returns the entries due at `target`, and touches at most `budget`
-    /// entries. The target never goes back.
+    /// Begins a pass that returns the entries due at `pass_end`, and touches at most `budget`
+    /// entries. `pass_end` never goes back.
     #[inline]
-    pub(crate) fn begin(&mut self, storage: &impl Storage, target: u64, budget: usize) {
+    pub(crate) fn begin(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
         if self.has_late() {
             self.join_late(storage);
         }
-        self.target = self.target.max(target);
+        self.pass_end = self.pass_end.max(pass_end);
     }
 
     /// Begins and ends a pass that has nothing to do. Returns false, and does nothing, if there may
     /// be work.
     #[inline]
-    pub(crate) fn try_idle_pass(&mut self, target: u64) -> bool {
-        let is_idle = target < self.idle_until && target >= self.target;
+    pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
+        let is_idle = pass_end < self.idle_until && pass_end >= self.pass_end;
         if is_idle {
-            (self.target, self.position) = (target, target);
+            (self.pass_end, self.current) = (pass_end, pass_end);
         }
         is_idle
     }
@@ -459,26 +461,27 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves the late entries, which were inserted since the last pass began, to the slot of their
-    /// deadline, which is that pass's target. If the position is far behind, the slot of that tick
-    /// is in an upper level. There, late entries keep their location and are not counted in
-    /// `waiting`. The portion of a tick moves at least one of them, and the final cascade the rest.
+    /// deadline, that pass's `pass_end`. If `current` is far behind, this slot is in an upper
+    /// level. There, late entries keep their location and are not counted in `uncascaded`. Each
+    /// portion moves at least one of them, and the final cascade moves the rest.
     #[cold]
     fn join_late(&mut self, storage: &impl Storage) {
-        let tick = self.target;
+        let tick = self.pass_end;
         let slot = if tick <= self.last_near {
             let slot = Geometry::<BITS, LEVELS>::near_at(tick);
             self.slots.mark(slot);
             self.idle_until = self.idle_until.min(tick);
             slot
         } else {
-            let level = Geometry::<BITS, LEVELS>::far_level_of(self.position, tick);
+            let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
             self.mark_far(level, tick);
             Geometry::<BITS, LEVELS>::far_at(level, tick)
         };
         self.slots.splice_late(storage, slot);
-        if tick == self.position && self.here != Here::Cascading {
-            // Also while an aligned slot of this tick expires: no later step would visit this slot.
-            self.here = Here::Expiring;
+        if tick == self.current && self.stage != Stage::Cascade {
+            // Expires this slot again even if an aligned slot of this tick is expiring: no later
+            // step would visit it.
+            self.stage = Stage::Expire;
         }
     }
 
@@ -491,24 +494,24 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         storage: &'s S,
     ) -> Option<(S::Entry<'s>, u64)> {
         loop {
-            if self.here == Here::Nothing {
-                if self.position == self.target {
+            if self.stage == Stage::Done {
+                if self.current == self.pass_end {
                     return None;
                 }
                 self.step(storage);
             }
-            let slot = match self.here {
-                Here::Expiring => Geometry::<BITS, LEVELS>::near_at(self.position),
-                Here::ExpiringAligned(level) => {
-                    Geometry::<BITS, LEVELS>::aligned_at(level, self.position)
+            let slot = match self.stage {
+                Stage::Expire => Geometry::<BITS, LEVELS>::near_at(self.current),
+                Stage::ExpireAligned(level) => {
+                    Geometry::<BITS, LEVELS>::aligned_at(level, self.current)
                 }
-                Here::Cascading => {
+                Stage::Cascade => {
                     if !self.cascade(storage) {
                         return None;
                     }
                     continue;
                 }
-                Here::Nothing => continue,
+                Stage::Done => continue,
             };
             let first = self.slots.first(slot);
             if first == 0 {
@@ -521,41 +524,45 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.budget -= 1;
             self.touched += 1;
             let entry = storage.entry(first);
-            let Placement { deadline, links: Links { next, .. }, .. } = entry.displace();
+            let Placement { deadline, links: Links { next, .. }, .. } = entry.take_placement();
             if !self.slots.pop(storage, slot, first, next) {
                 self.clear(slot);
                 self.slot_has_expired();
             }
             self.step_prefetcher(storage);
-            if deadline <= self.position {
+            if deadline <= self.current {
                 self.len -= 1;
                 return Some((entry, deadline));
             }
-            // It was reset to a later deadline.
+            // The entry was reset to a later deadline.
             self.link_exactly(storage, entry, deadline);
         }
     }
 
-    /// Continues after an emptied slot with the aligned slots that start at the position, if any.
+    /// Continues after an empty slot with the next aligned slot that starts at `current`, if there
+    /// is one.
     #[inline]
     fn slot_has_expired(&mut self) {
-        if !Geometry::<BITS, LEVELS>::starts(1, self.position) {
-            self.here = Here::Nothing;
+        if !Geometry::<BITS, LEVELS>::starts(1, self.current) {
+            self.stage = Stage::Done;
             return;
         }
-        let next = if let Here::ExpiringAligned(level) = self.here { level + 1 } else { 1 };
-        self.here =
-            if next <= self.highest_here() { Here::ExpiringAligned(next) } else { Here::Nothing };
+        let next = if let Stage::ExpireAligned(level) = self.stage { level + 1 } else { 1 };
+        self.stage = if next <= self.highest_starting_level() {
+            Stage::ExpireAligned(next)
+        } else {
+            Stage::Done
+        };
     }
 
     /// Returns true if the pass has reached its end.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
-        self.here == Here::Nothing && self.position == self.target
+        self.stage == Stage::Done && self.current == self.pass_end
     }
 
-    /// Two walkers take a step for each returned entry, so that they arrive in time even if the
-    /// lists are uneven.
+    /// Moves two walkers by a step for each returned entry, so that they stay ahead even if the
+    /// lists have different lengths.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
@@ -567,79 +574,80 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns true if the pass has left work: its budget was used up, or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        !self.is_done() && self.has_work_left()
+        !self.is_done() && self.leaves_due_entries()
     }
 
-    fn has_work_left(&self) -> bool {
-        // All slots up to the position are finished. A late entry was due by the target if the pass
-        // has not reached its end.
+    fn leaves_due_entries(&self) -> bool {
+        // All slots up to `current` are finished. If the pass has not reached its end, late entries
+        // are due.
         let is_due =
-            || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.target);
-        self.is_busy_here() || self.position < self.target && is_due()
+            || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.pass_end);
+        self.has_work_at_current() || self.current < self.pass_end && is_due()
     }
 
-    /// Moves the position to the next occupied slot, or to the target if that comes first.
+    /// Moves `current` to the next occupied slot, or to `pass_end` if that comes first.
     #[inline]
     fn step(&mut self, storage: &impl Storage) {
-        let next = self.position + 1;
-        if self.target > next || !self.is_this_revolution(next) {
-            return self.leap(storage);
+        let next = self.current + 1;
+        if self.pass_end > next || !self.is_this_revolution(next) {
+            return self.step_far(storage);
         }
-        // Time mostly advances tick by tick.
-        self.position = next;
+        // The fast path: the next tick is in the same revolution.
+        self.current = next;
         if self.cascade_pending {
             self.cascade_portion(storage);
         }
         if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
-            self.note_idle();
+            self.update_idle_until();
         } else {
-            self.here = Here::Expiring;
+            self.stage = Stage::Expire;
             self.start_prefetcher(storage);
         }
     }
 
     #[inline(never)]
-    fn leap(&mut self, storage: &impl Storage) {
+    fn step_far(&mut self, storage: &impl Storage) {
         let start = self.next_start().unwrap_or(u64::MAX);
-        let next = start.min(self.target);
+        let next = start.min(self.pass_end);
         let goes_round = !self.is_this_revolution(next);
-        self.position = next;
+        self.current = next;
         if goes_round {
             self.revolution_start = Geometry::<BITS, LEVELS>::revolution_start(next);
             self.last_near = Geometry::<BITS, LEVELS>::last_near(self.revolution_start);
             self.cascade_pending =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
-        if self.cascade_pending && next == self.target {
+        if self.cascade_pending && next == self.pass_end {
             self.cascade_portion(storage);
         }
         if next == start {
-            self.here = if self.highest_here() > 0 { Here::Cascading } else { Here::Expiring };
+            self.stage =
+                if self.highest_starting_level() > 0 { Stage::Cascade } else { Stage::Expire };
             self.start_prefetcher(storage);
         } else {
-            self.note_idle();
+            self.update_idle_until();
         }
     }
 
-    /// Updates `idle_until` after all work at the position is done.
+    /// Updates `idle_until` after all work at `current` is done.
     #[inline(never)]
-    fn note_idle(&mut self) {
+    fn update_idle_until(&mut self) {
         self.idle_until = if self.cascade_pending || self.has_late() {
             0
         } else {
-            let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.position);
+            let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.current);
             let last = Geometry::<BITS, LEVELS>::start(1, revolution)
                 | (Geometry::<BITS, LEVELS>::start(1, 1) - 1);
             self.next_start().unwrap_or(u64::MAX).min(last)
         };
     }
 
-    /// Fetches entries of the coming ticks and their data while the entries of this tick are
-    /// returned. A small wheel is in the cache anyway.
+    /// Prefetches entries of the next ticks while the entries of this tick are returned. A small
+    /// wheel is in the cache anyway.
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
-            self.prefetcher.send(self.position, &self.slots, storage);
+            self.prefetcher.start_walkers(self.current, &self.slots, storage);
         }
     }
 
@@ -647,32 +655,33 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Geometry::<BITS, LEVELS>::revolution_start(tick) == self.revolution_start
     }
 
-    fn highest_here(&self) -> usize {
-        Geometry::<BITS, LEVELS>::highest_starting_at(self.position)
+    fn highest_starting_level(&self) -> usize {
+        Geometry::<BITS, LEVELS>::highest_starting_at(self.current)
     }
 
-    /// Moves down the remaining entries of the slots that start at the position. Returns true when
-    /// it is done.
+    /// Cascades the remaining entries of the slots that start at `current`. Returns true when none
+    /// is left.
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
-        for level in 1..=self.highest_here() {
-            let slot = Geometry::<BITS, LEVELS>::far_at(level, self.position);
+        for level in 1..=self.highest_starting_level() {
+            let slot = Geometry::<BITS, LEVELS>::far_at(level, self.current);
             if !self.cascade_slot(storage, slot, u64::MAX) {
                 return false;
             }
         }
-        self.here = Here::Expiring;
+        self.stage = Stage::Expire;
         true
     }
 
-    /// Cascades a portion of the next slots of the upper levels: their share of the ticks since the
-    /// last portion. The portion is larger if one per coming tick would not be enough.
+    /// Cascades a portion of the next slots of the upper levels, proportional to the ticks since
+    /// the last portion. The portion is larger if the remaining ticks would not suffice for the
+    /// rest.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
-        // Entries left in the slots that start here are part of the portion.
-        let left = (1..=self.highest_here()).map(|level| {
-            u64::from(self.waiting_at(Geometry::<BITS, LEVELS>::far_at(level, self.position)))
+        // Entries left in the slots that start at `current` count as part of the portion.
+        let left = (1..=self.highest_starting_level()).map(|level| {
+            u64::from(self.uncascaded_at(Geometry::<BITS, LEVELS>::far_at(level, self.current)))
         });
         let mut portion = u64::from(CASCADED_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
@@ -680,34 +689,35 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let number = Geometry::<BITS, LEVELS>::number(level, self.position);
+            let number = Geometry::<BITS, LEVELS>::number(level, self.current);
             let (start, end) = (
                 Geometry::<BITS, LEVELS>::start(level, number),
                 Geometry::<BITS, LEVELS>::start(level, number + 1),
             );
             let since = self.cascaded_until.max(start.saturating_sub(1));
-            let waiting = u64::from(self.waiting_at(slot));
-            let share = waiting.div_ceil(end - 1 - since).saturating_mul(self.position - since);
-            let room = (end - self.position).saturating_mul(CASCADED_MAX.into());
+            let waiting = u64::from(self.uncascaded_at(slot));
+            let share = waiting.div_ceil(end - 1 - since).saturating_mul(self.current - since);
+            let room = (end - self.current).saturating_mul(CASCADED_MAX.into());
             let excess = waiting.saturating_sub(room);
             let quota = share.max(excess).max(1).min(portion);
             portion -= quota;
             self.cascade_pending |= !self.cascade_slot(storage, slot, quota);
         }
-        self.cascaded_until = self.position;
+        self.cascaded_until = self.current;
     }
 
-    fn waiting_at(&self, slot: u32) -> u32 {
-        self.waiting[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING]
+    fn uncascaded_at(&self, slot: u32) -> u32 {
+        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING]
     }
 
     /// Returns the slot of an upper level that comes after the current one.
     fn next_slot(&self, level: usize) -> u32 {
-        let number = Geometry::<BITS, LEVELS>::number(level, self.position) + 1;
+        let number = Geometry::<BITS, LEVELS>::number(level, self.current) + 1;
         Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
     }
 
-    /// Moves up to `quota` entries of a slot to their present slots. Returns true if none is left.
+    /// Moves up to `quota` entries of a slot to the slots that their deadlines now belong to.
+    /// Returns true if none is left.
     fn cascade_slot(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
@@ -730,7 +740,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.len == 0 {
             return None;
         }
-        let has_near = self.far_total < self.len;
+        let has_near = self.uncascaded_total < self.len;
         let near = has_near.then(|| self.next_occupied(0)).flatten();
         match near {
             // No upper slot starts within a revolution.
@@ -747,7 +757,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     fn next_occupied(&self, level: usize) -> Option<u64> {
         let slots = Geometry::<BITS, LEVELS>::slots(level);
-        let current = Geometry::<BITS, LEVELS>::number(level, self.position);
+        let current = Geometry::<BITS, LEVELS>::number(level, self.current);
         let from = Geometry::<BITS, LEVELS>::position(level, current.wrapping_add(1));
         let found = self
             .slots
@@ -759,14 +769,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Returns the tick until which there is nothing to do.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        let late = self.has_late().then_some(self.target);
+        let late = self.has_late().then_some(self.pass_end);
         self.next_work().into_iter().chain(late).chain(self.next_portion()).min()
     }
 
-    /// Returns the tick at which a loop has to turn so that the entries of the next upper slots are
-    /// cascaded in portions.
+    /// Returns the tick at which the loop must turn next, so that the next upper slots are cascaded
+    /// in portions.
     fn next_portion(&self) -> Option<u64> {
-        if self.far_total <= CASCADED_MAX {
+        if self.uncascaded_total <= CASCADED_MAX {
             return None;
         }
         let mut entries = 0;
@@ -774,13 +784,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .filter_map(|level| {
                 let number = self.next_occupied(level)?;
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
-                entries += self.waiting_at(Geometry::<BITS, LEVELS>::far_slot(level, position));
-                // The first portion that fits into one turn is moved when the slot starts.
+                entries += self.uncascaded_at(Geometry::<BITS, LEVELS>::far_slot(level, position));
+                // The slot's own start cascades one portion, so one turn less is needed.
                 let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::start(level, 1);
                 (portions > 0)
-                    .then(|| start.saturating_sub(portions).max(slot_before).max(self.position + 1))
+                    .then(|| start.saturating_sub(portions).max(slot_before).max(self.current + 1))
             })
             .min()
     }
@@ -789,27 +799,27 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn next_work(&self) -> Option<u64> {
         if self.len == 0 {
             None
-        } else if self.is_busy_here() {
-            Some(self.position)
+        } else if self.has_work_at_current() {
+            Some(self.current)
         } else {
             self.next_start()
         }
     }
 
-    /// Returns true if entries wait that were due when they were inserted.
+    /// Returns true if there are entries that were due when they were inserted.
     #[inline]
     pub(super) fn has_late(&self) -> bool {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)
     }
 
-    fn is_busy_here(&self) -> bool {
+    fn has_work_at_current(&self) -> bool {
         let is_busy = |slot| !self.slots.is_empty(slot);
         let is_busy_at = |level| {
-            is_busy(Geometry::<BITS, LEVELS>::aligned_at(level, self.position))
-                || is_busy(Geometry::<BITS, LEVELS>::far_at(level, self.position))
+            is_busy(Geometry::<BITS, LEVELS>::aligned_at(level, self.current))
+                || is_busy(Geometry::<BITS, LEVELS>::far_at(level, self.current))
         };
-        self.here != Here::Nothing
-            && (is_busy(Geometry::<BITS, LEVELS>::near_at(self.position))
-                || (1..=self.highest_here()).any(is_busy_at))
+        self.stage != Stage::Done
+            && (is_busy(Geometry::<BITS, LEVELS>::near_at(self.current))
+                || (1..=self.highest_starting_level()).any(is_busy_at))
     }
 }

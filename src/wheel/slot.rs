@@ -1,10 +1,10 @@
-//! Slots: each is a list through the links of its entries, with a bit that says whether it has any.
+//! The slots of a wheel: each is a linked list of entries, with a bit that marks it as occupied.
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
 //! `previous` is the slot. So unlinking writes only to the entry and its neighbours. An entry is in
-//! at most one slot, so no leftover can fire a second time. Neighbours are only written to, which a
-//! processor does not wait for, and no branch depends on where in a list of several an entry is,
-//! which it could not predict.
+//! at most one slot, so no leftover can fire a second time. Unlinking only writes to the
+//! neighbours, which causes no stall. No branch depends on an entry's position in its list, which
+//! would be unpredictable.
 //!
 //! ```text
 //!   head of a slot    entries deferred in it since it was empty (7 bits) | first entry, 0: none
@@ -26,9 +26,9 @@ use super::{
 };
 use crate::limits::{DEFERRED_MAX, INDEX_MAX};
 
-/// In `previous`: the rest is a slot.
+/// Marks a `previous` link that holds a slot instead of an entry.
 const SLOT: u32 = 1 << 31;
-/// One deferred entry more, in a head.
+/// One deferred entry, in the counter of a head.
 const COUNT_ONE: u32 = 1 << 25;
 const FIRST: u32 = COUNT_ONE - 1;
 const _: () = assert!(
@@ -112,7 +112,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     fn first_occupied_word(&self, range: Range<usize>) -> Option<u32> {
         let words = self.occupied.get(range.clone())?;
-        // Eight words at a time take a processor hardly longer than one.
+        // Eight words at a time take hardly longer than one.
         let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
         let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
         let (place, &bits) = range.zip(words).skip(zeros).find(|&(_, &bits)| bits != 0)?;
@@ -207,23 +207,23 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
             return Some(slot);
         }
         storage.set_previous(next, previous);
-        // Makes both writes, one of them to the sink: the branch on the entry's position in the
-        // list would be unpredictable.
+        // Makes both writes, one of them to index 0. A branch on the entry's position in the list
+        // would be unpredictable.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST, *head);
         None
     }
 
-    /// Forgets an entry that leaves the late slot.
-    pub(super) fn note_unlinked_late(&mut self, index: u32, Links { previous, .. }: Links) {
+    /// Updates `last_late` after an entry was unlinked from the late slot.
+    pub(super) fn on_unlinked_late(&mut self, index: u32, Links { previous, .. }: Links) {
         if index == self.last_late {
             self.last_late = if previous & SLOT == 0 { previous } else { 0 };
         }
     }
 
-    /// Moves all entries of the late slot, which has some, to the front of another, in constant
-    /// time.
+    /// Moves all entries of the late slot to the front of another slot, in constant time. The late
+    /// slot must not be empty.
     pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
         let from = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE));
         let head = self.head_mut(slot);
@@ -296,13 +296,13 @@ mod tests {
                 self.slots.link(&self.entries, slot, index)
             };
             let location = Location::NEAR;
-            self.entries.entry(index).place(Placement { deadline: 0, links, location });
+            self.entries.entry(index).set_placement(Placement { deadline: 0, links, location });
             index
         }
 
         fn unlink(&mut self, index: u32) -> Option<u32> {
             let links = self.entries.entry(index).links();
-            self.slots.note_unlinked_late(index, links);
+            self.slots.on_unlinked_late(index, links);
             self.slots.unlink(&self.entries, links)
         }
 
@@ -331,7 +331,7 @@ mod tests {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..present).map(|_| list.link(1)).collect();
             entries.extend((0..3).map(|_| list.link(Tiny::LATE)));
-            // The last entry is tracked when it leaves.
+            // The list still knows its last entry after that entry was unlinked.
             assert_eq!(list.unlink(entries[present]), None);
             entries.remove(present);
             list.slots.splice_late(&list.entries, 1);
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_slot_defers_a_bounded_number_of_entries() {
         let mut list = List::new();
-        // So that indices are no small numbers.
+        // Uses up the small indices.
         (0..5).for_each(|_| _ = list.link(0));
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));
@@ -353,7 +353,7 @@ mod tests {
                 assert_eq!(list.slots.try_defer(1), count < DEFERRED_MAX);
                 assert_eq!(list.slots.deferred(1), DEFERRED_MAX.min(count + 1));
             }
-            // From the middle, the end, and the front in both ways.
+            // Unlinks from the middle, the end, and the front by both functions.
             assert_eq!(list.unlink(entries[1]), None);
             assert_eq!(list.unlink(entries[0]), None);
             assert_eq!(list.unlink(entries[3]), None);

@@ -5,8 +5,8 @@
 
 /// The entries of a wheel.
 ///
-/// Index 0 stands for "none". Its links can be written and are never read, so that unlinking needs
-/// no branch.
+/// Index 0 means "none". Its links may be written and are never read, so that unlinking needs no
+/// branch.
 pub(crate) trait Storage {
     type Entry<'s>: Entry
     where
@@ -19,7 +19,7 @@ pub(crate) trait Storage {
     fn set_next(&self, index: u32, next: u32);
 
     /// Returns the next entry, or 0 if the index is not in use.
-    fn next_if_there(&self, index: u32) -> u32;
+    fn next_if_allocated(&self, index: u32) -> u32;
 
     /// Loads the fields of an entry into the cache, if it is there.
     fn prefetch(&self, index: u32);
@@ -37,10 +37,10 @@ pub(crate) trait Entry: Copy {
     fn set_location(self, location: Location);
 
     /// Writes all fields.
-    fn place(self, placement: Placement);
+    fn set_placement(self, placement: Placement);
 
-    /// Returns all fields, and notes that the entry is in no slot.
-    fn displace(self) -> Placement;
+    /// Returns all fields, and marks the entry as unlinked.
+    fn take_placement(self) -> Placement;
 }
 
 /// All wheel fields of one entry.
@@ -65,7 +65,8 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// In no slot, and never returned by the wheel: zero, as in memory that was never written.
+    /// In no slot, and never returned by the wheel. The value is zero, as in memory that was never
+    /// written.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
     pub(crate) const NEW: Self = Self(0);
     /// In no slot.
@@ -81,7 +82,7 @@ impl Location {
     // The numbers above are such that each question below is one comparison.
     const FAR: u32 = 1 << 31;
 
-    /// In a slot from which it is cascaded to a lower level.
+    /// In a slot of an upper level, from which it will be cascaded.
     #[inline]
     pub(super) fn far(slot: u32) -> Self {
         Self(Self::FAR | slot)
@@ -99,7 +100,7 @@ impl Location {
         self.0 >= Self::DEFERRED.0
     }
 
-    /// Returns true if an entry that is in a slot was linked into the first level.
+    /// Returns true if a linked entry was linked into the first level.
     #[inline]
     pub(super) fn is_near(self) -> bool {
         // A far location is negative.

@@ -5,8 +5,8 @@ use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, SPARE_PAGES_MAX};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
-/// The model with tiny limits: pages of two are allocated and freed, two entries are a crowd,
-/// indices retire, and the first level has room for four revolutions.
+/// Compares with a model under tiny limits: pages have two entries, a slot defers two, indices
+/// retire early, and the first level has four revolutions.
 #[cfg(all(feature = "std", not(loom)))]
 mod with_tiny_limits {
     use super::super::model::{agrees_with_the_model, common::operations};
@@ -54,7 +54,7 @@ fn the_operation_that_empties_a_page_frees_one() {
     for key in keys {
         wheel.remove(key);
         let left = wheel.entries.pages();
-        // The last removal also frees the page that the index freed before has kept.
+        // The last removal also frees the page of the index that was freed before.
         assert!(left + 1 + usize::from(wheel.is_empty()) >= pages, "too many pages at once");
         pages = left;
     }
@@ -65,7 +65,7 @@ fn the_operation_that_empties_a_page_frees_one() {
 #[test]
 fn equal_batches_free_no_pages() {
     const BATCH: u64 = (SPARE_PAGES_MAX as u64) << PAGE_BITS;
-    // Batches begin anywhere in a page.
+    // Tests batches that begin at any place of a page.
     for live in 0..6 {
         let mut wheel = Tiny::starting_at(0);
         (0..live).for_each(|entry| _ = wheel.insert(1_000, entry));
@@ -268,7 +268,7 @@ fn slack_that_is_over_already_is_no_reason_to_wait() {
     assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
 }
 
-/// The requests of a shard, over entries without values.
+/// Tests the functions that only shards use, over entries without values.
 #[cfg(feature = "std")]
 mod over_a_storage {
     use super::{super::entries::Entries, *};
@@ -293,8 +293,8 @@ mod over_a_storage {
             index
         }
 
-        fn begin(&mut self, target: u64) {
-            self.raw.begin(&self.entries, target, usize::MAX);
+        fn begin(&mut self, pass_end: u64) {
+            self.raw.begin(&self.entries, pass_end, usize::MAX);
         }
 
         fn pop(&mut self) -> Option<(u32, u64)> {
@@ -319,7 +319,7 @@ mod over_a_storage {
         }
     }
 
-    /// A pass that is abandoned after all due entries have expired has left nothing.
+    /// A pass that is abandoned after all due entries have expired has left no work.
     #[test]
     fn a_pass_that_is_given_up_is_behind_if_an_entry_is_due() {
         let mut wheel = Bare::starting_at(0);
@@ -331,7 +331,8 @@ mod over_a_storage {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
             assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (is_behind, false));
         }
-        // This pass has ended, so an entry that is due when it is linked waits for the next pass.
+        // The pass has ended, so an entry that is linked when it is already due waits for the next
+        // pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);
@@ -394,12 +395,13 @@ mod over_a_storage {
                 wheel.link(deadline);
             }
             let mut expired = 0;
-            for target in (0..1280 + ticks).step_by(ticks) {
+            for pass_end in (0..1280 + ticks).step_by(ticks) {
                 let before = wheel.raw.touched();
-                wheel.begin(target as u64);
+                wheel.begin(pass_end as u64);
                 expired += std::iter::from_fn(|| wheel.pop()).count();
-                // As one comes due in each tick, so one cascades to each of three levels.
-                assert!(wheel.raw.touched() - before <= 4 * ticks as u64, "until {target}");
+                // In each tick one entry becomes due, and one entry cascades from each of three
+                // levels.
+                assert!(wheel.raw.touched() - before <= 4 * ticks as u64, "until {pass_end}");
             }
             assert_eq!(expired, 50);
         }

@@ -667,14 +667,14 @@ impl<T> Entry for NodeRef<'_, T> {
     }
 
     #[inline]
-    fn place(self, Placement { deadline, links, location }: Placement) {
+    fn set_placement(self, Placement { deadline, links, location }: Placement) {
         self.set_links(links);
         self.set_deadline(deadline);
         self.set_location(location);
     }
 
     #[inline]
-    fn displace(self) -> Placement {
+    fn take_placement(self) -> Placement {
         let placement =
             Placement { deadline: self.deadline(), links: self.links(), location: self.location() };
         self.set_location(Location::UNLINKED);
@@ -706,7 +706,7 @@ impl<T> Storage for OwnerNodes<T> {
     }
 
     #[inline]
-    fn next_if_there(&self, index: u32) -> u32 {
+    fn next_if_allocated(&self, index: u32) -> u32 {
         self.entry(index).links().next
     }
 

@@ -13,12 +13,13 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// A small executor for tests: tasks on one or several virtual cores, and a clock that the test
 /// moves. The clock also advances to the next deadline whenever all tasks are idle.
 ///
-/// Each core is a thread with its own [`local_timer`](crate::local_timer). One of them runs at a
-/// time: a poll of one task, or a turn. The seed decides which comes next, so that a test runs the
-/// same way each time, and another seed tries another order. The executor controls tasks, timers
-/// and wakers, but neither other threads nor sockets. Random choices of the program stay random: a
-/// `HashMap`, or [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new).
-/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by) places keys where the test wants them.
+/// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
+/// a step: a poll of one task, or a turn. The seed decides the order of the steps, so that a test
+/// runs the same way each time, and another seed tries another order. The executor controls tasks,
+/// timers and wakers, but neither other threads nor sockets. Random choices of the program stay
+/// random: a `HashMap`, or [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new).
+/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by) places keys where the test wants
+/// them.
 ///
 /// A panic in a task propagates to the caller that runs the executor. Unfinished tasks are dropped
 /// with it.
@@ -54,7 +55,8 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// assert_eq!((attempts, time.elapsed()), (13, Duration::from_secs(4095)));
 /// ```
 ///
-/// Several cores, whose tasks may run in any order at the same moment: each seed tries one.
+/// With several cores, tasks that are ready at the same moment may run in any order. Each seed
+/// tries one order:
 ///
 /// ```
 /// use corewheel::future::{Timers, VirtualTime, sleep};
@@ -151,12 +153,13 @@ impl VirtualTime {
     }
 
     /// Spawns a future on the first core and runs all tasks until it is ready, advancing the clock
-    /// whenever all are idle. Returns the output of the future. The other tasks stay as they are
-    /// then.
+    /// whenever all are idle. Returns the output of the future. The other tasks stop where they
+    /// are.
     ///
     /// # Panics
     ///
-    /// If it would wait for ever: all tasks are idle and there is no deadline. If a task panics.
+    /// If it would wait for ever, because all tasks are idle and there is no deadline. If a task
+    /// panics.
     #[track_caller]
     pub fn block_on<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> F::Output
     where
@@ -210,8 +213,8 @@ impl VirtualTime {
     ///
     /// If a task panics.
     pub fn settle(&self) {
-        // Cores whose next turn may find work: the clock has advanced or another core has taken a
-        // step since their last one.
+        // The cores whose next turn may find work: since their last turn, the clock has advanced or
+        // another core has taken a step.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some(Choice { core, step }) = self.choose(&wants_turn) {
             let found_something = self.cores[core].step(step);
@@ -252,8 +255,8 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the time until the next deadline of any core. A deadline at the end of time counts
-    /// as none: the clock stops there, and nothing is due.
+    /// Returns the time until the next deadline of any core. A deadline at the last representable
+    /// moment counts as none, because the clock stops there.
     fn time_until_next(&self) -> Option<Duration> {
         const END: Duration = Duration::from_nanos(u64::MAX);
         let wait = self.cores.iter().filter_map(Core::time_until_next).min()?;
