@@ -444,6 +444,12 @@ impl StateWord {
             if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return Claim::Fires(Run(running));
             }
+        } else if Phase::of(word) == Phase::Private {
+            let running = Phase::Running.set_in(word);
+            // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
+            // the word of a private timer.
+            self.0.store(running, Ordering::Release);
+            return Claim::Fires(Run(running));
         }
         self.claim_slow()
     }
@@ -454,12 +460,6 @@ impl StateWord {
             let word = self.load_relaxed();
             let running = Phase::Running.set_in(word);
             let (to, claim) = match Phase::of(word) {
-                Phase::Private => {
-                    // Release (S2): a stale handle may read this word, as in `arm`; no other thread
-                    // writes the word of a private timer.
-                    self.0.store(running, Ordering::Release);
-                    return Claim::Fires(Run(running));
-                }
                 Phase::Armed if word & MOVED != 0 => {
                     (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
                 }
