@@ -1,4 +1,4 @@
-//! Callbacks stored in place. A closure that captures up to 32 bytes, aligned to at most 8, is
+//! Callbacks stored in dest. A closure that captures up to 32 bytes, aligned to at most 8, is
 //! stored inline, and any other closure in a box (P4).
 
 #![allow(unsafe_code)]
@@ -15,121 +15,121 @@ type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// A closure of unknown type in storage of known size.
 ///
-/// The room holds a value of the type that `functions` was made for, from `new` or `build` until
+/// The storage holds a value of the type that `vtable` was made for, from `new` or `build` until
 /// `call_once` or the drop.
 #[repr(C)]
 struct Closure {
-    room: InlineStorage,
-    functions: &'static VTable,
+    storage: InlineStorage,
+    vtable: &'static VTable,
     /// The captures need not be `Send`.
     not_send: PhantomData<*const ()>,
 }
 
-/// The operations on the value in a room. Each takes a pointer to the room.
+/// The operations on the value in storage. Each takes a pointer to the storage.
 struct VTable {
-    /// Calls the value; for a `FnOnce`, this moves the value out of the room.
+    /// Calls the value; for a `FnOnce`, this moves the value out of the storage.
     call: unsafe fn(*mut InlineStorage),
     /// `None` if the drop has no effect.
     drop: Option<unsafe fn(*mut InlineStorage)>,
     /// The value can be called repeatedly.
-    again: bool,
+    is_repeatable: bool,
     /// Returns the type of the value.
     type_of: fn() -> TypeId,
 }
 
 /// The way in which a closure of type `F` is called.
 trait CallKind<F> {
-    const FUNCTIONS: &'static VTable;
+    const VTABLE: &'static VTable;
 }
 
 enum CallOnce {}
-enum CallAgain {}
+enum CallRepeatedly {}
 
 impl<F: FnOnce() + 'static> CallKind<F> for CallOnce {
-    const FUNCTIONS: &'static VTable = &VTable {
+    const VTABLE: &'static VTable = &VTable {
         call: call_once::<F>,
         drop: drop_of::<F>(),
-        again: false,
+        is_repeatable: false,
         type_of: TypeId::of::<F>,
     };
 }
 
-impl<F: FnMut() + 'static> CallKind<F> for CallAgain {
-    const FUNCTIONS: &'static VTable = &VTable {
+impl<F: FnMut() + 'static> CallKind<F> for CallRepeatedly {
+    const VTABLE: &'static VTable = &VTable {
         call: call_mut::<F>,
         drop: drop_of::<F>(),
-        again: true,
+        is_repeatable: true,
         type_of: TypeId::of::<F>,
     };
 }
 
 const fn drop_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
-    if mem::needs_drop::<F>() { Some(drop_in_room::<F>) } else { None }
+    if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None }
 }
 
 /// # Safety
 ///
-/// `room` points to a room that holds an `F`, which the call takes out.
-unsafe fn call_once<F: FnOnce()>(room: *mut InlineStorage) {
-    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); no
+/// `storage` points to storage that holds an `F`, which the call takes out.
+unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
+    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::new`); no
     // code uses it afterwards.
-    let closure = unsafe { room.cast::<F>().read() };
+    let closure = unsafe { storage.cast::<F>().read() };
     closure();
 }
 
 /// # Safety
 ///
-/// `room` points to a room that holds an `F` and is not used by any other code during the call.
-unsafe fn call_mut<F: FnMut()>(room: *mut InlineStorage) {
-    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`),
+/// `storage` points to storage that holds an `F` and is not used by any other code during the call.
+unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
+    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::new`),
     // exclusively (caller).
-    let closure = unsafe { &mut *room.cast::<F>() };
+    let closure = unsafe { &mut *storage.cast::<F>() };
     closure();
 }
 
 /// # Safety
 ///
-/// `room` points to a room that holds an `F`, which the call drops.
-unsafe fn drop_in_room<F>(room: *mut InlineStorage) {
-    // SAFETY: the room holds an `F` (caller), at an address aligned for it (`Closure::new`); no
+/// `storage` points to storage that holds an `F`, which the call drops.
+unsafe fn drop_in_storage<F>(storage: *mut InlineStorage) {
+    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::new`); no
     // code uses it afterwards.
-    unsafe { room.cast::<F>().drop_in_place() }
+    unsafe { storage.cast::<F>().drop_in_place() }
 }
 
 impl Closure {
-    /// Puts a value that fits into a room.
+    /// Puts a value that fits into storage.
     fn new<F: 'static, K: CallKind<F>>(value: F) -> Self {
         assert!(fits::<F>(), "the caller boxes what does not fit");
-        let mut room = InlineStorage::uninit();
-        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted
+        let mut storage = InlineStorage::uninit();
+        // SAFETY: an `F` is not larger than the storage and needs no stricter alignment, asserted
         // above.
-        unsafe { room.as_mut_ptr().cast::<F>().write(value) };
-        Self { room, functions: K::FUNCTIONS, not_send: PhantomData }
+        unsafe { storage.as_mut_ptr().cast::<F>().write(value) };
+        Self { storage, vtable: K::VTABLE, not_send: PhantomData }
     }
 
-    /// Writes a value that fits into a room in place. A copy would read the whole room before its
+    /// Writes a value that fits into storage in dest. A copy would read the whole storage before its
     /// parts have left the store buffer.
     ///
     /// # Safety
     ///
-    /// The place is valid for writes.
+    /// The dest is valid for writes.
     #[inline]
-    unsafe fn build<F: 'static, K: CallKind<F>>(value: F, place: *mut Self) {
+    unsafe fn build<F: 'static, K: CallKind<F>>(value: F, dest: *mut Self) {
         assert!(fits::<F>(), "the caller boxes what does not fit");
-        // SAFETY: the place is valid for writes (caller).
-        let room = unsafe { &raw mut (*place).room };
-        // SAFETY: an `F` is not larger than the room and needs no stricter alignment, asserted
+        // SAFETY: the dest is valid for writes (caller).
+        let storage = unsafe { &raw mut (*dest).storage };
+        // SAFETY: an `F` is not larger than the storage and needs no stricter alignment, asserted
         // above.
-        unsafe { room.cast::<F>().write(value) };
-        // SAFETY: the place is valid for writes (caller).
-        let functions = unsafe { &raw mut (*place).functions };
+        unsafe { storage.cast::<F>().write(value) };
+        // SAFETY: the dest is valid for writes (caller).
+        let vtable = unsafe { &raw mut (*dest).vtable };
         // SAFETY: as above.
-        unsafe { functions.write(K::FUNCTIONS) };
+        unsafe { vtable.write(K::VTABLE) };
     }
 }
 
 impl Closure {
-    /// Returns the closure that it was made of, in place or boxed, if that is an `F`.
+    /// Returns the closure that it was made of, in dest or boxed, if that is an `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
         if fits::<F>() {
             self.into_value()
@@ -140,22 +140,22 @@ impl Closure {
 
     /// Returns the value, if it is an `F`.
     fn into_value<F: 'static>(self) -> Option<F> {
-        if (self.functions.type_of)() != TypeId::of::<F>() {
+        if (self.vtable.type_of)() != TypeId::of::<F>() {
             return None;
         }
         let mut closure = ManuallyDrop::new(self);
-        // SAFETY: the room holds the value that `functions` was made for, which is an `F`; it is
+        // SAFETY: the storage holds the value that `vtable` was made for, which is an `F`; it is
         // taken out, and `ManuallyDrop` keeps it from being dropped again.
-        Some(unsafe { (&raw mut closure.room).cast::<F>().read() })
+        Some(unsafe { (&raw mut closure.storage).cast::<F>().read() })
     }
 }
 
 impl Drop for Closure {
     fn drop(&mut self) {
-        if let Some(drop) = self.functions.drop {
-            // SAFETY: the room holds the value that `functions` was made for, and is gone after
+        if let Some(drop) = self.vtable.drop {
+            // SAFETY: the storage holds the value that `vtable` was made for, and is gone after
             // this.
-            unsafe { drop(&raw mut self.room) }
+            unsafe { drop(&raw mut self.storage) }
         }
     }
 }
@@ -164,47 +164,47 @@ impl Drop for Closure {
 #[repr(transparent)]
 pub(crate) struct Callback(Closure);
 
-/// A closure that becomes the callback of a one-shot timer in its final place.
+/// A closure that becomes the callback of a one-shot timer in its final dest.
 pub(crate) struct RunOnce<F>(pub(crate) F);
 
-/// A closure that becomes the callback of a periodic timer in its final place.
-pub(crate) struct RunAgain<F>(pub(crate) F);
+/// A closure that becomes the callback of a periodic timer in its final dest.
+pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 
 impl<F: FnOnce() + 'static> RunOnce<F> {
     /// Writes the callback.
     ///
     /// # Safety
     ///
-    /// The place is valid for writes.
+    /// The dest is valid for writes.
     #[inline]
-    pub(crate) unsafe fn build(self, place: *mut Callback) {
+    pub(crate) unsafe fn build(self, dest: *mut Callback) {
         if fits::<F>() {
-            // SAFETY: the place is valid for writes (caller).
-            let closure = unsafe { &raw mut (*place).0 };
+            // SAFETY: the dest is valid for writes (caller).
+            let closure = unsafe { &raw mut (*dest).0 };
             // SAFETY: as above.
             unsafe { Closure::build::<F, CallOnce>(self.0, closure) }
         } else {
             // SAFETY: as above.
-            unsafe { place.write(Once::boxed(Box::new(self.0)).into()) }
+            unsafe { dest.write(Once::boxed(Box::new(self.0)).into()) }
         }
     }
 }
 
-impl<F: FnMut() + 'static> RunAgain<F> {
+impl<F: FnMut() + 'static> RunRepeatedly<F> {
     /// Writes the callback.
     ///
     /// # Safety
     ///
-    /// The place is valid for writes.
-    pub(crate) unsafe fn build(self, place: *mut Callback) {
-        // SAFETY: the place is valid for writes (caller).
-        let closure = unsafe { &raw mut (*place).0 };
+    /// The dest is valid for writes.
+    pub(crate) unsafe fn build(self, dest: *mut Callback) {
+        // SAFETY: the dest is valid for writes (caller).
+        let closure = unsafe { &raw mut (*dest).0 };
         if fits::<F>() {
             // SAFETY: as above.
-            unsafe { Closure::build::<F, CallAgain>(self.0, closure) }
+            unsafe { Closure::build::<F, CallRepeatedly>(self.0, closure) }
         } else {
             // SAFETY: as above.
-            unsafe { Closure::build::<Box<F>, CallAgain>(Box::new(self.0), closure) }
+            unsafe { Closure::build::<Box<F>, CallRepeatedly>(Box::new(self.0), closure) }
         }
     }
 }
@@ -212,20 +212,20 @@ impl<F: FnMut() + 'static> RunAgain<F> {
 impl Callback {
     /// Runs a one-shot callback.
     pub(crate) fn call(self) {
-        debug_assert!(!self.0.functions.again, "a periodic callback runs in its node");
+        debug_assert!(!self.0.vtable.is_repeatable, "a periodic callback runs in its node");
         let mut callback = ManuallyDrop::new(self);
-        let call = callback.0.functions.call;
-        // SAFETY: the room holds the value that `functions` was made for. The call takes it out,
+        let call = callback.0.vtable.call;
+        // SAFETY: the storage holds the value that `vtable` was made for. The call takes it out,
         // and `ManuallyDrop` keeps it from being dropped again.
-        unsafe { call(&raw mut callback.0.room) }
+        unsafe { call(&raw mut callback.0.storage) }
     }
 
     /// Runs a callback, one-shot or periodic, for the last time.
     pub(crate) fn call_last(mut self) {
-        if self.0.functions.again {
-            // SAFETY: the room holds the value that `functions` was made for, which is exclusively
+        if self.0.vtable.is_repeatable {
+            // SAFETY: the storage holds the value that `vtable` was made for, which is exclusively
             // ours and stays there.
-            unsafe { (self.0.functions.call)(&raw mut self.0.room) }
+            unsafe { (self.0.vtable.call)(&raw mut self.0.storage) }
         } else {
             self.call();
         }
@@ -234,34 +234,34 @@ impl Callback {
     /// Returns true if dropping it runs user code.
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {
-        self.0.functions.drop.is_some()
+        self.0.vtable.drop.is_some()
     }
 }
 
-/// A callback that runs or is dropped in place.
+/// A callback that runs or is dropped in dest.
 #[must_use]
 pub(crate) struct Running(NonNull<Closure>);
 
 impl Running {
     /// # Safety
     ///
-    /// The place holds a callback, which no other code uses until [`run`](Self::run) or
+    /// The dest holds a callback, which no other code uses until [`run`](Self::run) or
     /// [`drop_in_place`](Self::drop_in_place) has returned.
-    /// After that, a callback that was dropped or is one-shot is no longer in the place.
+    /// After that, a callback that was dropped or is one-shot is no longer in the dest.
     #[inline]
-    pub(crate) unsafe fn new(place: NonNull<Callback>) -> Self {
-        Self(place.cast())
+    pub(crate) unsafe fn new(dest: NonNull<Callback>) -> Self {
+        Self(dest.cast())
     }
 
     #[inline]
     pub(crate) fn run(self) {
         // SAFETY: the closure is there (`new`), and is read before its call begins.
-        let call = unsafe { self.0.as_ref() }.functions.call;
+        let call = unsafe { self.0.as_ref() }.vtable.call;
         // SAFETY: as above; nothing is borrowed.
-        let room = unsafe { &raw mut (*self.0.as_ptr()).room };
-        // SAFETY: the room holds the value that `functions` was made for, and no other code uses it
+        let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
+        // SAFETY: the storage holds the value that `vtable` was made for, and no other code uses it
         // (`new`).
-        unsafe { call(room) }
+        unsafe { call(storage) }
     }
 
     /// Drops the callback.
@@ -306,7 +306,7 @@ impl Once {
     }
 
     /// Returns the closure of type `F` that it was made of.
-    pub(crate) fn into_own<F: FnOnce() + 'static>(self) -> F {
+    pub(crate) fn downcast<F: FnOnce() + 'static>(self) -> F {
         self.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"))
     }
 }
@@ -326,7 +326,7 @@ impl SendCallback {
     }
 
     /// Returns the closure of type `F` that it was made of.
-    pub(crate) fn into_own<F: Send + 'static>(self) -> F {
+    pub(crate) fn downcast<F: Send + 'static>(self) -> F {
         self.0.0.into_closure().unwrap_or_else(|| unreachable!("it was made of an `F`"))
     }
 }
@@ -344,17 +344,17 @@ mod tests {
     }
 
     /// Runs a callback as a node does.
-    fn run(place: &mut MaybeUninit<Callback>) {
-        let place = NonNull::from(place).cast();
-        // SAFETY: the place holds a callback, which no other code uses.
-        unsafe { Running::new(place) }.run();
+    fn run(dest: &mut MaybeUninit<Callback>) {
+        let dest = NonNull::from(dest).cast();
+        // SAFETY: the dest holds a callback, which no other code uses.
+        unsafe { Running::new(dest) }.run();
     }
 
     fn once<F: FnOnce() + 'static>(closure: F) -> MaybeUninit<Callback> {
-        let mut place = MaybeUninit::uninit();
-        // SAFETY: the place is valid for writes.
-        unsafe { RunOnce(closure).build(place.as_mut_ptr()) };
-        place
+        let mut dest = MaybeUninit::uninit();
+        // SAFETY: the dest is valid for writes.
+        unsafe { RunOnce(closure).build(dest.as_mut_ptr()) };
+        dest
     }
 
     fn once_runs_and_drops<const BYTES: usize>() {
@@ -370,14 +370,14 @@ mod tests {
 
     fn repeated_runs_and_drops<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        let mut place = MaybeUninit::uninit();
-        // SAFETY: the place is valid for writes.
-        unsafe { RunAgain(capture::<BYTES>(&runs)).build(place.as_mut_ptr()) };
-        run(&mut place);
-        run(&mut place);
+        let mut dest = MaybeUninit::uninit();
+        // SAFETY: the dest is valid for writes.
+        unsafe { RunRepeatedly(capture::<BYTES>(&runs)).build(dest.as_mut_ptr()) };
+        run(&mut dest);
+        run(&mut dest);
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (2, 2));
         // SAFETY: it holds a callback still.
-        drop(unsafe { place.assume_init() });
+        drop(unsafe { dest.assume_init() });
         assert_eq!(Rc::strong_count(&runs), 1);
     }
 

@@ -18,7 +18,7 @@ use crate::{
         callback::SendCallback,
         hooks::{PanicPlace, catch_panic_silently},
         parker::Asleep,
-        reclaim::Seen,
+        reclaim::Protected,
         registry,
         shared::{Remote, Shared},
     },
@@ -85,36 +85,36 @@ impl fmt::Display for Cancel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     generation: u64,
-    /// The index, with the shard's number above it, and [`PLACE`]. A handle of two words travels in
+    /// The index, with the shard's number above it, and [`HANDLE_TAG`]. A handle of two words travels in
     /// registers.
-    place: NonZeroU64,
+    shard_and_index: NonZeroU64,
 }
 
-/// Set in every place, so that none is zero.
-const PLACE: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
+/// Set in `shard_and_index` of every handle, so that it is never zero.
+const HANDLE_TAG: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
 
 impl TimerHandle {
     #[inline]
     pub(crate) fn new(shard: u32, index: u32, generation: u64) -> Self {
-        Self { generation, place: PLACE | u64::from(shard) << 32 | u64::from(index) }
+        Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
     /// Returns the handle of another timer of the shard of this one.
     #[inline]
     pub(crate) fn beside(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
-        Self { generation, place: self.place | u64::from(index) }
+        Self { generation, shard_and_index: self.shard_and_index | u64::from(index) }
     }
 
     #[inline]
     pub(crate) fn shard(self) -> u32 {
-        (self.place.get() >> 32) as u32 & !(1 << 31)
+        (self.shard_and_index.get() >> 32) as u32 & !(1 << 31)
     }
 
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The upper half is the shard's.
     pub(crate) fn index(self) -> u32 {
-        self.place.get() as u32
+        self.shard_and_index.get() as u32
     }
 
     /// Returns true if another thread added the timer.
@@ -145,7 +145,7 @@ impl TimerHandle {
     /// ```
     #[must_use]
     pub fn to_bits(self) -> u128 {
-        u128::from(self.generation) << 64 | u128::from(self.place.get())
+        u128::from(self.generation) << 64 | u128::from(self.shard_and_index.get())
     }
 
     /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is live.
@@ -163,12 +163,12 @@ impl TimerHandle {
     /// assert_eq!(TimerHandle::from_bits(0), None);
     /// ```
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "the lower half is the place")]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is shard and index")]
     pub fn from_bits(bits: u128) -> Option<Self> {
-        let place = NonZeroU64::new(bits as u64)?;
-        let handle = Self { generation: (bits >> 64) as u64, place };
+        let shard_and_index = NonZeroU64::new(bits as u64)?;
+        let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
         // The owner trusts that a handle's generation was given to its index.
-        let is_genuine = place == PLACE | place
+        let is_genuine = shard_and_index == HANDLE_TAG | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
         is_genuine.then_some(handle)
@@ -237,7 +237,7 @@ impl TimerHandle {
     #[inline]
     fn send_request<R>(
         self,
-        ask: impl FnOnce(Seen<'_, Shared>, &mut Option<SendCallback>) -> Remote<R>,
+        ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> Remote<R>,
     ) -> Option<R> {
         let mut taken = None;
         let asked = registry::with(self.shard(), |shared| Some(ask(shared?, &mut taken)));
@@ -308,7 +308,7 @@ impl TimerHandle {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
-        let mut patience = Patience::default();
+        let mut patience = Backoff::default();
         while answer == Cancel::Running && self.is_running_remotely() {
             patience.wait();
         }
@@ -415,7 +415,7 @@ impl TimerHandle {
     }
 
     fn move_remote(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
-        let reset = |shared: Seen<'_, Shared>, taken: &mut Option<SendCallback>| {
+        let reset = |shared: Protected<'_, Shared>, taken: &mut Option<SendCallback>| {
             let nanos = nanos(&shared);
             shared.reset(self.index(), self.generation, nanos, taken)
         };
@@ -486,8 +486,10 @@ pub struct LocalHandle {
 
 impl LocalHandle {
     /// Names no timer, because no timer has generation 0.
-    pub(crate) const NONE: Self =
-        Self { handle: TimerHandle { generation: 0, place: PLACE }, not_send: PhantomData };
+    pub(crate) const NONE: Self = Self {
+        handle: TimerHandle { generation: 0, shard_and_index: HANDLE_TAG },
+        not_send: PhantomData,
+    };
 
     pub(crate) fn new(handle: TimerHandle) -> Self {
         Self { handle, not_send: PhantomData }
@@ -683,9 +685,9 @@ impl Owner {
 
 /// The waits between two polls: at first a yield, then ever longer sleeps.
 #[derive(Debug, Default)]
-struct Patience(u32);
+struct Backoff(u32);
 
-impl Patience {
+impl Backoff {
     fn wait(&mut self) {
         const YIELDS: u32 = 8;
         const LONGEST: Duration = Duration::from_millis(1);

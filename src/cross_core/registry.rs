@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
     cross_core::{
-        reclaim::{self, Published, Seen},
+        reclaim::{self, Protected, Published},
         shared::Shared,
         slab,
     },
@@ -102,7 +102,7 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
 
 /// Calls `look` with the shard `number`, if it exists, while this thread is pinned.
 #[inline]
-pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Seen<'_, Shared>>) -> R) -> R {
+pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Protected<'_, Shared>>) -> R) -> R {
     REGISTRY.places[number as usize % SHARDS_MAX as usize].with(look)
 }
 

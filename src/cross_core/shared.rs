@@ -16,7 +16,7 @@ use crate::{
         mailbox::{Link, Mailbox, Priority, Push},
         origin::Origin,
         parker::{Announcement, Asleep, Parker},
-        reclaim::{Seen, pin},
+        reclaim::{Protected, pin},
         slab::{Build, NodeView, RemoteNode, Slab},
         state::{Cancel, FollowUp, Move, TimerStatus},
     },
@@ -88,7 +88,7 @@ pub(crate) enum Refused<B> {
 }
 
 impl<R> Remote<R> {
-    fn quiet(answer: R) -> Self {
+    fn without_wake(answer: R) -> Self {
         Self { answer, wake: None }
     }
 }
@@ -161,7 +161,7 @@ impl Shared {
     /// drives its wheel. No borrow of the library may be held.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
-        if self.gauges.take_undriven_report(overdue) {
+        if self.gauges.claim_undriven_report(overdue) {
             let overdue = Duration::from_nanos(overdue);
             let is_of_thread = self.slab.takes_callbacks();
             catch_panic_silently(|| {
@@ -256,7 +256,7 @@ impl Shared {
                 self.admission.release();
                 // The node stays taken: after the end, no node is reused. Without a callback, the
                 // add took effect, and the timer has ended with the shard.
-                node.disarm().map_or(Ok(Remote::quiet(armed)), Err)
+                node.disarm().map_or(Ok(Remote::without_wake(armed)), Err)
             }
         }
     }
@@ -341,7 +341,7 @@ impl Shared {
 }
 
 /// The operations of a remote thread. The thread is pinned, so that no page is freed during them.
-impl Seen<'_, Shared> {
+impl Protected<'_, Shared> {
     /// Cancels a timer in its likely state by one swap and one push: the owner has added it, and no
     /// message of it is queued. Otherwise returns `None`.
     #[inline]
@@ -364,7 +364,7 @@ impl Seen<'_, Shared> {
     ) -> Remote<Cancel> {
         // Without a page, the timer and its page have ended, or an earlier shard of this number had
         // more pages.
-        let Some(node) = self.node(index) else { return Remote::quiet(Cancel::Ended) };
+        let Some(node) = self.node(index) else { return Remote::without_wake(Cancel::Ended) };
         let (answer, next) = node.cancel(generation, taken);
         let wake = match next {
             FollowUp::Push if taken.is_some() => {
@@ -391,10 +391,10 @@ impl Seen<'_, Shared> {
         nanos: u64,
         taken: &mut Option<SendCallback>,
     ) -> Remote<bool> {
-        let Some(node) = self.node(index) else { return Remote::quiet(false) };
+        let Some(node) = self.node(index) else { return Remote::without_wake(false) };
         match node.state.begin_move(generation) {
-            Move::Refused => return Remote::quiet(false),
-            Move::Superseded => return Remote::quiet(true),
+            Move::Refused => return Remote::without_wake(false),
+            Move::Superseded => return Remote::without_wake(true),
             Move::Begun => (),
         }
         node.requested().write(nanos);
@@ -409,7 +409,7 @@ impl Seen<'_, Shared> {
         if next == FollowUp::Push {
             match self.mailbox.push(index, node.link, Priority::Urgent) {
                 Push::Queued { depth: pushed, .. } => depth = pushed,
-                Push::Closed => return Remote::quiet(answer),
+                Push::Closed => return Remote::without_wake(answer),
             }
         }
         // Reads the requested deadline again: another thread may have written a new one, and relied

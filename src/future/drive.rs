@@ -94,6 +94,6 @@ struct Driver;
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        LocalTimer::forget_task();
+        LocalTimer::remove_task();
     }
 }

@@ -70,7 +70,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_AT_ONCE},
     local::ShardRef,
-    shard::{Due, Engine, Payload, PreparedSleep},
+    shard::{DueTime, Engine, Payload, PreparedSleep},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
 };
 
@@ -216,7 +216,7 @@ impl WorkerWheel {
         {
             return Some(Err(reason));
         }
-        let added = shard.insert(Due::at(nanos), Kind::Shared, origin, callback);
+        let added = shard.insert(DueTime::at(nanos), Kind::Shared, origin, callback);
         if let Ok(handle) = added {
             // Publishes the count now, because remote adds may compare it with the limit before the
             // next turn.

@@ -24,7 +24,7 @@ use crate::{
 
 /// Why a timer fired late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LateBy {
+pub(crate) enum LateCause {
     /// The loop turned late: no earlier turn could have fired the timer.
     Loop = 0,
     /// An earlier turn left the timer to a later one.
@@ -201,7 +201,7 @@ impl Gauges {
 
     /// Returns true once if no loop has begun and a timer has been overdue for too long: the caller
     /// reports it. Later calls return false, until the owner has lost another driver.
-    pub(crate) fn take_undriven_report(&self, overdue: u64) -> bool {
+    pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: the swap gives the value to only one caller.
         self.publishes()
             && overdue >= self.undriven_grace.load(Ordering::Relaxed)
@@ -233,7 +233,7 @@ impl Gauges {
     }
 
     /// Records that `timers` timers fired `nanos` late.
-    pub(crate) fn record_lateness(&self, by: LateBy, nanos: u64, timers: u32) {
+    pub(crate) fn record_lateness(&self, by: LateCause, nanos: u64, timers: u32) {
         if self.publishes() {
             self.lateness[by as usize].add(nanos, timers);
         }
@@ -293,7 +293,7 @@ impl Gauges {
         self.counts.read()
     }
 
-    pub(crate) fn lateness(&self, by: LateBy) -> Histogram {
+    pub(crate) fn lateness(&self, by: LateCause) -> Histogram {
         self.lateness[by as usize].read()
     }
 

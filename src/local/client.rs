@@ -19,7 +19,7 @@ pub(crate) trait Client {
 
 /// The position of a [`Client`] in a thread's wheel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientPlace(pub(super) u32);
+pub(crate) struct ClientId(pub(super) u32);
 
 /// A descriptor or task that drives this thread's wheel, until it is dropped.
 #[derive(Debug)]

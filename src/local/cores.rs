@@ -473,10 +473,10 @@ impl CoresBuilder {
         self.start_with(vec![(); shards], move |core, ()| run(core))
     }
 
-    /// Starts a thread for each of the `seats`, and runs `run` on it with its seat.
+    /// Starts a thread for each of the `args`, and runs `run` on it with its arg.
     ///
-    /// A seat is a value that was prepared for the thread, such as a poll whose waker the
-    /// configuration uses. The number of seats is the number of threads; [`shards`](Self::shards)
+    /// A arg is a value that was prepared for the thread, such as a poll whose waker the
+    /// configuration uses. The number of args is the number of threads; [`shards`](Self::shards)
     /// is for [`start`](Self::start). `run` starts only after every thread has its wheel and, where
     /// possible, is pinned. [`Cores`] has an example.
     ///
@@ -495,19 +495,19 @@ impl CoresBuilder {
     /// ```
     /// use corewheel::Cores;
     ///
-    /// let seats = vec!["north", "south"];
-    /// let name = |core: corewheel::Core, seat| format!("{seat} {}", core.index());
-    /// let cores = Cores::builder().start_with(seats, name)?;
+    /// let args = vec!["north", "south"];
+    /// let name = |core: corewheel::Core, arg| format!("{arg} {}", core.index());
+    /// let cores = Cores::builder().start_with(args, name)?;
     /// let names: Vec<_> = cores.join().into_iter().map(Result::unwrap).collect();
     /// assert_eq!(names, ["north 0", "south 1"]);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start_with<S: Send + 'static, R: Send + 'static>(
         self,
-        seats: Vec<S>,
+        args: Vec<S>,
         run: impl Fn(Core, S) -> R + Send + Sync + 'static,
     ) -> io::Result<Cores<R>> {
-        if seats.len() > SHARDS_MAX as usize {
+        if args.len() > SHARDS_MAX as usize {
             return Err(ConfigError::TooManyShards { max: SHARDS_MAX }.into());
         }
         let core_ids =
@@ -515,14 +515,14 @@ impl CoresBuilder {
         let run = Arc::new(run);
         let mut starting =
             Starting { threads: Vec::new(), reports: Vec::new(), permits: Vec::new() };
-        for (index, seat) in seats.into_iter().enumerate() {
+        for (index, arg) in args.into_iter().enumerate() {
             let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
             let args = ThreadArgs {
                 index,
                 core_id,
                 config: Arc::clone(&self.config),
                 run: Arc::clone(&run),
-                seat,
+                arg,
             };
             if let Err(error) = starting.spawn(args) {
                 starting.abort_start();
@@ -548,7 +548,7 @@ struct ThreadArgs<F, S> {
     core_id: Option<CoreId>,
     config: Arc<MakeConfig>,
     run: Arc<F>,
-    seat: S,
+    arg: S,
 }
 
 impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
@@ -564,7 +564,7 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
         // The receiver of the report opens the gate or drops it.
         let _ = report.send(ready);
         let all = admission.recv().ok()?;
-        Some((self.run)(Core { index: self.index, pinned, all }, self.seat))
+        Some((self.run)(Core { index: self.index, pinned, all }, self.arg))
     }
 }
 

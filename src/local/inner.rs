@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Client, ClientPlace, ShardRef, Turn};
+use super::{Client, ClientId, ShardRef, Turn};
 use crate::{
     config::Config,
     cross_core::{
@@ -25,7 +25,7 @@ use crate::{
         state::{Freed, Kind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{Claimed, Due, Engine, Found, Message, PreparedSleep},
+    shard::{Claimed, DueTime, Engine, Message, PreparedSleep, SweptTimers},
     util::sync::per_thread,
     when::When,
 };
@@ -36,7 +36,7 @@ per_thread! {
 
 per_thread! {
     /// The value in `LOCAL`, without a check whether that is still there.
-    static HERE: Cell<Option<NonNull<Local>>> = Cell::new(None);
+    static CURRENT: Cell<Option<NonNull<Local>>> = Cell::new(None);
 }
 
 /// The driver of the wheel, and whether it is in a turn.
@@ -74,7 +74,7 @@ pub(super) struct Local {
     /// The loop stays registered without them.
     is_own_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
-    wanted: Cell<Wanted>,
+    wanted: Cell<EndOfTurnWork>,
     /// The end of the announced sleep, in nanoseconds of the clock. `AWAKE` if no sleep has been
     /// announced since the last check. Before the first turn or announcement of the loop it is
     /// `u64::MAX`, so that adds take the slow path.
@@ -96,7 +96,7 @@ impl Sampler {
 
     /// Returns true if this callback is to be measured.
     #[inline]
-    fn takes_this(&self) -> bool {
+    fn selects_this(&self) -> bool {
         if self.one_in == 0 {
             return false;
         }
@@ -108,7 +108,7 @@ impl Sampler {
 
 /// Which work of the clients is wanted at the end of this turn.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Wanted {
+struct EndOfTurnWork {
     flush: bool,
     trim: bool,
 }
@@ -135,7 +135,7 @@ impl Local {
             sleeps_until: Cell::new(u64::MAX),
             sampler,
         };
-        local.lose_driver(u64::MAX);
+        local.publish_undriven_state(u64::MAX);
         Ok(local)
     }
 
@@ -156,25 +156,25 @@ impl Local {
     /// if the thread is exiting or cannot have a wheel.
     #[inline]
     pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
-        let local = Self::here()?;
+        let local = Self::get_or_create()?;
         // SAFETY: the wheel of this thread does not move. It is dropped only when the thread exits,
-        // after all other code of the thread, and takes itself out of `HERE` first. The reference
+        // after all other code of the thread, and takes itself out of `CURRENT` first. The reference
         // does not leave this call.
         Ok(look(unsafe { local.as_ref() }))
     }
 
     /// Returns this thread's wheel, and creates it on first use.
     #[inline]
-    fn here() -> Result<NonNull<Self>, AddErrorReason> {
-        match HERE.try_with(Cell::get) {
+    fn get_or_create() -> Result<NonNull<Self>, AddErrorReason> {
+        match CURRENT.try_with(Cell::get) {
             Ok(Some(local)) => Ok(local),
-            _ => Self::make(),
+            _ => Self::create(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn make() -> Result<NonNull<Self>, AddErrorReason> {
+    fn create() -> Result<NonNull<Self>, AddErrorReason> {
         let made = LOCAL.try_with(|place| {
             // The default configuration is valid, so this is the only possible reason.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
@@ -186,8 +186,8 @@ impl Local {
     /// Makes a wheel the wheel of this thread, which has none.
     fn publish(place: &OnceCell<Self>, local: Self) -> &Self {
         let local = place.get_or_init(|| local);
-        // Destructors of thread-locals may find `HERE` gone. They find no wheel, then.
-        let _ = HERE.try_with(|here| here.set(Some(NonNull::from(local))));
+        // Destructors of thread-locals may find `CURRENT` gone. They find no wheel, then.
+        let _ = CURRENT.try_with(|here| here.set(Some(NonNull::from(local))));
         local
     }
 
@@ -234,7 +234,7 @@ impl Local {
         &self,
         kind: Kind,
         origin: Origin,
-        due: impl FnOnce(&mut Engine<Callback>) -> Due,
+        due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut engine = self.engine_with_room()?;
@@ -293,7 +293,11 @@ impl Local {
         if is_last && !matches!(self.driver.get(), Driver::InTurn | Driver::Ended) {
             self.driver.set(Driver::Missing);
             let (_, now) = self.with_engine(|shard| shard.publish_unqueried());
-            self.lose_driver(if self.shared.mailbox.is_urgent() { now } else { u64::MAX });
+            self.publish_undriven_state(if self.shared.mailbox.is_urgent() {
+                now
+            } else {
+                u64::MAX
+            });
         }
     }
 
@@ -305,7 +309,7 @@ impl Local {
     }
 
     /// Publishes that no loop drives the wheel, and the deadline of a remote request.
-    fn lose_driver(&self, remote_due: u64) {
+    fn publish_undriven_state(&self, remote_due: u64) {
         self.sleeps_until.set(u64::MAX);
         self.shared.gauges.record_lost_driver(remote_due);
         self.shared.parker.set_undriven();
@@ -388,7 +392,7 @@ impl Local {
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn turn_with(budget: usize, try_idle: impl FnOnce(&mut Engine<Callback>) -> bool) -> Turn {
         // A thread without a wheel has nothing to turn. `with` would copy the result.
-        let Ok(local) = Self::here() else { return Turn::default() };
+        let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
         let mut engine = local.shard.borrow_mut();
@@ -414,7 +418,7 @@ impl Local {
         let _turning = Turning(&self.driver);
         let touched = engine.touched();
         engine.begin(budget);
-        if engine.urgent_comes_first() {
+        if engine.has_urgent_messages() {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
@@ -427,7 +431,7 @@ impl Local {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
-        if self.wanted.get() != Wanted::default() {
+        if self.wanted.get() != EndOfTurnWork::default() {
             drop(engine);
             self.flush();
             self.trim(false);
@@ -436,8 +440,8 @@ impl Local {
         turn.behind = engine.end_pass();
         turn.live = engine.len();
         turn.touched = engine.touched() - touched;
-        if self.wanted.get() != Wanted::default() {
-            engine.note_work();
+        if self.wanted.get() != EndOfTurnWork::default() {
+            engine.request_work();
         }
         turn
     }
@@ -472,7 +476,7 @@ impl Local {
     fn run(&self, claimed: Claimed, callback: Running) -> RefMut<'_, Engine<Callback>> {
         self.call(|| callback.run());
         if claimed.run.is_periodic() {
-            return self.go_on(claimed);
+            return self.rearm_or_end(claimed);
         }
         let mut engine = self.shard.borrow_mut();
         engine.finish(claimed.index, claimed.run);
@@ -481,7 +485,7 @@ impl Local {
 
     /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
     #[inline(never)]
-    fn go_on(&self, Claimed { index, run, .. }: Claimed) -> RefMut<'_, Engine<Callback>> {
+    fn rearm_or_end(&self, Claimed { index, run, .. }: Claimed) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.shard.borrow_mut();
         let next = engine.next_run(index);
         let stopped = engine.rearm(index, next);
@@ -500,7 +504,7 @@ impl Local {
     /// Calls the user's code, and measures it if the sampler selects this call.
     #[inline]
     fn call(&self, callback: impl FnOnce()) {
-        let began = self.sampler.takes_this().then(|| self.shared.clock().nanos());
+        let began = self.sampler.selects_this().then(|| self.shared.clock().nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
             self.shared.gauges.record_callback(self.shared.clock().nanos().saturating_sub(began));
@@ -595,7 +599,7 @@ impl Local {
         // Another shard may get its number.
         Owner::set(None);
         self.driver.set(Driver::Ended);
-        let Found { pending, cancelled, .. } = self.with_engine(Engine::close);
+        let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
         for callback in cancelled {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -608,7 +612,7 @@ impl Local {
         self.shared.hooks.report(place, payload);
     }
 
-    pub(super) fn register(&self, client: Weak<dyn Client>) -> ClientPlace {
+    pub(super) fn register(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
         // The other clients keep their places, because their timers find them by place.
         let free = clients.iter().position(|client| client.strong_count() == 0);
@@ -617,25 +621,25 @@ impl Local {
             Some(free) => *free = client,
             None => clients.push(client),
         }
-        ClientPlace(u32::try_from(place).unwrap_or_else(|_| panic!("2^32 clients of a timer")))
+        ClientId(u32::try_from(place).unwrap_or_else(|_| panic!("2^32 clients of a timer")))
     }
 
-    pub(super) fn client(&self, ClientPlace(place): ClientPlace) -> Option<Rc<dyn Client>> {
+    pub(super) fn client(&self, ClientId(place): ClientId) -> Option<Rc<dyn Client>> {
         self.clients.borrow().get(place as usize)?.upgrade()
     }
 
     pub(super) fn request_flush(&self) {
         if !self.flush_is_pending() {
-            self.wanted.update(|wanted| Wanted { flush: true, ..wanted });
-            self.with_engine(|shard| shard.note_work());
+            self.wanted.update(|wanted| EndOfTurnWork { flush: true, ..wanted });
+            self.with_engine(|shard| shard.request_work());
             // An announced sleep would delay the flush.
             self.wake_if_earlier(0);
         }
     }
 
     pub(super) fn request_trim(&self) {
-        self.wanted.update(|wanted| Wanted { trim: true, ..wanted });
-        self.with_engine(|shard| shard.note_work());
+        self.wanted.update(|wanted| EndOfTurnWork { trim: true, ..wanted });
+        self.with_engine(|shard| shard.request_work());
     }
 
     #[inline]
@@ -646,7 +650,7 @@ impl Local {
     #[inline]
     pub(super) fn flush(&self) {
         if self.flush_is_pending() {
-            self.wanted.update(|wanted| Wanted { flush: false, ..wanted });
+            self.wanted.update(|wanted| EndOfTurnWork { flush: false, ..wanted });
             self.for_each_client(|client| client.flush());
         }
     }
@@ -654,7 +658,7 @@ impl Local {
     #[inline]
     fn trim(&self, is_long_sleep: bool) {
         if self.wanted.get().trim {
-            self.wanted.update(|wanted| Wanted { trim: false, ..wanted });
+            self.wanted.update(|wanted| EndOfTurnWork { trim: false, ..wanted });
             self.for_each_client(|client| {
                 if client.trim(is_long_sleep) {
                     self.request_trim();
@@ -669,7 +673,7 @@ impl Local {
         (0..).map_while(at).filter_map(|client| client.upgrade()).for_each(|client| act(&*client));
     }
 
-    pub(super) fn is_made_of(&self, shared: &Arc<Shared>) -> bool {
+    pub(super) fn is_own_shared(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 
@@ -726,7 +730,7 @@ fn no_driver() -> ! {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        let _ = HERE.try_with(|here| here.set(None));
+        let _ = CURRENT.try_with(|here| here.set(None));
         // Destructors that run with the shard use its handles as any other thread would.
         Owner::set(None);
     }

@@ -10,7 +10,7 @@ use super::{LocalTimer, local_timer};
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        callback::{Callback, RunAgain, RunOnce},
+        callback::{Callback, RunOnce, RunRepeatedly},
         handle::{Owner, TimerHandle},
         origin::Origin,
         shared::{Refused, Remote, RemoteTimer, Shared},
@@ -183,7 +183,7 @@ impl ShardRef {
         }
         let period = self.shared.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
-        self.send(Schedule { due, period }, Origin::caller(), callback, RunAgain, |run| run.0)
+        self.send(Schedule { due, period }, Origin::caller(), callback, RunRepeatedly, |run| run.0)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn: a timer that is
@@ -271,7 +271,7 @@ impl ShardRef {
     /// same number.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        Owner::is_of(self.number) && LocalTimer::is_made_of(&self.shared)
+        Owner::is_of(self.number) && LocalTimer::is_own_shared(&self.shared)
     }
 
     #[inline]
@@ -309,7 +309,7 @@ impl ShardRef {
                 Err(AddError::new(reason, unwrap(callback)))
             }
             Err(Refused::ShutDown(callback)) => {
-                Err(AddError::new(AddErrorReason::ShutDown, callback.into_own()))
+                Err(AddError::new(AddErrorReason::ShutDown, callback.downcast()))
             }
         }
     }

@@ -20,7 +20,7 @@ type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
 const COUNTERS: [Counter; 13] = [
     ("corewheel_added_total", None, |shard| shard.counts.added),
     ("corewheel_fired_total", None, |shard| shard.counts.fired),
-    ("corewheel_cancelled_total", Some("own"), |shard| cancelled_here(&shard.counts)),
+    ("corewheel_cancelled_total", Some("own"), |shard| cancelled_by_owner(&shard.counts)),
     ("corewheel_cancelled_total", Some("other"), |shard| shard.counts.cancelled_elsewhere),
     ("corewheel_resets_total", Some("own"), |shard| shard.counts.resets),
     ("corewheel_resets_total", Some("other"), |shard| shard.counts.resets_elsewhere),
@@ -42,7 +42,7 @@ const HISTOGRAMS: [Durations; 3] = [
     ("corewheel_callback_seconds", None, |shard| &shard.callback_durations),
 ];
 
-fn cancelled_here(counts: &Counts) -> u64 {
+fn cancelled_by_owner(counts: &Counts) -> u64 {
     counts.cancelled.saturating_sub(counts.cancelled_elsewhere)
 }
 
@@ -85,7 +85,7 @@ fn cancelled_here(counts: &Counts) -> u64 {
 /// ```
 pub struct Exporter {
     /// The last export of each shard, by serial.
-    told: HashMap<u64, (ShardMetrics, Arc<Shared>)>,
+    last_exported: HashMap<u64, (ShardMetrics, Arc<Shared>)>,
 }
 
 impl Exporter {
@@ -141,7 +141,7 @@ impl Exporter {
             Unit::Seconds,
             "how long callbacks ran, of those timed"
         );
-        Self { told: HashMap::new() }
+        Self { last_exported: HashMap::new() }
     }
 
     /// Exports the changes since the previous call. If the recorder panics, the rest of that export
@@ -168,11 +168,12 @@ impl Exporter {
         let serials: HashSet<u64> =
             present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
         // Ended shards first: a new shard may have the same number, name and gauges.
-        let ended: Vec<_> = self.told.extract_if(|serial, _| !serials.contains(serial)).collect();
+        let ended: Vec<_> =
+            self.last_exported.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {
             let last = ShardMetrics::of(before.number, &shared);
             publish(&last, Some(&before));
-            tell_gauges(&ShardMetrics {
+            export_gauges(&ShardMetrics {
                 counts: Counts::default(),
                 longest_turn: Duration::ZERO,
                 overdue: Duration::ZERO,
@@ -181,9 +182,9 @@ impl Exporter {
         }
         for (number, shared) in present {
             let now = ShardMetrics::of(number, &shared);
-            let before = self.told.insert(now.serial, (now.clone(), shared));
+            let before = self.last_exported.insert(now.serial, (now.clone(), shared));
             publish(&now, before.as_ref().map(|(before, _)| before));
-            tell_gauges(&now);
+            export_gauges(&now);
         }
     }
 }
@@ -206,11 +207,15 @@ fn publish(now: &ShardMetrics, before: Option<&ShardMetrics>) {
         counter!(name, with(&labels, by)).increment(since);
     }
     for (name, by, durations) in HISTOGRAMS {
-        tell_durations(&histogram!(name, with(&labels, by)), durations(now), before.map(durations));
+        export_histograms(
+            &histogram!(name, with(&labels, by)),
+            durations(now),
+            before.map(durations),
+        );
     }
 }
 
-fn tell_gauges(now: &ShardMetrics) {
+fn export_gauges(now: &ShardMetrics) {
     let (labels, Counts { live, queued, .. }) = (labels(now), now.counts);
     // An `f64` is exact up to 2^53.
     #[allow(clippy::cast_precision_loss)]
@@ -222,7 +227,7 @@ fn tell_gauges(now: &ShardMetrics) {
     gauge!("corewheel_overdue_seconds", with(&labels, None)).set(now.overdue.as_secs_f64());
 }
 
-fn tell_durations(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
+fn export_histograms(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
     let since = before.map_or_else(|| now.clone(), |before| now.since(before));
     for (duration, count) in since.ranges() {
         recorder.record_many(duration.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
@@ -236,6 +241,8 @@ fn with(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
 
 impl fmt::Debug for Exporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exporter").field("shards", &self.told.len()).finish_non_exhaustive()
+        f.debug_struct("Exporter")
+            .field("shards", &self.last_exported.len())
+            .finish_non_exhaustive()
     }
 }

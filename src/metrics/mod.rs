@@ -71,7 +71,7 @@ pub use crate::gauges::{Counts, Histogram};
 use crate::{
     clock::tick::TickLength,
     cross_core::{registry, shared::Shared},
-    gauges::LateBy,
+    gauges::LateCause,
     wheel::shard_levels,
 };
 
@@ -205,8 +205,8 @@ impl ShardMetrics {
             number,
             name: shared.name.to_string(),
             counts,
-            loop_lateness: gauges.lateness(LateBy::Loop),
-            turn_lateness: gauges.lateness(LateBy::Turn),
+            loop_lateness: gauges.lateness(LateCause::Loop),
+            turn_lateness: gauges.lateness(LateCause::Turn),
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
             overdue: Duration::from_nanos(due_since.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations(),

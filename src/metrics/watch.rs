@@ -198,7 +198,7 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, 
     // shorter, not longer.
     let now = shared.clock().nanos();
     let turns = shared.turns();
-    let lasted = now.saturating_sub(turns.stands_still_since()?);
+    let lasted = now.saturating_sub(turns.stalled_since()?);
     let lasted = Duration::from_nanos(lasted);
     let stall = || Stall {
         number,
@@ -213,7 +213,7 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, 
 impl Turns {
     /// Returns the time, in nanoseconds of the owner's clock, since which the owner has been in its
     /// turn or late for one. `None` if neither.
-    fn stands_still_since(self) -> Option<u64> {
+    fn stalled_since(self) -> Option<u64> {
         if self.is_in_turn { Some(self.began) } else { self.due_since() }
     }
 }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn who_is_in_a_turn_or_late_for_one_stands_still() {
         let since = |is_in_turn, began, next_due| {
-            Turns { serial: 1, begun: 3, is_in_turn, began, next_due }.stands_still_since()
+            Turns { serial: 1, begun: 3, is_in_turn, began, next_due }.stalled_since()
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));

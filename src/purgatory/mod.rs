@@ -84,13 +84,13 @@ use self::{
     group::{Batch, Member, Message, Receiver},
     hash::KeyHash,
     operation::Id,
-    table::{Begun, Checked, Event, KeyEntry, NONE, Next, RemoteWatch, Table, Watcher},
+    table::{Checked, Event, EventStart, EventStep, KeyEntry, NONE, RemoteWatch, Table, Watcher},
 };
 use crate::{
     cross_core::{hooks::PanicPlace, origin::Origin},
     error::{AddError, AddErrorReason},
     limits::ENDS_NESTED_MAX,
-    local::{Client, ClientPlace, LocalTimer, ShardRef},
+    local::{Client, ClientId, LocalTimer, ShardRef},
     util::sync::per_thread,
 };
 
@@ -382,7 +382,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// How it reaches other cores.
     member: Option<Member<K>>,
     /// Where the thread's timer finds it, once it has a timer.
-    place: Cell<Option<ClientPlace>>,
+    client: Cell<Option<ClientId>>,
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
@@ -395,7 +395,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             deferred: RefCell::default(),
             has_deferred: Cell::new(false),
             member,
-            place: Cell::new(None),
+            client: Cell::new(None),
         })
     }
 
@@ -407,7 +407,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Outcome, AddError<Op>> {
         let events = self.events.get();
-        if is_met(&mut operation) {
+        if condition_holds(&mut operation) {
             self.complete_at_once(operation);
             return Ok(Outcome::Completed);
         }
@@ -415,16 +415,16 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let first = keys.next();
         let is_own = first.as_ref().is_some_and(|key| self.other_core_of(key).is_none());
         let (mut key, next) = if is_own { (first, None) } else { (None, first) };
-        if let Some(place) = self.place.get()
+        if let Some(client) = self.client.get()
             && key.is_some()
         {
-            match self.try_park(place, operation, key, timeout) {
-                Ok(id) => return Ok(self.watch_further(id, events, None, keys)),
+            match self.try_park(client, operation, key, timeout) {
+                Ok(id) => return Ok(self.watch_others(id, events, None, keys)),
                 Err(refused) => (operation, key) = refused,
             }
         }
         let id = self.park_slowly(operation, key, timeout)?;
-        Ok(self.watch_further(id, events, next, keys))
+        Ok(self.watch_others(id, events, next, keys))
     }
 
     /// Parks an operation that watches a key of this core, or none. Returns both if there is no
@@ -434,7 +434,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
     fn try_park(
         &self,
-        place: ClientPlace,
+        client: ClientId,
         operation: Op,
         key: Option<K>,
         timeout: Duration,
@@ -442,7 +442,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.entry(self.hash.of(&key), key));
         let index = table.next_index();
-        let Some(timer) = LocalTimer::add_expiry(place, index, timeout, Origin::caller()) else {
+        let Some(timer) = LocalTimer::add_expiry(client, index, timeout, Origin::caller()) else {
             return Err((operation, entry.map(KeyEntry::into_key)));
         };
         let id = table.park(index, operation, timer, entry);
@@ -462,11 +462,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         key: Option<K>,
         timeout: Duration,
     ) -> Result<Id, AddError<Op>> {
-        let place = self.place.get().map_or_else(|| self.register(), Ok);
+        let client = self.client.get().map_or_else(|| self.register(), Ok);
         // Making room drops callbacks, which may change the table.
-        match place.and_then(|place| LocalTimer::ensure_room().map(|()| place)) {
-            Ok(place) => self
-                .try_park(place, operation, key, timeout)
+        match client.and_then(|client| LocalTimer::ensure_room().map(|()| client)) {
+            Ok(client) => self
+                .try_park(client, operation, key, timeout)
                 .map_err(|(operation, _)| AddError::new(AddErrorReason::Full, operation)),
             Err(reason) => Err(AddError::new(reason, operation)),
         }
@@ -475,7 +475,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Has an operation watch further keys.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
-    fn watch_further(
+    fn watch_others(
         &self,
         id: Id,
         events: u64,
@@ -502,11 +502,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     #[cold]
-    fn register(self: &Rc<Self>) -> Result<ClientPlace, AddErrorReason> {
+    fn register(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
         let this: Rc<dyn Client> = Rc::clone(self) as _;
-        let place = LocalTimer::register(Rc::downgrade(&this))?;
-        self.place.set(Some(place));
-        Ok(place)
+        let client = LocalTimer::register(Rc::downgrade(&this))?;
+        self.client.set(Some(client));
+        Ok(client)
     }
 
     /// Has an operation watch a key. Returns false if the operation has completed.
@@ -536,32 +536,32 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let hash = self.hash.of(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
-            Begun::Unwatched => 0,
-            Begun::Single(index, operation) => {
+            EventStart::Unwatched => 0,
+            EventStart::Single(index, operation) => {
                 drop(table);
                 usize::from(self.check(index, operation))
             }
-            Begun::Ring(event) => {
+            EventStart::Ring(event) => {
                 drop(table);
-                self.check_ring(event)
+                self.check_watchers(event)
             }
         }
     }
 
     /// Checks the operations of an event one after another.
     #[inline(never)]
-    fn check_ring(&self, mut event: Event) -> usize {
+    fn check_watchers(&self, mut event: Event) -> usize {
         let mut completed = 0;
         loop {
             let next = self.table.borrow_mut().step(&mut event);
             match next {
-                Next::Check(index, operation) => {
+                EventStep::Check(index, operation) => {
                     completed += usize::from(self.check(index, operation));
                 }
-                Next::Tell { core, operation, watch } => {
+                EventStep::Tell { core, operation, watch } => {
                     self.send(core, Message::Recheck { operation, watch });
                 }
-                Next::Nothing => (),
+                EventStep::Nothing => (),
             }
             if event.is_over() {
                 return completed;
@@ -583,9 +583,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_again = false;
         loop {
-            let is_met = is_met(&mut operation);
+            let condition_holds = condition_holds(&mut operation);
             let mut table = self.table.borrow_mut();
-            match table.end_check(index, is_met, is_again) {
+            match table.end_check(index, condition_holds, is_again) {
                 Checked::Met => {
                     table.ended.by_condition += 1;
                     self.remove(table, index);
@@ -691,7 +691,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         let hash = self.hash.of(key);
         let watchers: Vec<_> = self.table.borrow().watchers(hash, key).collect();
-        self.hand_back(watchers.into_iter().filter_map(|watcher| match watcher {
+        self.take_out_all(watchers.into_iter().filter_map(|watcher| match watcher {
             Watcher::Own(id) => Some(id),
             Watcher::Other { .. } => None,
         }))
@@ -699,11 +699,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn drain(&self) -> Vec<Op> {
         let ids: Vec<Id> = self.table.borrow().ids().collect();
-        self.hand_back(ids.into_iter())
+        self.take_out_all(ids.into_iter())
     }
 
     /// Takes operations out for good, except those that are checked out.
-    fn hand_back(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
+    fn take_out_all(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.take_waiting(id)?;
@@ -783,7 +783,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Tells the operations of other cores that watch a key here that there will be no more events.
-    fn tell_watchers_of_the_end(&self) {
+    fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
         // Sending may call a wake hook.
         let others: Vec<_> = self.table.borrow().operations_of_others().collect();
@@ -802,7 +802,7 @@ impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     }
 
     fn close(&self) {
-        self.tell_watchers_of_the_end();
+        self.notify_remote_watchers_of_end();
     }
 }
 
@@ -834,7 +834,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             self.remove(self.table.borrow_mut(), id.index);
             LocalTimer::catch_panic(PanicPlace::Drop, || drop(operation));
         }
-        self.tell_watchers_of_the_end();
+        self.notify_remote_watchers_of_end();
         // The keys that other cores watch.
         let table = mem::replace(self.table.get_mut(), Table::new());
         LocalTimer::catch_panic(PanicPlace::Drop, || drop(table));
@@ -843,8 +843,8 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
 
 /// Returns true if the condition holds. A panic counts as false.
 #[inline]
-fn is_met<Op: DelayedOperation>(operation: &mut Op) -> bool {
-    let mut is_met = false;
-    LocalTimer::catch_panic(PanicPlace::Operation, || is_met = operation.try_complete());
-    is_met
+fn condition_holds<Op: DelayedOperation>(operation: &mut Op) -> bool {
+    let mut condition_holds = false;
+    LocalTimer::catch_panic(PanicPlace::Operation, || condition_holds = operation.try_complete());
+    condition_holds
 }

@@ -54,7 +54,7 @@ pub(crate) struct Engine<T> {
     next_generation: u64,
     /// The generation from which an add first asks whether there is room
     /// ([`allow_adds`](Self::allow_adds)).
-    asks_from: u64,
+    adds_allowed_until: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
@@ -86,7 +86,7 @@ pub(crate) struct Claimed {
 
 /// When a timer is due, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Due {
+pub(crate) struct DueTime {
     pub(crate) nanos: u64,
     /// How much later it may fire.
     pub(crate) slack: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Due {
     pub(crate) period: u64,
 }
 
-impl Due {
+impl DueTime {
     #[inline]
     pub(crate) fn at(nanos: u64) -> Self {
         Self { nanos, slack: 0, period: 0 }
@@ -122,7 +122,7 @@ pub(crate) enum Payload<T> {
 
 /// Timers found by the sweep so far.
 #[must_use]
-pub(crate) struct Found<T> {
+pub(crate) struct SweptTimers<T> {
     /// Payloads of pending timers with their deadlines, in nanoseconds of the clock.
     pub(crate) pending: Vec<(u64, T)>,
     /// Payloads of remotely cancelled timers. The caller drops them.
@@ -148,7 +148,7 @@ impl<T> Engine<T> {
             number: registration.number,
             first_handle: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.first_generation,
-            asks_from: 0,
+            adds_allowed_until: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.now(time.turn)),
             time,
@@ -244,16 +244,16 @@ impl<T> Engine<T> {
 
     /// Returns when a timer is due that is added now at an instant, with slack or spread.
     #[inline(never)]
-    pub(crate) fn due_when(&mut self, when: When) -> Due {
+    pub(crate) fn due_when(&mut self, when: When) -> DueTime {
         let now = self.read_clock().max;
         let nanos = self.shared.nanos_of(when, now);
-        Due { nanos, slack: saturating_nanos(when.slack), period: 0 }
+        DueTime { nanos, slack: saturating_nanos(when.slack), period: 0 }
     }
 
     /// Returns when a periodic timer is due that is added now.
-    pub(crate) fn due_every(&mut self, period: Duration) -> Due {
+    pub(crate) fn due_every(&mut self, period: Duration) -> DueTime {
         let period = self.time.tick.period(period);
-        Due { period, ..Due::at(self.nanos_after(Duration::from_nanos(period))) }
+        DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
     /// Returns true if the clock certainly shows `nanos` or more.
@@ -266,7 +266,7 @@ impl<T> Engine<T> {
     /// asks by [`allow_adds`](Self::allow_adds).
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
-        self.next_generation < self.asks_from
+        self.next_generation < self.adds_allowed_until
     }
 
     /// Allows at least one add, and at most `most` before the next question. The error says why no
@@ -278,7 +278,7 @@ impl<T> Engine<T> {
         let room = u64::from(self.limit.saturating_sub(self.stats.live));
         let left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(left).min(most);
-        self.asks_from = self.next_generation + adds;
+        self.adds_allowed_until = self.next_generation + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
@@ -287,7 +287,7 @@ impl<T> Engine<T> {
     #[allow(clippy::inline_always, reason = "apart, it costs an add 45 instructions")]
     pub(crate) fn insert<B: Build<T>>(
         &mut self,
-        due: Due,
+        due: DueTime,
         kind: Kind,
         origin: Origin,
         payload: &mut Option<B>,
@@ -536,7 +536,7 @@ impl<T> Engine<T> {
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn finish_if_idle(&mut self, now: u64) -> bool {
         let is_idle = now < self.time.tick.start(self.wheel.idle_until())
-            && self.stats.is_quiet(now)
+            && self.stats.is_routine(now)
             && !self.nodes.has_garbage()
             && self.shared.mailbox.is_empty();
         if is_idle {
@@ -565,7 +565,7 @@ impl<T> Engine<T> {
     pub(crate) fn begin(&mut self, budget: usize) {
         self.stats.begin_pass(&mut self.time, &self.shared.gauges);
         if self.nodes.has_housekeeping() {
-            self.keep_house();
+            self.do_housekeeping();
         }
         self.publish_live();
         // Urgent messages are consumed before the wheel's time moves. So timers fire in tick order,
@@ -574,10 +574,10 @@ impl<T> Engine<T> {
         if self.has_messages() {
             self.begin_messages();
         } else {
-            self.backlog.begin_quiet_pass();
+            self.backlog.begin_empty_pass();
         }
         let target = self.time.tick.now(self.time.turn);
-        if self.urgent_comes_first() || !self.wheel.try_idle_pass(target) {
+        if self.has_urgent_messages() || !self.wheel.try_idle_pass(target) {
             self.wheel.begin(&self.nodes, target, budget);
         }
     }
@@ -585,7 +585,7 @@ impl<T> Engine<T> {
     /// Returns freed nodes to the adders, and frees memory. The memory of a shard that has ended is
     /// freed as a whole.
     #[inline(never)]
-    fn keep_house(&mut self) {
+    fn do_housekeeping(&mut self) {
         self.nodes.return_nodes();
         if self.nodes.has_garbage() && !self.closed {
             self.nodes.trim();
@@ -594,7 +594,7 @@ impl<T> Engine<T> {
 
     /// Returns true if the pass begins with urgent messages.
     #[inline]
-    pub(crate) fn urgent_comes_first(&self) -> bool {
+    pub(crate) fn has_urgent_messages(&self) -> bool {
         self.backlog.is_urgent_only()
     }
 
@@ -615,7 +615,7 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn poll_mailbox(&mut self) -> bool {
-        self.backlog.look_again(self.budget);
+        self.backlog.poll_again(self.budget);
         self.take_mailbox();
         !self.backlog.is_empty()
     }
@@ -659,7 +659,7 @@ impl<T> Engine<T> {
                     }
                 }
                 // Its message completes the cancel.
-                Claim::Held => (),
+                Claim::AwaitsMessage => (),
             }
         }
     }
@@ -690,12 +690,12 @@ impl<T> Engine<T> {
                 return None;
             };
             match node.state().claim() {
-                Claim::Fires(run) => return Some(self.run_arrived(index, run, deadline, due)),
+                Claim::Fires(run) => return Some(self.run_already_due(index, run, deadline, due)),
                 Claim::Moved { periodic: again } => {
                     self.stats.counts.resets_elsewhere += 1;
                     periodic = again;
                 }
-                Claim::Held => return None,
+                Claim::AwaitsMessage => return None,
             }
         }
         // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless
@@ -720,7 +720,7 @@ impl<T> Engine<T> {
         self.stats.counts.added += 1;
         self.stats.live += 1;
         // One add less of the owner's fits below the limit.
-        self.asks_from = self.asks_from.saturating_sub(1);
+        self.adds_allowed_until = self.adds_allowed_until.saturating_sub(1);
         if self.limit < INDEX_MAX {
             // The order matters: the timer is counted in at least one of both places at any moment,
             // see `admission`.
@@ -736,7 +736,7 @@ impl<T> Engine<T> {
             && let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline)
             && let Claim::Fires(run) = node.state().claim()
         {
-            return Some(self.run_arrived(index, run, deadline, due));
+            return Some(self.run_already_due(index, run, deadline, due));
         }
         self.apply_move_slow(index, is_periodic)
     }
@@ -744,9 +744,9 @@ impl<T> Engine<T> {
     /// Returns a claimed timer whose deadline had elapsed when its message was consumed. The pass
     /// fires it at tick `due`.
     #[inline]
-    fn run_arrived(&mut self, index: u32, run: Run, deadline: u64, due: u64) -> Claimed {
+    fn run_already_due(&mut self, index: u32, run: Run, deadline: u64, due: u64) -> Claimed {
         let asked = self.time.tick.start(deadline);
-        self.stats.count_arrived_due(asked, &self.time, &self.shared.gauges);
+        self.stats.count_already_due(asked, &self.time, &self.shared.gauges);
         Claimed { index, run, due: self.time.tick.start(due) }
     }
 
@@ -787,7 +787,7 @@ impl<T> Engine<T> {
         if payload.is_none() {
             self.wheel.link(&self.nodes, node, self.time.tick.deadline(nanos));
         } else {
-            let elsewhere = node.state().was_stopped_elsewhere();
+            let elsewhere = node.state().was_stopped_remotely();
             self.stats.count_cancelled();
             self.stats.counts.cancelled_elsewhere += u64::from(elsewhere);
         }
@@ -816,7 +816,7 @@ impl<T> Engine<T> {
     /// Returns the time until `turn` for a loop that is about to sleep.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.now();
-        self.note_sleep(now, turn);
+        self.record_sleep(now, turn);
         turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
@@ -856,7 +856,7 @@ impl<T> Engine<T> {
 
     /// Returns the counts of the timers so far.
     pub(crate) fn counts(&self) -> Counts {
-        let waiting = self.backlog.left().into_iter().chain(self.shared.mailbox.waiting());
+        let waiting = self.backlog.left().into_iter().chain(self.shared.mailbox.peek());
         let (held, queued) = self.count_messages(waiting);
         Counts { held, queued, ..self.counted() }
     }
@@ -928,7 +928,7 @@ impl<T> Engine<T> {
 
     /// Records that the loop is about to sleep until `next`.
     #[inline]
-    fn note_sleep(&self, now: u64, next: Option<u64>) {
+    fn record_sleep(&self, now: u64, next: Option<u64>) {
         // Timers that the loop has cancelled since its turn make room for other threads, which
         // cannot wake it to learn of that.
         self.publish_live();
@@ -936,7 +936,7 @@ impl<T> Engine<T> {
             return;
         }
         self.publish();
-        self.stats.note_sleep(self.time.wake_up(next), now, &self.time, &self.shared.gauges);
+        self.stats.record_sleep(self.time.wake_up(next), now, &self.time, &self.shared.gauges);
     }
 
     /// Declares that the driver never abandons a pass.
@@ -945,8 +945,8 @@ impl<T> Engine<T> {
     }
 
     /// Notes that the next turn has work, although no pass has left it.
-    pub(crate) fn note_work(&self) {
-        self.stats.note_work();
+    pub(crate) fn request_work(&self) {
+        self.stats.request_work();
     }
 
     /// Publishes the counts if they have changed.
@@ -978,7 +978,7 @@ impl<T> Engine<T> {
 
     /// Ends the shard, drops the payloads of cancelled timers, and returns those of pending ones.
     fn close_and_drop_cancelled(&mut self) -> Vec<(u64, T)> {
-        let Found { pending, cancelled, .. } = self.close();
+        let SweptTimers { pending, cancelled, .. } = self.close();
         for payload in cancelled {
             self.shared.hooks.drop_catching_panic(payload);
         }
@@ -986,12 +986,13 @@ impl<T> Engine<T> {
     }
 
     /// Closes the mailbox and ends every timer. Finds nothing if the shard is closed already.
-    pub(crate) fn close(&mut self) -> Found<T> {
-        let mut found = Found { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
+    pub(crate) fn close(&mut self) -> SweptTimers<T> {
+        let mut found =
+            SweptTimers { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.asks_from = 0;
+        self.adds_allowed_until = 0;
         let _ = self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all();
@@ -1013,7 +1014,7 @@ impl<T> Engine<T> {
         found
     }
 
-    fn sweep(&mut self, index: u32, found: &mut Found<T>) {
+    fn sweep(&mut self, index: u32, found: &mut SweptTimers<T>) {
         let node = self.nodes.entry(index);
         let (swept, payload) = node.sweep();
         if swept == Swept::Idle {
@@ -1079,7 +1080,7 @@ impl<T> Engine<T> {
         if !self.stats.in_pass {
             return None;
         }
-        if self.urgent_comes_first() {
+        if self.has_urgent_messages() {
             if let Some(payload) = self.next_message_payload() {
                 return Some(payload);
             }
@@ -1190,7 +1191,7 @@ impl<T> Engine<T> {
                 return Err(reason);
             }
             // The others are out of the mailbox, where an idle turn looks.
-            self.stats.note_backlog();
+            self.stats.mark_backlog();
             let Collected::Cancelled { has_payload } = self.nodes.entry(index).state().collect()
             else {
                 unreachable!("a message that can wait is about a cancelled timer");
@@ -1253,10 +1254,10 @@ impl<T> Engine<T> {
                 if index == 0 {
                     break;
                 }
-                let (link, is_held) = self.count_message(index);
+                let (link, is_cancelled_remotely) = self.count_message(index);
                 waiting = waiting.rest(link);
                 messages += 1;
-                held += u64::from(is_held);
+                held += u64::from(is_cancelled_remotely);
             }
         }
         (held, messages)
@@ -1266,7 +1267,10 @@ impl<T> Engine<T> {
     fn count_message(&self, index: u32) -> (u32, bool) {
         if self.nodes.knows(index) {
             let node = self.nodes.entry(index);
-            return (node.link().get(), !node.is_not_admitted() && node.state().is_held());
+            return (
+                node.link().get(),
+                !node.is_not_admitted() && node.state().is_cancelled_remotely(),
+            );
         }
         let pinned = pin();
         let node = self.shared.slab.node(index, &pinned);

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{Claimed, Due, Engine, Found, Message, Payload};
+pub(crate) use self::engine::{Claimed, DueTime, Engine, Message, Payload, SweptTimers};
 use self::expired::Times;
 pub use self::{
     expired::{Expired, Expiry},
@@ -144,7 +144,7 @@ impl<T> Shard<T> {
     ) -> Result<TimerHandle, AddError<T>> {
         let when = when.into();
         let due = match when.delay() {
-            Some(delay) => Due::at(self.engine.due_after(delay)),
+            Some(delay) => DueTime::at(self.engine.due_after(delay)),
             None => self.engine.due_when(when),
         };
         self.insert_or_refuse(due, Kind::Shared, payload, Origin::caller())
@@ -785,7 +785,7 @@ impl<T> Shard<T> {
 
     fn insert_or_refuse(
         &mut self,
-        due: Due,
+        due: DueTime,
         kind: Kind,
         payload: T,
         origin: Origin,
@@ -807,7 +807,7 @@ impl<T> Shard<T> {
     #[inline(never)]
     fn insert_slow(
         &mut self,
-        due: Due,
+        due: DueTime,
         kind: Kind,
         origin: Origin,
         payload: &mut Option<Ready<T>>,
@@ -837,7 +837,7 @@ impl<T> Shard<T> {
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
         // As in `claim_in_pass`, which would cost an expiry 5 instructions here.
         let before =
-            if self.engine.urgent_comes_first() { self.engine.next_urgent() } else { None };
+            if self.engine.has_urgent_messages() { self.engine.next_urgent() } else { None };
         let (claimed, ended) = match before {
             Some(claimed) => self.engine.end(claimed),
             None => {
@@ -871,7 +871,7 @@ impl<T> Shard<T> {
     /// Claims the next due timer of this pass. If there is none, ends the pass.
     fn claim_in_pass(&mut self) -> Option<Claimed> {
         let before =
-            if self.engine.urgent_comes_first() { self.engine.next_urgent() } else { None };
+            if self.engine.has_urgent_messages() { self.engine.next_urgent() } else { None };
         before
             .or_else(|| Some(self.engine.claim_due(|_, _| ())?.0))
             .or_else(|| self.engine.next_remaining_or_end())

@@ -3,7 +3,7 @@
 use std::{cell::Cell, mem};
 
 use super::time::Time;
-use crate::gauges::{Counts, Gauges, LateBy};
+use crate::gauges::{Counts, Gauges, LateCause};
 
 /// The counts of a shard and the state of their publication.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Stats {
     /// Until this moment, a turn has nothing to do besides due timers and messages. It is the
     /// wake-up time that the loop last published. It is zero if a pass has not ended or has left
     /// work.
-    quiet_until: Cell<u64>,
+    routine_until: Cell<u64>,
     /// The common deadline, as a tick, of the timers that fired last, and their number.
     last_due_tick: u64,
     last_due_count: u32,
@@ -40,19 +40,19 @@ impl Stats {
     /// Returns true if a turn without due timers can skip all other work: no backlog is left, the
     /// loop did not schedule this turn, and the counts were published recently.
     #[inline]
-    pub(super) fn is_quiet(&self, now: u64) -> bool {
-        now < self.quiet_until.get() && self.counts.turns < self.publish_at.get()
+    pub(super) fn is_routine(&self, now: u64) -> bool {
+        now < self.routine_until.get() && self.counts.turns < self.publish_at.get()
     }
 
     /// Notes that messages wait outside the mailbox, although no pass has left them.
-    pub(super) fn note_backlog(&mut self) {
+    pub(super) fn mark_backlog(&mut self) {
         self.backlog_left = true;
-        self.note_work();
+        self.request_work();
     }
 
     /// Notes that the next turn has work, although no pass has left it.
-    pub(super) fn note_work(&self) {
-        self.quiet_until.set(0);
+    pub(super) fn request_work(&self) {
+        self.routine_until.set(0);
     }
 
     /// Returns true if the loop has neither ended a turn nor asked how long it may sleep, or if the
@@ -77,7 +77,7 @@ impl Stats {
         self.counts.turns += 1;
         // An abandoned pass keeps its backlog.
         self.backlog_left |= mem::replace(&mut self.in_pass, true);
-        self.note_work();
+        self.request_work();
         gauges.record_turn_begin(time.turn, self.counts.turns);
     }
 
@@ -87,7 +87,7 @@ impl Stats {
         self.in_pass = false;
         self.publish_fired(time, gauges);
         self.backlog_left = is_behind;
-        self.quiet_until.set(if is_behind { 0 } else { u64::MAX });
+        self.routine_until.set(if is_behind { 0 } else { u64::MAX });
         self.counts.overruns += u64::from(is_behind);
         gauges.record_turn_end(self.counts.turns);
         self.is_untimed.set(true);
@@ -119,7 +119,7 @@ impl Stats {
 
     /// Counts a remotely added or moved timer whose deadline had elapsed when the owner consumed
     /// its message.
-    pub(super) fn count_arrived_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
+    pub(super) fn count_already_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
         // Zero means that it was to run at once.
         if due > 0 {
@@ -140,8 +140,8 @@ impl Stats {
     /// clock.
     fn publish_late(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
         let by = match (due > time.turn_before, self.backlog_left) {
-            (true, _) => LateBy::Loop,
-            (false, true) => LateBy::Turn,
+            (true, _) => LateCause::Loop,
+            (false, true) => LateCause::Turn,
             // These timers were already due when they were added or moved, so they count as on
             // time.
             (false, false) => return,
@@ -151,8 +151,8 @@ impl Stats {
 
     /// Records that the loop is about to sleep until `wake_up`, and how long its last turn took.
     #[inline]
-    pub(super) fn note_sleep(&self, wake_up: u64, now: u64, time: &Time, gauges: &Gauges) {
-        self.quiet_until.update(|quiet_until| quiet_until.min(wake_up));
+    pub(super) fn record_sleep(&self, wake_up: u64, now: u64, time: &Time, gauges: &Gauges) {
+        self.routine_until.update(|routine_until| routine_until.min(wake_up));
         gauges.set_next_due(wake_up);
         if self.in_pass {
             // The pass was given up.

@@ -99,7 +99,7 @@ fn reserved_pages_are_there_and_stay() {
     shard.reserve(9);
     let reserved = shard.engine.nodes.known_pages();
     assert!(reserved >= 5, "pages of two, and index 0");
-    let due = Due::at(0);
+    let due = DueTime::at(0);
     for _ in 0..9 {
         let added = shard.engine.insert(
             due,

@@ -231,7 +231,7 @@ impl FreePlaces {
         page.free = as_u16(as_u32(place)) + 1;
         page.used -= 1;
         self.current = number;
-        let has_surplus = (page.used == 0 || !page.is_listed) && self.note_room(number);
+        let has_surplus = (page.used == 0 || !page.is_listed) && self.mark_available(number);
         (link, has_surplus)
     }
 
@@ -239,7 +239,7 @@ impl FreePlaces {
     /// if a page should be freed.
     #[cold]
     #[inline(never)]
-    fn note_room(&mut self, number: usize) -> bool {
+    fn mark_available(&mut self, number: usize) -> bool {
         let page = &mut self.pages[number];
         if !mem::replace(&mut page.is_listed, true) {
             self.available.push(as_u32(number));

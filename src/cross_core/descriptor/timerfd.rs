@@ -41,7 +41,7 @@ pub(crate) struct Descriptor {
     /// The owner's notes: the deadline for which it is armed, and the value of `begun` at that
     /// time.
     armed: AtomicU64,
-    begun_then: AtomicU64,
+    begun_when_armed: AtomicU64,
 }
 
 /// The descriptor of a shard, opened by its first user. Each wake-up of the owner makes it
@@ -90,7 +90,7 @@ impl Descriptor {
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
             armed: AtomicU64::new(NONE),
-            begun_then: AtomicU64::new(0),
+            begun_when_armed: AtomicU64::new(0),
         })
     }
 
@@ -101,13 +101,13 @@ impl Descriptor {
         let begun = self.begun_and_done();
         // Relaxed, both: only the owner uses them.
         let is_armed = until == self.armed.load(Ordering::Relaxed);
-        if is_armed && begun == Some(self.begun_then.load(Ordering::Relaxed)) {
+        if is_armed && begun == Some(self.begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
         self.set(after());
         // Relaxed: as above. The values from before `set`, because a thread that has begun since
         // may undo it.
-        self.begun_then.store(begun.unwrap_or(NONE), Ordering::Relaxed);
+        self.begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed.store(until, Ordering::Relaxed);
     }
 

@@ -20,21 +20,21 @@ pub(crate) struct Backlog {
     unreversed: Messages,
     reversed: Messages,
     /// The number of messages that may still be reversed in this pass.
-    pub(super) reversible: usize,
+    pub(super) reversals_left: usize,
     /// The kinds taken in this pass, and the kinds polled. A pass polls each kind once and not once
     /// per message, because other threads write to that cache line.
     is_taken: [bool; 2],
-    is_looked_for: [bool; 2],
+    is_polled: [bool; 2],
     /// Only urgent messages are consumed now, at the beginning of a pass.
     urgent_only: bool,
     /// The pass began without messages and has polled none yet.
-    is_quiet: bool,
+    began_empty: bool,
     /// The number of messages that may be consumed now.
     budget: usize,
     /// The part of the budget that is held for the end of the pass.
-    held: usize,
+    reserved_for_low: usize,
     /// The larger half of the last odd budget was for cancels.
-    pub(super) rounds_up: bool,
+    pub(super) low_gets_odd: bool,
 }
 
 impl Backlog {
@@ -42,22 +42,22 @@ impl Backlog {
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.is_taken = [false; 2];
-        self.is_looked_for = [false; 2];
+        self.is_polled = [false; 2];
         self.urgent_only = false;
-        self.is_quiet = false;
-        self.reversible = REVERSED_MAX;
+        self.began_empty = false;
+        self.reversals_left = REVERSED_MAX;
         self.budget = budget;
-        self.held = 0;
+        self.reserved_for_low = 0;
     }
 
     /// Begins a pass without messages.
     #[inline]
-    pub(crate) fn begin_quiet_pass(&mut self) {
-        (self.urgent_only, self.is_quiet) = (false, true);
+    pub(crate) fn begin_empty_pass(&mut self) {
+        (self.urgent_only, self.began_empty) = (false, true);
     }
 
     /// If a message is urgent, consumes only urgent ones until the pass [looks
-    /// again](Self::look_again). Half of the budget is held for low-priority messages, if enough of
+    /// again](Self::poll_again). Half of the budget is held for low-priority messages, if enough of
     /// them wait. So no flood of urgent messages starves them. With an odd budget, the extra
     /// message alternates between the kinds, so that a budget of one starves neither.
     #[inline]
@@ -65,10 +65,10 @@ impl Backlog {
         self.urgent_only = self.has_urgent();
         if self.urgent_only {
             let is_odd = !self.budget.is_multiple_of(2);
-            self.rounds_up ^= is_odd;
-            let half = self.budget / 2 + usize::from(is_odd && self.rounds_up);
-            self.held = half.min(self.left[LOW].count() as usize);
-            self.budget -= self.held;
+            self.low_gets_odd ^= is_odd;
+            let half = self.budget / 2 + usize::from(is_odd && self.low_gets_odd);
+            self.reserved_for_low = half.min(self.left[LOW].count() as usize);
+            self.budget -= self.reserved_for_low;
         }
     }
 
@@ -80,13 +80,13 @@ impl Backlog {
 
     /// Releases the low-priority messages after the last due timer, and polls again for the kinds
     /// that were empty. A quiet pass begins with its message budget here.
-    pub(crate) fn look_again(&mut self, budget: usize) {
-        if self.is_quiet {
+    pub(crate) fn poll_again(&mut self, budget: usize) {
+        if self.began_empty {
             return self.begin_pass(budget);
         }
-        self.budget += mem::take(&mut self.held);
+        self.budget += mem::take(&mut self.reserved_for_low);
         self.urgent_only = false;
-        self.is_looked_for = self.is_taken;
+        self.is_polled = self.is_taken;
     }
 
     /// Ends the pass: later messages belong to the next one, however often this one is polled.
@@ -107,10 +107,10 @@ impl Backlog {
     #[inline]
     fn take_kind(&mut self, kind: usize, stack: &Stack) {
         let is_left = if kind == URGENT { self.has_urgent() } else { self.left[kind].first != 0 };
-        if is_left || self.is_looked_for[kind] {
+        if is_left || self.is_polled[kind] {
             return;
         }
-        self.is_looked_for[kind] = true;
+        self.is_polled[kind] = true;
         if stack.has_any() {
             let taken = stack.take();
             self.is_taken[kind] = true;
@@ -126,7 +126,7 @@ impl Backlog {
     /// Returns true if urgent messages are to be reversed in this pass.
     #[inline]
     pub(crate) fn must_reverse(&self) -> bool {
-        self.unreversed.first != 0 && self.reversible != 0
+        self.unreversed.first != 0 && self.reversals_left != 0
     }
 
     /// Puts urgent messages in FIFO order, as many as this pass may. `exchange` sets the link of a
@@ -136,8 +136,8 @@ impl Backlog {
             return;
         }
         let (mut from, mut to) = (self.unreversed, self.reversed);
-        let (reversible, mut reversed) = (self.reversible, 0);
-        while from.first != 0 && reversed as usize != reversible {
+        let (reversals_left, mut reversed) = (self.reversals_left, 0);
+        while from.first != 0 && reversed as usize != reversals_left {
             let third = exchange(from.first, to.second);
             (to.first, to.second) = (from.first, to.first);
             (from.first, from.second) = (from.second, third);
@@ -145,7 +145,7 @@ impl Backlog {
         }
         from.count = from.less(reversed);
         to.count = (to.count + reversed).min(MANY);
-        self.reversible -= reversed as usize;
+        self.reversals_left -= reversed as usize;
         (self.unreversed, self.reversed) = (from, to);
         if from.first == 0 {
             self.left[URGENT] = mem::take(&mut self.reversed);
@@ -172,7 +172,7 @@ impl Backlog {
     /// Returns true if a kind has not been polled in this pass.
     #[inline]
     pub(crate) fn may_take_more(&self) -> bool {
-        self.is_looked_for != [true; 2]
+        self.is_polled != [true; 2]
     }
 
     /// Consumes the next message about a cancelled timer ahead of its order, for an add that needs

@@ -200,8 +200,8 @@ impl Mailbox {
 
     /// Returns the messages of each kind. Only the owner may call it and follow the links, because
     /// only the owner removes messages.
-    pub(crate) fn waiting(&self) -> [Messages; 2] {
-        self.stacks().map(Stack::waiting)
+    pub(crate) fn peek(&self) -> [Messages; 2] {
+        self.stacks().map(Stack::peek)
     }
 
     fn stacks(&self) -> [&Stack; 2] {
@@ -272,7 +272,7 @@ impl Stack {
         head != CLOSED && head & PAYLOAD != 0
     }
 
-    fn waiting(&self) -> Messages {
+    fn peek(&self) -> Messages {
         // Acquire (M1): the links of the messages from there on.
         match self.head.load(Ordering::Acquire) {
             CLOSED => Messages::default(),
@@ -328,7 +328,7 @@ impl Link {
     /// Returns the index of the next node.
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        // Relaxed: the caller has acquired the head, by `take`, `close` or `waiting` (M1), or a
+        // Relaxed: the caller has acquired the head, by `take`, `close` or `peek` (M1), or a
         // pool's head (G1).
         self.0.load(Ordering::Relaxed)
     }

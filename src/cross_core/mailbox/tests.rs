@@ -79,7 +79,7 @@ fn the_owner_takes_all_messages_newest_first() {
             Push::Queued { depth: index, is_first_payload: index == 1 }
         );
     }
-    assert_eq!((mailbox.depth(), mailbox.waiting().map(|kind| kind.first)), (3, [0, 3]));
+    assert_eq!((mailbox.depth(), mailbox.peek().map(|kind| kind.first)), (3, [0, 3]));
     backlog.take_more(&mailbox);
     assert!(backlog.is_empty(), "it has been looked for");
     backlog.begin_pass(ALL);
@@ -109,7 +109,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     );
     // Later messages of a kind are left until that kind is used up.
     (7..9).for_each(|index| push(index, Priority::Low));
-    backlog.look_again(ALL);
+    backlog.poll_again(ALL);
     assert_eq!((backlog.is_urgent_only(), backlog.left()[1].count), (false, 4));
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages beyond the budget come last, after all others.
@@ -119,7 +119,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     reverse(&mut backlog, &links);
     backlog.reserve_for_low();
     assert_eq!(next(&mut backlog, &links), Some(1));
-    backlog.look_again(ALL);
+    backlog.poll_again(ALL);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
     // Without urgent messages, none is held.
     push(9, Priority::Low);
@@ -133,7 +133,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
 /// between the kinds, so that neither starves with a budget of one.
 #[test]
 fn half_of_what_a_pass_may_consume_is_for_low_priority() {
-    for (budget, others, rounds_up, first) in [
+    for (budget, others, low_gets_odd, first) in [
         (8, 9, false, 4),
         (8, 2, true, 6),
         (8, 0, true, 8),
@@ -148,7 +148,7 @@ fn half_of_what_a_pass_may_consume_is_for_low_priority() {
         (1..=others).for_each(|index| push(index, Priority::Low));
         (10..20).for_each(|index| push(index, Priority::Urgent));
         let mut backlog = backlog(budget);
-        backlog.rounds_up = !rounds_up;
+        backlog.low_gets_odd = !low_gets_odd;
         backlog.take_more(&mailbox);
         reverse(&mut backlog, &links);
         backlog.reserve_for_low();
@@ -157,7 +157,7 @@ fn half_of_what_a_pass_may_consume_is_for_low_priority() {
             (10..10 + first).collect::<Vec<_>>(),
             "{budget} of {others}"
         );
-        backlog.look_again(ALL);
+        backlog.poll_again(ALL);
         assert_eq!(consumed(&mut backlog, &mailbox, &links).len() + first as usize, budget);
         backlog.end_pass();
         assert_eq!(next(&mut backlog, &links), None);
@@ -179,7 +179,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
         reverse(&mut backlog, &links);
         backlog.reserve_for_low();
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
-        backlog.look_again(ALL);
+        backlog.poll_again(ALL);
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
     }
     let urgent = kinds.iter().filter(|&&index| index >= 10).count();
@@ -237,7 +237,7 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     // Miri is slow: about a thousand times.
     for _ in 0..if cfg!(miri) { 3 } else { MANY } {
         backlog.begin_pass(ALL);
-        backlog.reversible = 1;
+        backlog.reversals_left = 1;
         reverse(&mut backlog, &links);
         assert_eq!(backlog.count(), MANY);
     }
@@ -256,7 +256,7 @@ fn a_kind_is_taken_once_in_a_pass() {
     push(3, Priority::Urgent);
     backlog.take_more(&mailbox);
     assert!(backlog.is_empty(), "it has been looked for");
-    backlog.look_again(ALL);
+    backlog.poll_again(ALL);
     backlog.take_more(&mailbox);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [3], "which had not come before");
     backlog.begin_pass(ALL);
@@ -273,7 +273,7 @@ fn a_closed_mailbox_refuses() {
         let mut backlog = backlog(ALL);
         backlog.take_more(&mailbox);
         assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
-        assert_eq!((mailbox.depth(), mailbox.waiting()), (0, [Messages::default(); 2]));
+        assert_eq!((mailbox.depth(), mailbox.peek()), (0, [Messages::default(); 2]));
     }
 }
 

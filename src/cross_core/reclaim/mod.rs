@@ -68,7 +68,7 @@ pub(crate) struct Published<T>(Atomic<T>);
 
 /// A published value as a pinned thread sees it.
 #[derive(Debug)]
-pub(crate) struct Seen<'p, T> {
+pub(crate) struct Protected<'p, T> {
     /// It is in an `Arc`, of which the cell has a reference.
     value: &'p T,
     pinned: &'p Pinned,
@@ -127,13 +127,13 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// Calls `load` with the value, if there is one, while this thread is pinned.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Seen<'_, T>>) -> R) -> R {
+    pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Protected<'_, T>>) -> R) -> R {
         let pinned = pin();
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive: the cell's reference is
         // released only after this thread has unpinned (`retract`), or when no thread borrows the
         // cell (`drop`).
         let value = unsafe { self.load(&pinned).as_ref() };
-        look(value.map(|value| Seen { value, pinned: &pinned }))
+        look(value.map(|value| Protected { value, pinned: &pinned }))
     }
 
     #[inline]
@@ -158,7 +158,7 @@ impl<T> Drop for Published<T> {
     }
 }
 
-impl<'p, T> Seen<'p, T> {
+impl<'p, T> Protected<'p, T> {
     #[inline]
     pub(crate) fn pinned(&self) -> &'p Pinned {
         self.pinned
@@ -175,7 +175,7 @@ impl<'p, T> Seen<'p, T> {
     }
 }
 
-impl<T> Deref for Seen<'_, T> {
+impl<T> Deref for Protected<'_, T> {
     type Target = T;
 
     #[inline]

@@ -93,7 +93,7 @@ pub(crate) use self::{
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        callback::{Callback, Once, RunAgain, RunOnce, SendCallback},
+        callback::{Callback, Once, RunOnce, RunRepeatedly, SendCallback},
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::{Pinned, PublishedPointer},
@@ -102,7 +102,7 @@ use crate::{
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES_MAX},
     util::{
         pages::{PAGE, as_u32, index_of, page_of, place_of},
-        sync::{AtomicU64, Handover, Hint, IS_MODEL, Ordering},
+        sync::{AtomicU64, Hint, IS_MODEL, Ordering, PointerOrder},
     },
 };
 
@@ -145,8 +145,8 @@ unsafe impl Build<Callback> for Once {
     }
 }
 
-// SAFETY: `RunAgain::build` initialises the place.
-unsafe impl<F: FnMut() + 'static> Build<Callback> for RunAgain<F> {
+// SAFETY: `RunRepeatedly::build` initialises the place.
+unsafe impl<F: FnMut() + 'static> Build<Callback> for RunRepeatedly<F> {
     fn build(self, place: *mut Callback) {
         // SAFETY: the place is valid for writes (caller).
         unsafe { self.build(place) }
@@ -160,7 +160,7 @@ const ROOM_WORDS: usize = PAGES.div_ceil(64);
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
-    handover: Handover,
+    handover: PointerOrder,
 }
 
 /// The nodes of one shard, as other threads see them.
@@ -309,7 +309,7 @@ impl Slab {
                     self.hints.room.set(as_u32(number));
                     return Some(taken);
                 }
-                self.note_empty(number, pinned);
+                self.clear_room_bit(number, pinned);
                 bits &= bits - 1;
             }
         }
@@ -327,7 +327,7 @@ impl Slab {
         // SAFETY: as above.
         let (place, left) = unsafe { page.header() }.free.pop(link)?;
         if left == 0 {
-            self.note_empty(number, pinned);
+            self.clear_room_bit(number, pinned);
         }
         if left + 1 == PAGE {
             self.hints.whole.decrement();
@@ -338,7 +338,7 @@ impl Slab {
     /// Records that this page has no free node, or does not exist.
     #[cold]
     #[inline(never)]
-    fn note_empty(&self, number: usize, pinned: &Pinned) {
+    fn clear_room_bit(&self, number: usize, pinned: &Pinned) {
         // Acquire (R1): nodes that were returned, or a page that was published, before the bit was
         // set.
         self.room[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
@@ -346,7 +346,7 @@ impl Slab {
         let page = self.page(number, pinned);
         // SAFETY: a page that was found stays while the thread is pinned.
         if page.is_some_and(|page| unsafe { page.header() }.free.has_any()) {
-            self.note_room(number);
+            self.set_room_bit(number);
         }
     }
 
@@ -356,7 +356,7 @@ impl Slab {
     }
 
     /// Records that an adder may find a free node in this page.
-    fn note_room(&self, number: usize) {
+    fn set_room_bit(&self, number: usize) {
         // Release (R1): the nodes that were returned, and the page.
         self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
         self.hints.room.lower(as_u32(number));
@@ -379,7 +379,7 @@ impl Slab {
         // The number belongs to the page now, so no later page of it has retired yet.
         header.open(self.first_generation());
         if PAGE > 1 {
-            self.note_room(number);
+            self.set_room_bit(number);
             self.hints.room.set(as_u32(number));
         }
         Some((page, index_of(number, 0)))
@@ -450,7 +450,7 @@ impl Drop for NodeView<'_> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the page stays while the thread is pinned.
-        unsafe { self.page.header() }.looks.were_allowed();
+        unsafe { self.page.header() }.read_check.assert_allowed();
     }
 }
 
@@ -469,7 +469,7 @@ impl NodeView<'_> {
         taken: &mut Option<SendCallback>,
     ) -> (Cancel, FollowUp) {
         let (answer, next) = self.state.cancel(generation);
-        (answer, if next == FollowUp::Take { self.take_sent(taken) } else { next })
+        (answer, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
     }
 
     /// Ends a move that this thread has begun. If another thread has cancelled the timer since and
@@ -478,13 +478,13 @@ impl NodeView<'_> {
     #[inline]
     pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Other);
-        (lives, if next == FollowUp::Take { self.take_sent(taken) } else { next })
+        (lives, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
     }
 
     /// Takes the payload after the word has answered [`FollowUp::Take`] to this thread.
     #[cold]
     #[inline(never)]
-    fn take_sent(&self, taken: &mut Option<SendCallback>) -> FollowUp {
+    fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {
         // SAFETY: other threads add callbacks only, so the page is one of callbacks; it stays while
         // the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.typed() };

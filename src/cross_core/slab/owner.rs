@@ -182,7 +182,7 @@ impl<T> OwnerNodes<T> {
             let (before, now) = header.free.push(place_of(first), last, count);
             header.count_returned(count);
             if before == 0 {
-                self.slab.note_room(page_of(first));
+                self.slab.set_room_bit(page_of(first));
             }
             if now == PAGE {
                 self.slab.hints.whole.increment();

@@ -7,7 +7,7 @@ use crate::{
     limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE, as_u32},
-        sync::{AtomicU64, IS_MODEL, Looks, Ordering, UnmodelledFlag, UnsafeCell},
+        sync::{AtomicU64, IS_MODEL, Ordering, ReadCheck, UnmodelledFlag, UnsafeCell},
     },
     wheel::{Links, Location},
 };
@@ -92,7 +92,7 @@ pub(super) struct PageHeader {
     first_generation: AtomicU64,
     /// How often the owner has returned a node to the adders.
     returned: AtomicU64,
-    pub(super) looks: Looks,
+    pub(super) read_check: ReadCheck,
     /// The page has been retracted, and no thread can read it any more.
     pub(super) reclaimable: UnmodelledFlag,
     /// Frees a page of the right type.
@@ -181,7 +181,7 @@ impl<T> Page<T> {
             free: FreeHead::new(),
             first_generation: AtomicU64::new(0),
             returned: AtomicU64::new(0),
-            looks: Looks::default(),
+            read_check: ReadCheck::default(),
             reclaimable: UnmodelledFlag::default(),
             drop: Self::free,
         };

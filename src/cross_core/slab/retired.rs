@@ -22,7 +22,7 @@ pub(super) struct Retired(VecDeque<PagePtr>);
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a page is freed after it is marked.
     let header = unsafe { PagePtr::of(page).header() };
-    header.looks.are_over();
+    header.read_check.forbid_reads();
     header.reclaimable.set();
 }
 

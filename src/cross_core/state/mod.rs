@@ -237,7 +237,7 @@ pub(crate) enum Claim {
     Moved { periodic: bool },
     /// Another thread has cancelled it or is moving it; its message is in the mailbox or on the
     /// way.
-    Held,
+    AwaitsMessage,
 }
 
 /// The word of a timer that the owner has claimed to run it.
@@ -464,7 +464,7 @@ impl StateWord {
                     (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
                 }
                 Phase::Armed => (running, Claim::Fires(Run(running))),
-                _ => return Claim::Held,
+                _ => return Claim::AwaitsMessage,
             };
             // Acquire (S3): the requested deadline. Relaxed: a failure is read again.
             if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -537,7 +537,7 @@ impl StateWord {
     }
 
     /// Returns true if another thread has forbidden further runs.
-    pub(crate) fn was_stopped_elsewhere(&self) -> bool {
+    pub(crate) fn was_stopped_remotely(&self) -> bool {
         self.load_relaxed() & BY_OWNER == 0
     }
 
@@ -705,7 +705,7 @@ impl StateWord {
 
     /// Returns true if another thread has cancelled the timer and the owner has not consumed the
     /// message.
-    pub(crate) fn is_held(&self) -> bool {
+    pub(crate) fn is_cancelled_remotely(&self) -> bool {
         let word = self.load_relaxed();
         word & BY_OWNER == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)
     }

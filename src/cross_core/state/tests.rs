@@ -65,9 +65,9 @@ fn a_cancelled_timer_cannot_fire() {
     let state = armed(Kind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Push));
     assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
-    assert_eq!(state.claim(), Claim::Held);
+    assert_eq!(state.claim(), Claim::AwaitsMessage);
     assert_eq!(move_it(&state), None);
-    assert!(state.is_held() && !state.is_free());
+    assert!(state.is_cancelled_remotely() && !state.is_free());
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
     assert_eq!(state.sweep(), Swept::Idle);
     assert!(state.is_free());
@@ -152,7 +152,7 @@ fn a_timer_that_is_being_moved_does_not_fire() {
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.begin_move(GENERATION), Move::Superseded);
     assert!(state.is_pending(GENERATION));
-    assert_eq!(state.claim(), Claim::Held);
+    assert_eq!(state.claim(), Claim::AwaitsMessage);
     assert_eq!(state.movable(GENERATION), Movable::Slow { periodic: false, unlinked: true });
     assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
     assert_eq!(state.claim(), Claim::Moved { periodic: false });
@@ -171,7 +171,11 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
             assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
         }
         assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
-        assert!(!state.is_free() && !state.is_pending(GENERATION) && state.is_held() != own);
+        assert!(
+            !state.is_free()
+                && !state.is_pending(GENERATION)
+                && state.is_cancelled_remotely() != own
+        );
         assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
         assert_eq!(state.collect(), collected);
         assert!(state.is_free());
@@ -278,11 +282,11 @@ fn who_cancels_what_another_thread_has_added_takes_the_payload() {
         // Only the canceller ends it now, and the owner may consume an earlier message.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
-        assert_eq!((state.claim(), state.movable(generation)), (Claim::Held, Movable::No));
+        assert_eq!((state.claim(), state.movable(generation)), (Claim::AwaitsMessage, Movable::No));
         if !is_met {
             assert_eq!(state.collect(), Collected::Nothing);
         }
-        assert!(state.is_held() && !state.is_pending(generation));
+        assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
         assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
         assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
         assert!(state.is_free());

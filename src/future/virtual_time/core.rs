@@ -77,12 +77,12 @@ struct Call {
 
 thread_local! {
     /// The tasks of this thread, if it is a virtual core.
-    static HERE: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<Tasks>>> = const { RefCell::new(None) };
 }
 
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
 pub(super) fn spawn_here<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
-    let here = HERE.try_with(|here| here.borrow().clone()).ok().flatten()?;
+    let here = CURRENT.try_with(|here| here.borrow().clone()).ok().flatten()?;
     let task = Task::new();
     here.add(task.same().run(future));
     Some(task)
@@ -171,11 +171,11 @@ impl Drop for Core {
 
 fn run_jobs(jobs: &Receiver<Job>, ready: Arc<Ready>) {
     let tasks = Rc::new(Tasks { futures: RefCell::default(), next: Cell::new(0), ready });
-    HERE.set(Some(Rc::clone(&tasks)));
+    CURRENT.set(Some(Rc::clone(&tasks)));
     for job in jobs {
         job(&tasks);
     }
-    HERE.set(None);
+    CURRENT.set(None);
     // Drops the tasks while the thread still has its wheel. The destructor of a future may use
     // other tasks.
     let left = mem::take(&mut *tasks.futures.borrow_mut());

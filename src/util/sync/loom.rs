@@ -80,11 +80,11 @@ impl<T> SetOnce<T> {
 /// own operations, so it treats both as one. Its read-modify-writes read the newest value, as the
 /// pointer does.
 #[derive(Debug, Default)]
-pub(crate) struct Handover {
+pub(crate) struct PointerOrder {
     changes: AtomicU32,
 }
 
-impl Handover {
+impl PointerOrder {
     pub(crate) fn before_store(&self) {
         if !EPOCHS_ARE_LOOMS {
             // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,
@@ -105,24 +105,24 @@ impl Handover {
 /// Asserts that no thread reads a value after an epoch has released it. It works only where loom
 /// sees the epochs.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct ReadCheck {
     over: AtomicU32,
 }
 
-impl Looks {
+impl ReadCheck {
     /// Asserts that the value was not released before the read that ends here.
-    pub(crate) fn were_allowed(&self) {
+    pub(crate) fn assert_allowed(&self) {
         if EPOCHS_ARE_LOOMS {
-            // Relaxed: the assertion orders nothing. A read that happens before `are_over` cannot
+            // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads` cannot
             // see its store.
             assert_eq!(self.over.load(Ordering::Relaxed), 0, "a value was read after its release");
         }
     }
 
     /// Marks the value as released.
-    pub(crate) fn are_over(&self) {
+    pub(crate) fn forbid_reads(&self) {
         if EPOCHS_ARE_LOOMS {
-            // Relaxed: publishes nothing, see `were_allowed`.
+            // Relaxed: publishes nothing, see `assert_allowed`.
             self.over.store(1, Ordering::Relaxed);
         }
     }

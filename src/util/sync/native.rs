@@ -82,10 +82,10 @@ impl<T> SetOnce<T> {
 /// Marks the changes and the reads of a pointer of `crossbeam-epoch`. Only loom's version has an
 /// effect.
 #[derive(Debug, Default)]
-pub(crate) struct Handover {}
+pub(crate) struct PointerOrder {}
 
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
-impl Handover {
+impl PointerOrder {
     #[inline]
     pub(crate) fn before_store(&self) {}
 
@@ -95,15 +95,15 @@ impl Handover {
 
 /// Marks the last access to a value that an epoch protects. Only loom's version has an effect.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {}
+pub(crate) struct ReadCheck {}
 
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
-impl Looks {
+impl ReadCheck {
     #[inline]
-    pub(crate) fn were_allowed(&self) {}
+    pub(crate) fn assert_allowed(&self) {}
 
     #[inline]
-    pub(crate) fn are_over(&self) {}
+    pub(crate) fn forbid_reads(&self) {}
 }
 
 /// Declares a global that is initialised by its first use.

@@ -23,7 +23,7 @@ use tokio::{
 thread_local! {
     /// Set by the first `pause` and never cleared: from then on, this thread's instants are
     /// virtual.
-    static HERE: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
     /// The runtime has looked for events since it was last idle.
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
 }
@@ -126,7 +126,7 @@ pub fn pause() {
     let runtime = Handle::try_current().ok();
     let runtime = runtime.filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
     let runtime = runtime.expect("`time::pause()` requires a current-thread runtime").metrics();
-    let here = HERE.with_borrow_mut(|here| {
+    let here = CURRENT.with_borrow_mut(|here| {
         Rc::clone(here.get_or_insert_with(|| Rc::new(VirtualTime::start())))
     });
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
@@ -263,7 +263,7 @@ pub(super) fn assert_advancing() {
 }
 
 fn here() -> Option<Rc<VirtualTime>> {
-    HERE.try_with(|here| here.borrow().clone()).ok().flatten()
+    CURRENT.try_with(|here| here.borrow().clone()).ok().flatten()
 }
 
 fn paused() -> Option<Rc<VirtualTime>> {
