@@ -1,4 +1,4 @@
-//! Limits the number of timers of a shard, as far as other threads need it.
+//! The limit of a shard's live timers, as remote adds check it.
 //!
 //! The owner counts its timers itself. It publishes their number at both ends of a turn, at each
 //! admission, and when its loop is about to sleep. Remote timers are counted here until their
@@ -31,10 +31,10 @@ impl AdmissionLimit {
         if self.is_open() {
             return true;
         }
-        // Acquire: a timer no longer counted here is counted in the owner's number read next (see
-        // `left`).
+        // Acquire: a timer that is no longer counted here is counted in the owner's number, which
+        // is read next (see `release`).
         let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
-        // Relaxed: the load comes after the acquire above.
+        // Relaxed: the acquire above orders this load.
         let there = arriving.saturating_add(self.live.load(Ordering::Relaxed));
         let try_admit = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
         if !try_admit {
@@ -43,7 +43,7 @@ impl AdmissionLimit {
         try_admit
     }
 
-    /// Counts a timer beyond the limit: the crate's own messages.
+    /// Counts a timer that may exceed the limit: a message of corewheel itself.
     pub(crate) fn admit_beyond_limit(&self) {
         if !self.is_open() {
             // Relaxed: only the count matters, and no other data is read with it.
@@ -62,7 +62,7 @@ impl AdmissionLimit {
     /// Publishes the number of live timers of the owner.
     #[inline]
     pub(crate) fn set_live(&self, live: u32) {
-        // Relaxed, both: the owner alone writes it, and `left` publishes the admissions.
+        // Relaxed, both: only the owner writes this number, and `release` publishes it.
         if !self.is_open() && self.live.load(Ordering::Relaxed) != live {
             self.live.store(live, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Callbacks stored in dest. A closure that captures up to 32 bytes, aligned to at most 8, is
+//! Callbacks stored in place. A closure that captures up to 32 bytes, aligned to at most 8, is
 //! stored inline, and any other closure in a box (P4).
 
 #![allow(unsafe_code)]
@@ -13,10 +13,10 @@ use std::{
 /// The storage for a closure's captures: 32 bytes on a 64-bit machine.
 type InlineStorage = MaybeUninit<[u64; 4]>;
 
-/// A closure of unknown type in storage of known size.
+/// A closure of any type, in storage of fixed size.
 ///
-/// The storage holds a value of the type that `vtable` was made for, from `new` or `build` until
-/// `call_once` or the drop.
+/// From `new` or `build` until `call_once` or the drop, the storage holds a value of the type of
+/// `vtable`.
 #[repr(C)]
 struct Closure {
     storage: InlineStorage,
@@ -25,7 +25,7 @@ struct Closure {
     not_send: PhantomData<*const ()>,
 }
 
-/// The operations on the value in storage. Each takes a pointer to the storage.
+/// The operations on the stored value. Each takes a pointer to the storage.
 struct VTable {
     /// Calls the value; for a `FnOnce`, this moves the value out of the storage.
     call: unsafe fn(*mut InlineStorage),
@@ -37,7 +37,7 @@ struct VTable {
     type_of: fn() -> TypeId,
 }
 
-/// The way in which a closure of type `F` is called.
+/// How a closure of type `F` is called.
 trait CallKind<F> {
     const VTABLE: &'static VTable;
 }
@@ -69,7 +69,7 @@ const fn drop_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
 
 /// # Safety
 ///
-/// `storage` points to storage that holds an `F`, which the call takes out.
+/// `storage` points to storage that holds an `F`, which the call consumes.
 unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
     // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::new`); no
     // code uses it afterwards.
@@ -97,7 +97,7 @@ unsafe fn drop_in_storage<F>(storage: *mut InlineStorage) {
 }
 
 impl Closure {
-    /// Puts a value that fits into storage.
+    /// Stores a value that fits.
     fn new<F: 'static, K: CallKind<F>>(value: F) -> Self {
         assert!(fits::<F>(), "the caller boxes what does not fit");
         let mut storage = InlineStorage::uninit();
@@ -107,21 +107,21 @@ impl Closure {
         Self { storage, vtable: K::VTABLE, not_send: PhantomData }
     }
 
-    /// Writes a value that fits into storage in dest. A copy would read the whole storage before its
-    /// parts have left the store buffer.
+    /// Writes a value that fits to its final address. Copying a new `Closure` would read its
+    /// storage while the parts are still in the store buffer, which stalls.
     ///
     /// # Safety
     ///
-    /// The dest is valid for writes.
+    /// `dest` is valid for writes.
     #[inline]
     unsafe fn build<F: 'static, K: CallKind<F>>(value: F, dest: *mut Self) {
         assert!(fits::<F>(), "the caller boxes what does not fit");
-        // SAFETY: the dest is valid for writes (caller).
+        // SAFETY: `dest` is valid for writes (caller).
         let storage = unsafe { &raw mut (*dest).storage };
         // SAFETY: an `F` is not larger than the storage and needs no stricter alignment, asserted
         // above.
         unsafe { storage.cast::<F>().write(value) };
-        // SAFETY: the dest is valid for writes (caller).
+        // SAFETY: `dest` is valid for writes (caller).
         let vtable = unsafe { &raw mut (*dest).vtable };
         // SAFETY: as above.
         unsafe { vtable.write(K::VTABLE) };
@@ -129,7 +129,7 @@ impl Closure {
 }
 
 impl Closure {
-    /// Returns the closure that it was made of, in dest or boxed, if that is an `F`.
+    /// Returns the original closure, which may be boxed, if it is an `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
         if fits::<F>() {
             self.into_value()
@@ -144,8 +144,8 @@ impl Closure {
             return None;
         }
         let mut closure = ManuallyDrop::new(self);
-        // SAFETY: the storage holds the value that `vtable` was made for, which is an `F`; it is
-        // taken out, and `ManuallyDrop` keeps it from being dropped again.
+        // SAFETY: the storage holds a value of the type of `vtable`, which is `F`. The value is
+        // moved out, and `ManuallyDrop` prevents a second drop.
         Some(unsafe { (&raw mut closure.storage).cast::<F>().read() })
     }
 }
@@ -153,8 +153,8 @@ impl Closure {
 impl Drop for Closure {
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the storage holds the value that `vtable` was made for, and is gone after
-            // this.
+            // SAFETY: the storage holds a value of the type of `vtable`, and is not used
+            // afterwards.
             unsafe { drop(&raw mut self.storage) }
         }
     }
@@ -164,10 +164,10 @@ impl Drop for Closure {
 #[repr(transparent)]
 pub(crate) struct Callback(Closure);
 
-/// A closure that becomes the callback of a one-shot timer in its final dest.
+/// A closure that becomes the callback of a one-shot timer, written at its final address.
 pub(crate) struct RunOnce<F>(pub(crate) F);
 
-/// A closure that becomes the callback of a periodic timer in its final dest.
+/// A closure that becomes the callback of a periodic timer, written at its final address.
 pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 
 impl<F: FnOnce() + 'static> RunOnce<F> {
@@ -175,11 +175,11 @@ impl<F: FnOnce() + 'static> RunOnce<F> {
     ///
     /// # Safety
     ///
-    /// The dest is valid for writes.
+    /// `dest` is valid for writes.
     #[inline]
     pub(crate) unsafe fn build(self, dest: *mut Callback) {
         if fits::<F>() {
-            // SAFETY: the dest is valid for writes (caller).
+            // SAFETY: `dest` is valid for writes (caller).
             let closure = unsafe { &raw mut (*dest).0 };
             // SAFETY: as above.
             unsafe { Closure::build::<F, CallOnce>(self.0, closure) }
@@ -195,9 +195,9 @@ impl<F: FnMut() + 'static> RunRepeatedly<F> {
     ///
     /// # Safety
     ///
-    /// The dest is valid for writes.
+    /// `dest` is valid for writes.
     pub(crate) unsafe fn build(self, dest: *mut Callback) {
-        // SAFETY: the dest is valid for writes (caller).
+        // SAFETY: `dest` is valid for writes (caller).
         let closure = unsafe { &raw mut (*dest).0 };
         if fits::<F>() {
             // SAFETY: as above.
@@ -215,8 +215,8 @@ impl Callback {
         debug_assert!(!self.0.vtable.is_repeatable, "a periodic callback runs in its node");
         let mut callback = ManuallyDrop::new(self);
         let call = callback.0.vtable.call;
-        // SAFETY: the storage holds the value that `vtable` was made for. The call takes it out,
-        // and `ManuallyDrop` keeps it from being dropped again.
+        // SAFETY: the storage holds a value of the type of `vtable`. The call moves it out, and
+        // `ManuallyDrop` prevents a second drop.
         unsafe { call(&raw mut callback.0.storage) }
     }
 
@@ -231,23 +231,22 @@ impl Callback {
         }
     }
 
-    /// Returns true if dropping it runs user code.
+    /// Returns true if dropping the callback has an effect.
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {
         self.0.vtable.drop.is_some()
     }
 }
 
-/// A callback that runs or is dropped in dest.
+/// A callback that runs or is dropped in place.
 #[must_use]
 pub(crate) struct Running(NonNull<Closure>);
 
 impl Running {
     /// # Safety
     ///
-    /// The dest holds a callback, which no other code uses until [`run`](Self::run) or
-    /// [`drop_in_place`](Self::drop_in_place) has returned.
-    /// After that, a callback that was dropped or is one-shot is no longer in the dest.
+    /// `dest` holds a callback, which no other code uses until [`run`](Self::run) has returned.
+    /// After that, a one-shot callback has been moved out.
     #[inline]
     pub(crate) unsafe fn new(dest: NonNull<Callback>) -> Self {
         Self(dest.cast())
@@ -255,11 +254,11 @@ impl Running {
 
     #[inline]
     pub(crate) fn run(self) {
-        // SAFETY: the closure is there (`new`), and is read before its call begins.
+        // SAFETY: the closure exists (`new`), and is read before its call begins.
         let call = unsafe { self.0.as_ref() }.vtable.call;
         // SAFETY: as above; nothing is borrowed.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
-        // SAFETY: the storage holds the value that `vtable` was made for, and no other code uses it
+        // SAFETY: the storage holds a value of the type of `vtable`, and no other code uses it
         // (`new`).
         unsafe { call(storage) }
     }
@@ -283,7 +282,7 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<InlineStorage>() && align_of::<F>() <= align_of::<InlineStorage>()
 }
 
-/// The callback of a one-shot timer: a closure that `CallOnce` calls.
+/// The callback of a one-shot timer.
 pub(crate) struct Once(Closure);
 
 impl Once {
@@ -305,7 +304,7 @@ impl Once {
         self.0.into_closure()
     }
 
-    /// Returns the closure of type `F` that it was made of.
+    /// Returns the original closure, which must be an `F`.
     pub(crate) fn downcast<F: FnOnce() + 'static>(self) -> F {
         self.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"))
     }
@@ -314,18 +313,18 @@ impl Once {
 /// A callback that may move to another thread.
 pub(crate) struct SendCallback(Callback);
 
-// SAFETY: the callback was made of a closure that is `Send` (`SendCallback::of`).
+// SAFETY: the original closure is `Send` (`SendCallback::of`).
 unsafe impl Send for SendCallback {}
 
 impl SendCallback {
     /// # Safety
     ///
-    /// The callback was made of a closure that is `Send`.
+    /// The callback's original closure is `Send`.
     pub(crate) unsafe fn of(callback: Callback) -> Self {
         Self(callback)
     }
 
-    /// Returns the closure of type `F` that it was made of.
+    /// Returns the original closure, which must be an `F`.
     pub(crate) fn downcast<F: Send + 'static>(self) -> F {
         self.0.0.into_closure().unwrap_or_else(|| unreachable!("it was made of an `F`"))
     }
@@ -337,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    /// Captures `BYTES` bytes and a counter that counts its drops.
+    /// Returns a closure that captures `BYTES` bytes and a counter of its runs.
     fn capture<const BYTES: usize>(runs: &Rc<Cell<u32>>) -> impl FnMut() + 'static {
         let (runs, bytes) = (Rc::clone(runs), [7_u8; BYTES]);
         move || runs.set(runs.get() + u32::from(bytes.iter().all(|&byte| byte == 7)))
@@ -346,13 +345,13 @@ mod tests {
     /// Runs a callback as a node does.
     fn run(dest: &mut MaybeUninit<Callback>) {
         let dest = NonNull::from(dest).cast();
-        // SAFETY: the dest holds a callback, which no other code uses.
+        // SAFETY: `dest` holds a callback, which no other code uses.
         unsafe { Running::new(dest) }.run();
     }
 
     fn once<F: FnOnce() + 'static>(closure: F) -> MaybeUninit<Callback> {
         let mut dest = MaybeUninit::uninit();
-        // SAFETY: the dest is valid for writes.
+        // SAFETY: `dest` is valid for writes.
         unsafe { RunOnce(closure).build(dest.as_mut_ptr()) };
         dest
     }
@@ -371,12 +370,12 @@ mod tests {
     fn repeated_runs_and_drops<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
         let mut dest = MaybeUninit::uninit();
-        // SAFETY: the dest is valid for writes.
+        // SAFETY: `dest` is valid for writes.
         unsafe { RunRepeatedly(capture::<BYTES>(&runs)).build(dest.as_mut_ptr()) };
         run(&mut dest);
         run(&mut dest);
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (2, 2));
-        // SAFETY: it holds a callback still.
+        // SAFETY: it still holds a callback.
         drop(unsafe { dest.assume_init() });
         assert_eq!(Rc::strong_count(&runs), 1);
     }

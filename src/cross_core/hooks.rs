@@ -44,7 +44,7 @@ pub struct PanicReport<'a> {
     payload: &'a (dyn Any + Send),
 }
 
-/// Which part of the user's code panicked.
+/// The part of the user's code that panicked.
 ///
 /// # Examples
 ///
@@ -138,31 +138,31 @@ impl fmt::Debug for PanicReport<'_> {
 pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
-/// A shard's hooks of the user, besides callbacks.
+/// The user's hooks of a shard.
 pub(crate) struct Hooks {
     wake: Wake,
     descriptor: WakeDescriptor,
-    /// The task that drives the timer of its thread, if one does. It is set before a sleep is
-    /// announced, so a thread that finds the sleep finds the task. The `SetOnce` of `sync` would
-    /// add a step to every wake-up in the models.
+    /// The task that drives the wheel, if there is one. It is set before a sleep is announced, so a
+    /// thread that sees the sleep sees the task. A `SetOnce` would add a step to every wake-up in
+    /// the models.
     task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic: Option<PanicHook>,
     panicked: AtomicU64,
 }
 
-/// How the owner is woken.
+/// The way to wake the owner.
 enum Wake {
     Hook(WakeHook),
     /// The default unparks the thread that announced the sleep, because a shard may have moved to
-    /// another thread. No thread waits for this lock; see the two places that try it.
+    /// another thread. No thread ever waits for this lock: both users only try it.
     Unpark(TryLock<Thread>),
 }
 
-/// A wake hook that is being called: its shard, and the sleep.
+/// A wake hook call in progress: the shard, and the sleep to be ended.
 type Called = Cell<Option<(usize, Asleep)>>;
 
 per_thread! {
-    /// The wake hooks that this thread is inside, the outermost first.
+    /// This thread's wake hook calls in progress, the outermost first.
     static CALLED: [Called; HOOKS_NESTED_MAX] = [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
 
@@ -184,16 +184,16 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep, on any thread. Returns false if the hook panicked, is already
-    /// being called for that sleep by this thread, or would be nested too deep.
+    /// Wakes the owner from a sleep, on any thread. Returns false if the hook panicked, if this
+    /// thread is already calling it for the same sleep, or if it would be nested too deeply.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         self.descriptor.fire();
         let task_is_woken = self.task.get().is_none_or(|task| self.wake_task(asleep, task));
         self.wake_owner(asleep) && task_is_woken
     }
 
-    /// Wakes the task that drives the owner. False if it has panicked, or if the lock is taken: see
-    /// `wake_owner`.
+    /// Wakes the task that drives the owner. Returns false if the waker has panicked, or if the
+    /// lock is taken: see `wake_owner`.
     #[cold]
     fn wake_task(&self, asleep: Asleep, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
@@ -209,8 +209,8 @@ impl Hooks {
         has_woken
     }
 
-    /// Sets the task that every wake-up wakes, for the owner. False if another thread is waking it
-    /// at this moment.
+    /// Sets the task to wake. Only the owner calls this. Returns false if another thread is waking
+    /// the task at this moment.
     pub(crate) fn set_task(&self, task: Option<&Waker>) -> bool {
         let place = self.task.get_or_init(|| TryLock::new(None));
         let is_set = |set: &mut Option<Arc<Waker>>| match (set, task) {
@@ -221,7 +221,7 @@ impl Hooks {
         if place.try_with(is_set) == Some(true) {
             return true;
         }
-        // Cloned before the lock is taken and dropped after it, as both are the user's code.
+        // Cloning and dropping a waker run user code, so both happen outside of the lock.
         let mut task = task.map(|task| Arc::new(task.clone()));
         let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
         catch_panic_silently(|| drop(task));
@@ -241,9 +241,9 @@ impl Hooks {
                 has_woken
             }
             // If the lock is taken, another thread is about to unpark the owner, or the owner is
-            // about to announce its next sleep and will look for requests after that.
+            // about to announce its next sleep, after which it checks for requests.
             Wake::Unpark(sleeper) => {
-                // Not under the lock: the woken thread might run at once in place of this one, and
+                // Unparks after releasing the lock: the woken thread may run at once, and must not
                 // find the lock taken.
                 let sleeper = sleeper.try_with(|sleeper| sleeper.clone());
                 sleeper.inspect(Thread::unpark).is_some()
@@ -251,12 +251,13 @@ impl Hooks {
         }
     }
 
-    /// Calls the hook, unless this thread is already calling it for that sleep. A hook may send a
-    /// request to its own shard, or to a shard whose hook does, and is not called inside itself for
-    /// that.
+    /// Calls the hook, unless this thread is already calling it for the same sleep. So a hook may
+    /// send requests to its own shard, directly or through another shard's hook, without being
+    /// called inside itself.
     fn once_inside(&self, asleep: Asleep, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
-        // It has no destructor, so it outlives thread-locals with one.
+        // `CALLED` has no destructor, so it is still usable while other thread-locals are
+        // destroyed.
         let _ = CALLED.try_with(|called| {
             let outside = called.iter().take_while(|hook| hook.get().is_some());
             let is_inside = outside.clone().any(|hook| hook.get() == this);
@@ -268,7 +269,7 @@ impl Hooks {
         });
     }
 
-    /// Remembers the calling thread as the one to unpark. Returns false if a wake is under way.
+    /// Makes the calling thread the one to unpark. Returns false if a wake is in progress.
     pub(crate) fn sleeper_is_this_thread(&self) -> bool {
         let Wake::Unpark(sleeper) = &self.wake else { return true };
         let remember = |sleeper: &mut Thread| {
@@ -319,19 +320,19 @@ impl Hooks {
     }
 }
 
-/// Runs user code and catches its panic where nothing can be reported: the thread is exiting, or
-/// the code handles a panic.
+/// Runs user code and drops its panic. For cases where nothing can be reported: the thread is
+/// exiting, or the code itself handles a panic.
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // A panic of the payload's destructor is leaked, because dropping it could panic again.
+        // If the panic payload's destructor panics, leaks the second payload, because dropping it
+        // could panic again.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        // Values that a hook captured may panic when they are dropped, on whichever thread had the
-        // last reference.
+        // Dropping the values that a hook captured may panic.
         let wake = mem::replace(&mut self.wake, Wake::Hook(Arc::new(|| ())));
         let panic = self.panic.take();
         let task = self.task.take();

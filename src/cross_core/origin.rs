@@ -24,7 +24,7 @@ impl Origin {
     }
 }
 
-/// The call that added a timer, and the time. Meaningless in a node without a timer.
+/// The call that added a timer, and the time of the add. Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Added(#[cfg(feature = "origins")] Option<(Origin, u64)>);
 
@@ -38,7 +38,7 @@ impl Added {
         )
     }
 
-    /// Returns the same place with the time that `now` returns.
+    /// Returns the same call with the time that `now` returns.
     pub(crate) fn at(self, now: impl FnOnce() -> u64) -> Self {
         Self(
             #[cfg(feature = "origins")]

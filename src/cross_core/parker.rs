@@ -1,6 +1,6 @@
 //! Sleeping and waking without a lost wake-up.
 //!
-//! The owner announces its sleep and then checks once more for requests. A requesting thread places
+//! The owner announces its sleep and then checks once more for requests. A requesting thread queues
 //! its urgent request and then checks whether the owner sleeps, and until when. Both have a
 //! sequentially consistent fence between their two steps, so at least one of them sees the other
 //! (Dekker's argument):
@@ -14,22 +14,22 @@
 //!
 //! If F1 comes first in the fences' total order, the requesting thread sees the sleeper and wakes
 //! it. Otherwise the owner sees the request and does not sleep. The owner may wake in between and
-//! sleep again until another moment. If the requesting thread saw the earlier sleep, F1 of the new
-//! one comes after F2, so again the owner sees the request.
+//! announce another sleep. If the requesting thread still sees the earlier sleep, the new F1 comes
+//! after F2, so again the owner sees the request.
 //!
-//! A request may be a new deadline of a node whose message another thread has queued, and perhaps
-//! not pushed yet. Then two threads check for a sleeper after their own F2. The thread that wrote
-//! the deadline checks with that deadline. The thread that pushes checks with the deadline it then
-//! reads. So for each deadline, at least one thread checks for a sleeper after the message has been
-//! pushed.
+//! A request may be a new deadline for a node whose message another thread is pushing at that
+//! moment. Then two threads check for a sleeping owner, each after its own F2. The thread that
+//! wrote the deadline checks with that deadline. The thread that pushes checks with the deadline it
+//! then reads. So for each deadline, at least one thread checks for a sleeper after the message has
+//! been pushed.
 //!
-//! A waker ends the sleep after its call has returned, and not before. Other requesting threads
-//! still find the sleep announced, and wake as well. So no thread relies on a waker that stalls or
-//! whose hook panics. The only exception is the lock of the default wake-up, which a waker holds
-//! for two instructions, see `hooks`.
+//! A waker clears the announcement only after its call of the hook has returned. Until then, other
+//! requesting threads also find the sleep, and wake the owner too. So no thread relies on a waker
+//! that stalls or whose hook panics. The only exception is the lock of the default hook, which a
+//! waker holds for two instructions, see `hooks`.
 //!
-//! The wake itself must be one that a later sleep also notices: `unpark`, a write to an eventfd and
-//! a `mio::Waker` are such wakes.
+//! A wake must persist until the next sleep, as `unpark`, a write to an eventfd and a `mio::Waker`
+//! do.
 //!
 //! # Models
 //!
@@ -37,8 +37,8 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
-/// The number of announced sleeps, times eight. The low bits say that the last one is in progress,
-/// that it is long, and that no loop drives the owner.
+/// The number of announced sleeps, times eight. The three low bits are flags: the last sleep is in
+/// progress, it is long, and no loop drives the owner.
 #[derive(Debug)]
 pub(crate) struct Parker {
     announced: AtomicU64,
@@ -54,7 +54,7 @@ const LONG: u64 = 2;
 const NO_LOOP: u64 = 4;
 const SLEEP_NUMBER_ONE: u64 = 8;
 
-/// One announcement. The end of this one does not end a later one.
+/// One announcement of a sleep. Ending it has no effect on a later announcement.
 #[derive(Debug)]
 pub(crate) struct Announcement(u64);
 
@@ -74,11 +74,11 @@ impl Parker {
     pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
         // Relaxed: the announcement publishes it.
         self.until.store(until, Ordering::Relaxed);
-        // Relaxed: the owner alone counts, and others only end a sleep.
+        // Relaxed: only the owner increments the number, and other threads only end a sleep.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
         let number = before + SLEEP_NUMBER_ONE + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `must_wake_before`. A swap orders a waker of an earlier
-        // sleep before it or makes it fail.
+        // Release: publishes `until` to `must_wake_before`. A swap, so that the exchange of an
+        // earlier sleep's waker comes before it or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's last check.
         fence(Ordering::SeqCst);
@@ -89,14 +89,15 @@ impl Parker {
     pub(crate) fn set_undriven(&self) {
         // Relaxed: published by the next store.
         self.until.store(u64::MAX, Ordering::Relaxed);
-        // Relaxed: the owner alone counts. Release: publishes `until` to `must_wake_before`.
+        // Relaxed: only the owner increments the number. Release: publishes `until` to
+        // `must_wake_before`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
         self.announced.store(before + SLEEP_NUMBER_ONE + ASLEEP + NO_LOOP, Ordering::Release);
     }
 
     /// Records that a loop drives the owner. Only the owner calls it.
     pub(crate) fn set_driven(&self) {
-        // Relaxed, both: a thread that still finds no loop has placed its request before the
+        // Relaxed, both: a thread that still reads "no loop" has queued its request before the
         // owner's next announcement, whose fence orders the two (F1, F2).
         let before = self.announced.load(Ordering::Relaxed);
         if before & NO_LOOP != 0 {
@@ -121,8 +122,8 @@ impl Parker {
     }
 
     fn end(&self, number: u64) {
-        // Relaxed, both: a waker that still reads the sleep makes one spurious wake; a failure is a
-        // wake or a later sleep.
+        // Relaxed, both: a thread that still reads the sleep makes one spurious wake. A failure
+        // means that the sleep is over.
         let _ = self.announced.compare_exchange(
             number,
             number & !ASLEEP,
@@ -134,12 +135,12 @@ impl Parker {
     /// Returns the announced sleep, or the lack of a loop, for the owner or a thread that was the
     /// owner after the announcement.
     pub(crate) fn asleep(&self) -> Option<Asleep> {
-        // Relaxed: the caller has seen the owner's announcement, or has passed F2; a waker may have
-        // ended it.
+        // Relaxed: the caller has seen the owner's announcement, or has passed F2. A waker may have
+        // ended the sleep.
         Asleep::of(self.announced.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep from which a thread must wake the owner, after it has placed its request.
+    /// Returns the sleep from which a thread must wake the owner, after it has queued its request.
     pub(crate) fn must_wake(&self) -> Option<Asleep> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
@@ -151,8 +152,8 @@ impl Parker {
         self.must_wake().filter(|asleep| asleep.0 & LONG != 0)
     }
 
-    /// Returns the sleep from which a thread must wake the owner, if it lasts beyond the moment
-    /// that `deadline` returns. The last operation of the caller was the swap of its request.
+    /// Returns the sleep from which a thread must wake the owner, if that sleep ends after the
+    /// moment that `deadline` returns. The caller's last operation must be the swap of its request.
     #[inline]
     pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<Asleep> {
         // SeqCst (F2): the request comes before this check.

@@ -1,9 +1,9 @@
 //! The table of shards, through which a plain handle finds its shard.
 //!
-//! A handle names its shard by a number. Numbers are reused, so they never run out. The generation
-//! keeps a stale handle from a newer shard of its number: the registry stores a generation after
-//! all of the old shard, and the new shard continues from there. So no two timers of one number and
-//! index ever share a generation. A bit marks the generations of remote timers.
+//! A handle names its shard by a number. Numbers are reused, so they never run out. Generations
+//! keep a stale handle from matching a timer of a newer shard with its number: the new shard starts
+//! after the last generation of the old one. So no two timers of one number and index ever share a
+//! generation. A bit marks the generations of remote timers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,7 +36,7 @@ struct Registry {
 struct FreeNumbers {
     returned: Vec<FreeNumber>,
     never_used: u32,
-    /// Shards created so far.
+    /// The number of shards created so far.
     made: u64,
 }
 
@@ -48,7 +48,7 @@ struct FreeNumber {
 
 impl Registry {
     fn free_numbers(&self) -> std::sync::MutexGuard<'_, FreeNumbers> {
-        // No critical section can panic half-way, so a poisoned lock guards sound data.
+        // No critical section panics half-way, so the data behind a poisoned lock is consistent.
         self.free_numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,14 +66,14 @@ impl FreeNumbers {
     }
 }
 
-/// A shard's number, and the generation of its first timer.
+/// A shard's number, and its first generation.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) number: u32,
     pub(crate) first_generation: u64,
 }
 
-/// Gives a shard its number. From now on its handles find it.
+/// Assigns a number to a shard. From now on its handles find it.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
     let (free, made) = {
         let mut free_numbers = REGISTRY.free_numbers();
@@ -88,7 +88,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
     Ok(Registration { number: free.number, first_generation: free.next_generation })
 }
 
-/// Takes a shard's number back. From now on its handles find nothing. A later shard of this number
+/// Frees a shard's number. From now on its handles find no shard. A later shard of this number
 /// starts at `next_generation`.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.places[number as usize].retract(reclaim::defer_free);

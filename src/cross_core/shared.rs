@@ -34,8 +34,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
-    /// The owner's last reading of a clock that may go back. The owner and other threads do not
-    /// read less than it.
+    /// The owner's last reading of a clock that may go back. All threads use at least this time.
     clamped_reading: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -64,11 +63,12 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// The result of an operation of a remote thread.
+/// The result of a remote operation.
 #[must_use]
 pub(crate) struct Remote<R> {
     pub(crate) answer: R,
-    /// The caller must call the owner's wake hook, after all borrows of the library have ended.
+    /// The sleep from which the caller must wake the owner, after all of the library's borrows have
+    /// ended.
     pub(crate) wake: Option<Asleep>,
 }
 
@@ -81,9 +81,9 @@ pub(crate) struct RemoteTimer {
 
 /// The result of a remote add that was refused.
 pub(crate) enum Refused<B> {
-    /// The callback was not touched.
+    /// The add was refused before it used the callback.
     Before(AddErrorReason, B),
-    /// The owner has ended since.
+    /// The shard ended during the add.
     ShutDown(SendCallback),
 }
 
@@ -122,9 +122,9 @@ impl Shared {
         }
     }
 
-    /// Announces the owner's sleep, until `until` at most. `is_long` says that no payload may wait
-    /// for its end. Returns `None` if the owner must not sleep: a backlog or an urgent message is
-    /// in the mailbox, or the owner is being woken right now.
+    /// Announces the owner's sleep, until `until` at most. `is_long` means that no payload may wait
+    /// for its end. Returns `None` if the owner must not sleep, because an urgent message or a
+    /// backlog is queued, or another thread is waking the owner.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.sleeper_is_this_thread();
         let announcement = self.parker.announce(until, is_long);
@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Reports once that a timer has been overdue for this time, in nanoseconds, and that no loop
+    /// Reports, once, a timer that has been overdue for this time, in nanoseconds, and that no loop
     /// drives its wheel. No borrow of the library may be held.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
@@ -170,8 +170,8 @@ impl Shared {
         }
     }
 
-    /// Returns the turns of the owner. The next one is due at the earliest deadline that is known:
-    /// an owner without a loop has not seen the requests of other threads.
+    /// Returns the state of the owner's turns. An owner without a loop has not seen remote
+    /// requests, so the next due time includes their deadlines.
     pub(crate) fn turns(&self) -> Turns {
         let turns = self.gauges.turns();
         if self.parker.is_undriven() {
@@ -191,12 +191,11 @@ impl Shared {
         }
     }
 
-    /// Records the owner's reading of a clock that may go back. The clock is held there until it
-    /// has caught up.
+    /// Records the owner's reading of a clock that may go back. The time stays there until the
+    /// clock has caught up.
     #[inline]
     pub(crate) fn clamp_clock(&self, nanos: u64) {
-        // Relaxed: the owner alone writes it, and a slightly older reading is a valid answer to
-        // other threads.
+        // Relaxed: only the owner writes it, and other threads may use a slightly older reading.
         self.clamped_reading.store(nanos, Ordering::Relaxed);
     }
 
@@ -254,8 +253,8 @@ impl Shared {
             }
             Push::Closed => {
                 self.admission.release();
-                // The node stays taken: after the end, no node is reused. Without a callback, the
-                // add took effect, and the timer has ended with the shard.
+                // The node is not freed, because no node is reused after the shard's end. Without a
+                // callback, the sweep has already ended the timer, so the add counts as successful.
                 node.disarm().map_or(Ok(Remote::without_wake(armed)), Err)
             }
         }
@@ -263,7 +262,7 @@ impl Shared {
 
     /// The reading of the clock at `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
-        // Relaxed: a slightly older reading is a valid answer, as in `clamp_clock`.
+        // Relaxed: a slightly older reading is allowed, as in `clamp_clock`.
         let now = self.clock.nanos().max(self.clamped_reading.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
@@ -280,13 +279,13 @@ impl Shared {
             Start::At(instant) => self.clock.nanos_at(instant),
         };
         let nanos = start.saturating_add(self.spread.next(when.range));
-        // At the end of time, a long delay has not elapsed.
+        // A delay that saturates at the maximum has not elapsed.
         let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
         self.tick.due(nanos, !is_later && nanos <= now)
     }
 
-    /// Returns the deadline of a timer that is added or moved now. With slack, it is the beginning
-    /// of the tick that most timers share.
+    /// Returns the deadline of a timer that is added or moved now. With slack, it is the tick in
+    /// the allowed range that most timers share.
     pub(crate) fn due_when(&self, when: When) -> u64 {
         let nanos = self.nanos_of(when, self.nanos_after(Duration::ZERO));
         let first = self.tick.deadline(nanos);
@@ -303,7 +302,7 @@ impl Shared {
         &self.clock
     }
 
-    /// A period in nanoseconds, at least a tick.
+    /// Returns a period in nanoseconds, at least a tick.
     pub(crate) fn period_nanos(&self, period: Duration) -> u64 {
         self.tick.period(period)
     }
@@ -323,17 +322,17 @@ impl Shared {
         asleep.or_else(|| self.must_wake_for_backlog(depth))
     }
 
-    /// Publishes the deadline of a remote request for an owner without a loop. The lateness of a
-    /// deadline that has elapsed counts from now.
+    /// Publishes the deadline of a remote request for an owner without a loop. A deadline that has
+    /// already elapsed is published as the present time.
     #[cold]
     #[inline(never)]
     fn publish_remote_due(&self, due: u64) {
         self.gauges.lower_remote_due(due.max(self.clock.nanos()));
     }
 
-    /// Returns the sleep to end for a backlog. The count passes a multiple of the backlog once per
-    /// batch; later multiples matter, since a wake-up may have failed. An owner that announces its
-    /// sleep later checks the backlog itself.
+    /// Returns the sleep that a backlog of `depth` messages must end. Only every `WAKE_BACKLOG`-th
+    /// message wakes the owner; not only the first multiple, since a wake-up may fail. If the owner
+    /// announces its sleep later, it checks the backlog itself.
     #[inline]
     fn must_wake_for_backlog(&self, depth: u32) -> Option<Asleep> {
         if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 { self.parker.must_wake() } else { None }
@@ -342,8 +341,8 @@ impl Shared {
 
 /// The operations of a remote thread. The thread is pinned, so that no page is freed during them.
 impl Protected<'_, Shared> {
-    /// Cancels a timer in its likely state by one swap and one push: the owner has added it, and no
-    /// message of it is queued. Otherwise returns `None`.
+    /// Cancels a timer that the owner has added and that has no queued message, by one swap and one
+    /// push. Returns `None` in other cases.
     #[inline]
     pub(crate) fn cancel_likely(&self, index: u32, generation: u64) -> Option<Remote<Cancel>> {
         let node = self.node(index)?;
@@ -354,16 +353,16 @@ impl Protected<'_, Shared> {
         })
     }
 
-    /// Cancels a timer: one swap, and one push if the cancel wins. It takes two swaps if this
-    /// thread takes the payload.
+    /// Cancels a timer by one swap, and one push if the cancel wins. If this thread takes the
+    /// payload, it makes two swaps.
     pub(crate) fn cancel(
         &self,
         index: u32,
         generation: u64,
         taken: &mut Option<SendCallback>,
     ) -> Remote<Cancel> {
-        // Without a page, the timer and its page have ended, or an earlier shard of this number had
-        // more pages.
+        // If there is no page, the timer's page was freed, or the handle is of an earlier shard
+        // with more pages.
         let Some(node) = self.node(index) else { return Remote::without_wake(Cancel::Ended) };
         let (answer, next) = node.cancel(generation, taken);
         let wake = match next {
@@ -371,8 +370,8 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, Priority::LowWithoutPayload)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
-            // The node's queued message is about a deadline, which may be far away. The payload
-            // must not wait for it.
+            // The node's queued message is about a deadline, for which the owner may sleep on. The
+            // payload must not wait that long.
             _ if answer == Cancel::Cancelled && taken.is_none() => {
                 self.parker.must_wake_from_long()
             }
@@ -400,7 +399,7 @@ impl Protected<'_, Shared> {
         node.requested().write(nanos);
         let (answer, next) = node.end_move(taken);
         if taken.is_some() {
-            // It was cancelled during the move.
+            // Another thread cancelled the timer during the move.
             let push = || self.push_cancelled(index, node.link, Priority::LowWithoutPayload);
             let wake = (next == FollowUp::Push).then(push).flatten();
             return Remote { answer, wake };
@@ -412,11 +411,11 @@ impl Protected<'_, Shared> {
                 Push::Closed => return Remote::without_wake(answer),
             }
         }
-        // Reads the requested deadline again: another thread may have written a new one, and relied
-        // on this thread's message.
+        // Reads the requested deadline after the push: another thread may have written a new one,
+        // and relies on this message.
         let mut wake = self.must_wake(depth, || node.requested().read());
-        // Reads the word after the fence of that: a thread that has cancelled the timer relies on
-        // this message too, and the payload must not wait for a long sleep.
+        // Reads the word after the fence in `must_wake`: a thread that has cancelled the timer
+        // relies on this message too, and its payload must not wait for a long sleep.
         if wake.is_none()
             && let Some(asleep) = self.parker.asleep_for_long()
             && !node.state.is_pending(generation)
@@ -430,8 +429,7 @@ impl Protected<'_, Shared> {
     #[inline]
     fn push_cancelled(&self, index: u32, link: &Link, priority: Priority) -> Option<Asleep> {
         match self.mailbox.push(index, link, priority) {
-            // It is the first payload since the owner's last look: the owner must not sleep long
-            // before it drops the payload.
+            // This is the only queued payload: the owner must drop it before a long sleep.
             Push::Queued { depth, is_first_payload: true } => {
                 self.parker.must_wake_from_long().or_else(|| self.must_wake_for_backlog(depth))
             }
@@ -466,7 +464,7 @@ mod tests {
     use super::*;
     use crate::{cross_core::callback::RunOnce, limits::INDEX_MAX};
 
-    /// The size that processors fetch at a time.
+    /// The number of bytes that processors fetch at a time.
     const LINES: usize = 128;
 
     /// Returns the cache lines of a part of [`Shared`].
@@ -474,10 +472,9 @@ mod tests {
         offset / LINES..(offset + size_of::<T>()).div_ceil(LINES)
     }
 
-    /// A thread reads the fields that others write only when it needs them, and no thread writes
-    /// the fields that the owner reads in each turn. The parts share no line with each other, nor
-    /// with their neighbours in memory. The default wake-up is an exception: the owner locks it
-    /// before each sleep.
+    /// Fields that other threads write are apart from fields that the owner reads in each turn. The
+    /// parts share no line with each other, nor with their neighbours in memory. The lock of the
+    /// default wake hook is an exception: the owner takes it before each sleep.
     #[test]
     fn what_is_written_by_different_threads_shares_no_line() {
         let parts = [
@@ -510,7 +507,7 @@ mod tests {
         assert!(align_of::<Shared>() >= LINES && size_of::<Shared>().is_multiple_of(LINES));
     }
 
-    /// The owner may end between the adder's check and its push.
+    /// The shard may end between the adder's check and its push.
     #[test]
     fn an_add_that_comes_too_late_returns_the_callback() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");

@@ -9,7 +9,7 @@ pub use self::timerfd::TimerFdError;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub(crate) use self::timerfd::{Descriptor, WakeDescriptor};
 
-/// Stands for the descriptor where there is none.
+/// Replaces the descriptor on platforms without one.
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[derive(Debug, Default)]
 pub(crate) struct WakeDescriptor {}

@@ -1,9 +1,9 @@
-//! A timerfd: the kernel's side of a `TimerFd`, and the only file that names `rustix`.
+//! The timerfd behind a `TimerFd`. Only this file uses `rustix`.
 //!
-//! Arming it costs more than a turn, so the owner does not re-arm it for the same deadline. Other
-//! threads may fire it at any time, also late, for a sleep that has ended. So they count when they
-//! begin and when they are done. If no thread is in between when the owner arms it, and none has
-//! begun since, it is as the owner left it.
+//! Arming the descriptor costs more than a turn, so the owner does not arm it again for the same
+//! deadline. But another thread may fire it at any time, even late, for a sleep that has ended.
+//! Each such thread counts its beginning in `begun` and its end in `done`. The owner's arming is
+//! intact if no thread was firing at that time, and none has begun since.
 
 use std::{
     error::Error,
@@ -24,21 +24,21 @@ use crate::{
     util::sync::{AtomicU64, Ordering, SetOnce},
 };
 
-/// The longest time that it is armed for, 68 years.
+/// The longest time for which the descriptor is armed, 68 years.
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
 /// Sentinel for both fields: no deadline is armed, or no count is known.
 const NONE: u64 = u64::MAX;
 
-/// Becomes readable when it expires, and unreadable when it is armed again. Nothing has to be read
-/// from it.
+/// A timerfd. It becomes readable when it expires, and unreadable when it is armed again, without a
+/// read.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timer: OwnedFd,
-    /// How often a thread has begun to fire it, and how often one was done.
+    /// How many times a thread has begun to fire it, and how many times a thread has finished.
     begun: AtomicU64,
     done: AtomicU64,
-    /// The owner's notes: the deadline for which it is armed, and the value of `begun` at that
+    /// Used by the owner only: the deadline for which it is armed, and the value of `begun` at that
     /// time.
     armed: AtomicU64,
     begun_when_armed: AtomicU64,
@@ -47,8 +47,8 @@ pub(crate) struct Descriptor {
 /// The descriptor of a shard, opened by its first user. Each wake-up of the owner makes it
 /// readable.
 ///
-/// A thread that finds a sleep announced after the descriptor was opened finds the descriptor too:
-/// both come before the owner's fence, see `parker`.
+/// A thread that sees a sleep also sees the descriptor, if it was opened before the announcement:
+/// both are before the owner's fence, see `parker`.
 #[derive(Debug)]
 pub(crate) struct WakeDescriptor(SetOnce<Arc<Descriptor>>);
 
@@ -79,7 +79,7 @@ impl Default for WakeDescriptor {
 }
 
 impl Descriptor {
-    /// Opens a descriptor that is not armed.
+    /// Opens a disarmed descriptor.
     pub(crate) fn open(clock: KernelClock) -> io::Result<Self> {
         let clock = match clock {
             KernelClock::Monotonic => TimerfdClockId::Monotonic,
@@ -105,37 +105,36 @@ impl Descriptor {
             return;
         }
         self.set(after());
-        // Relaxed: as above. The values from before `set`, because a thread that has begun since
-        // may undo it.
+        // Relaxed: only the owner uses both. They are the values from before `set`, because a
+        // thread that has begun since may undo it.
         self.begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed.store(until, Ordering::Relaxed);
     }
 
     /// Makes it readable at once, until the owner arms it. Any thread may call it.
     pub(crate) fn fire(&self) {
-        // Relaxed: a thread that sees the effect of the system call below sees this through the
-        // kernel.
+        // Relaxed: the system call below orders this store for a thread that sees its effect.
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.set(Some(Duration::ZERO));
-        // Release: a thread that counts it as done counts it as begun; pairs with the Acquire of
-        // `begun_and_done`.
+        // Release: a thread that sees this increment also sees the one of `begun`; pairs with the
+        // Acquire of `begun_and_done`.
         self.done.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns how often a thread has begun to fire it, if all of them are done.
+    /// Returns the value of `begun` if no thread is firing the descriptor.
     fn begun_and_done(&self) -> Option<u64> {
-        // Acquire: `begun` counts at least the threads that are done; pairs with the Release of
-        // `fire`.
+        // Acquire: `begun`, read next, counts at least the finished threads; pairs with the Release
+        // of `fire`.
         let done = self.done.load(Ordering::Acquire);
-        // Relaxed: a thread that is missed here has not fired it yet, or its firing makes the owner
-        // turn again.
+        // Relaxed: a thread that is not counted here has not fired yet, or its firing makes the
+        // owner turn again.
         let begun = self.begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }
 
     fn set(&self, after: Option<Duration>) {
         let expires = Itimerspec { it_interval: NEVER, it_value: after.map_or(NEVER, timespec) };
-        // The kernel refuses only other descriptors and invalid times.
+        // The call fails only for other descriptors and invalid times.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires)
             .expect("a timerfd can be armed");
     }
@@ -147,7 +146,7 @@ impl AsFd for Descriptor {
     }
 }
 
-/// Zero means never to the kernel.
+/// To the kernel, zero means "disarmed".
 const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
@@ -168,8 +167,8 @@ fn timespec(after: Duration) -> Timespec {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimerFdError {
-    /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock)), so the kernel does not
-    /// know when it passes.
+    /// The wheel's time is virtual ([`ManualClock`](crate::ManualClock)), so the kernel cannot wait
+    /// for it.
     VirtualTime,
     /// The thread has no wheel, for this reason.
     NoTimer(AddErrorReason),
@@ -244,7 +243,7 @@ mod tests {
         descriptor.begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
-            // The thread that is late.
+            // Simulates a thread that fires late.
             descriptor.set(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);

@@ -6,34 +6,34 @@ use std::mem;
 use super::{MANY, Mailbox, Messages, Stack};
 use crate::limits::REVERSED_MAX;
 
-/// The index of each kind.
+/// The index of urgent messages in an array of both kinds.
 const URGENT: usize = 0;
 const LOW: usize = 1;
 
 /// The messages that the owner has taken and not consumed.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Messages of each kind: urgent ones first, in FIFO order.
+    /// The messages of each kind. Urgent messages are here in FIFO order.
     pub(super) left: [Messages; 2],
-    /// Urgent messages that are still newest first. While there are any, no urgent message is
-    /// consumed, and those that are in order already are `reversed`.
+    /// Urgent messages that are still newest first. Until all are reversed, none is consumed, and
+    /// those already in FIFO order are in `reversed`.
     unreversed: Messages,
     reversed: Messages,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
-    /// The kinds taken in this pass, and the kinds polled. A pass polls each kind once and not once
-    /// per message, because other threads write to that cache line.
+    /// Which kinds this pass has taken, and which it has polled. A pass polls each kind once, and
+    /// not before each message, because other threads write to that cache line.
     is_taken: [bool; 2],
     is_polled: [bool; 2],
-    /// Only urgent messages are consumed now, at the beginning of a pass.
+    /// True at the beginning of a pass, while only urgent messages are consumed.
     urgent_only: bool,
-    /// The pass began without messages and has polled none yet.
+    /// The pass began without messages, and has not polled the mailbox since.
     began_empty: bool,
     /// The number of messages that may be consumed now.
     budget: usize,
-    /// The part of the budget that is held for the end of the pass.
+    /// The part of the budget that is reserved for the end of the pass.
     reserved_for_low: usize,
-    /// The larger half of the last odd budget was for cancels.
+    /// The extra message of the last odd budget was reserved for low-priority messages.
     pub(super) low_gets_odd: bool,
 }
 
@@ -56,10 +56,11 @@ impl Backlog {
         (self.urgent_only, self.began_empty) = (false, true);
     }
 
-    /// If a message is urgent, consumes only urgent ones until the pass [looks
-    /// again](Self::poll_again). Half of the budget is held for low-priority messages, if enough of
-    /// them wait. So no flood of urgent messages starves them. With an odd budget, the extra
-    /// message alternates between the kinds, so that a budget of one starves neither.
+    /// If a message is urgent, makes the pass consume only urgent messages until
+    /// [`poll_again`](Self::poll_again). Half of the budget is reserved for low-priority messages,
+    /// if that many wait, so that a flood of urgent messages does not starve them. With an odd
+    /// budget, the extra message alternates between the kinds, so that a budget of one starves
+    /// neither.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
         self.urgent_only = self.has_urgent();
@@ -72,14 +73,14 @@ impl Backlog {
         }
     }
 
-    /// Returns true if low-priority messages are held.
+    /// Returns true while only urgent messages are consumed.
     #[inline]
     pub(crate) fn is_urgent_only(&self) -> bool {
         self.urgent_only
     }
 
-    /// Releases the low-priority messages after the last due timer, and polls again for the kinds
-    /// that were empty. A quiet pass begins with its message budget here.
+    /// Enables low-priority messages after the last due timer, and lets the pass poll again for
+    /// kinds that were empty. A pass that began empty gets its message budget here.
     pub(crate) fn poll_again(&mut self, budget: usize) {
         if self.began_empty {
             return self.begin_pass(budget);
@@ -95,8 +96,8 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes the messages of each kind that is used up, once in a pass. Later messages are left to
-    /// the next pass, so that a flood does not prolong this one.
+    /// Takes new messages of each kind that has none left, once in a pass. Later messages are left
+    /// to the next pass, so that a flood does not prolong this one.
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -123,14 +124,14 @@ impl Backlog {
         }
     }
 
-    /// Returns true if urgent messages are to be reversed in this pass.
+    /// Returns true if this pass must and may reverse urgent messages.
     #[inline]
     pub(crate) fn must_reverse(&self) -> bool {
         self.unreversed.first != 0 && self.reversals_left != 0
     }
 
-    /// Puts urgent messages in FIFO order, as many as this pass may. `exchange` sets the link of a
-    /// message and returns what it was.
+    /// Reverses urgent messages into FIFO order, within the limit of this pass. `exchange` sets the
+    /// link of a message and returns what it was.
     pub(crate) fn reverse(&mut self, mut exchange: impl FnMut(u32, u32) -> u32) {
         if !self.must_reverse() {
             return;
@@ -175,8 +176,8 @@ impl Backlog {
         self.is_polled != [true; 2]
     }
 
-    /// Consumes the next message about a cancelled timer ahead of its order, for an add that needs
-    /// room. Returns its index, 0 if there is none.
+    /// Consumes the next message about a cancelled timer early, for an add that needs room. Returns
+    /// its index, 0 if there is none.
     pub(crate) fn next_cancelled(
         &mut self,
         mailbox: &Mailbox,

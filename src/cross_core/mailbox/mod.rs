@@ -3,8 +3,8 @@
 //! A message is a node's index, and tells the owner to read that node's word. A thread that has set
 //! a node's *queued* flag writes the node's link and swaps the index onto a stack. The owner takes
 //! the whole stack by one swap. So nothing is allocated, nothing can be full, and no thread waits.
-//! A thread that stalls between its claim and its push delays no other thread, in particular not
-//! the owner. In a queue whose producers claim places, the consumer would wait for it; see
+//! A thread that stalls between its claim and its push delays no other thread, not even the owner.
+//! In a queue whose producers reserve slots, the consumer would have to wait for it; see
 //! ARCHITECTURE.md.
 //!
 //! ```text
@@ -14,20 +14,20 @@
 //! +-------------+------+---------+----------------------+----------------------+
 //! ```
 //!
-//! A message's link leads to the message after the next. The owner reads each link from a cache
-//! line that another core has written, and waits for it; with two chains it waits for two lines at
-//! once. Two indices leave 12 bits for the count, which wraps; the gauge reports large counts as a
-//! lower bound.
+//! A message's link leads to the message after the next one. Each link is in a cache line that
+//! another core has written, so reading it stalls; with two interleaved chains, the owner loads two
+//! lines at once. Two indices leave 12 bits for the count, which wraps; the gauge reports large
+//! counts as a lower bound.
 //!
-//! The flag *payload* says that one of the messages is of a cancelled timer whose payload the owner
-//! must drop.
+//! The flag *payload* of a head means that some message is about a cancelled timer whose payload
+//! the owner must drop.
 //!
 //! One stack is for *urgent* messages about deadlines. Such a deadline may be the next one, so an
 //! owner must not fall asleep before it has read them. The other stack is for low-priority messages
 //! about cancelled timers. The owner consumes urgent messages at the beginning of a pass, before
-//! due timers fire, and the others at its end. If both kinds exceed its budget, it consumes equally
-//! many of each. It consumes urgent messages in FIFO order: it reverses the links of the messages
-//! it has taken before it consumes the first.
+//! due timers fire, and the others at its end. If both kinds exceed its budget, it consumes the
+//! same number of each. It consumes urgent messages in FIFO order: it reverses the links of the
+//! messages it has taken before it consumes the first.
 //!
 //! # Permitted operations
 //!
@@ -40,9 +40,9 @@
 //!
 //! A push is a compare-and-swap. The newest message of the old head becomes the second of the new
 //! one, and the new link leads to the second of the old one. So every message is reachable. `take`
-//! removes all messages at once. Only the owner removes, so a head cannot go away and come back in
-//! between. Even if it did, the two indices would still be the next messages below. After `close`
-//! every push fails.
+//! removes all messages at once. Only the owner removes messages, so a push cannot suffer from ABA.
+//! Even if an equal head came back, its two indices would still be the next two messages. After
+//! `close` every push fails.
 //!
 //! # Ordering
 //!
@@ -63,15 +63,15 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// No head has this value: the newest message and the second are of two nodes.
+/// The head of a closed stack. No other head has this value, because its two indices differ.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
-/// Both indices.
+/// The bits of both indices.
 const INDICES: u64 = PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
-/// Counts from here on are lower bounds.
+/// A count of this value is a lower bound.
 const MANY: u32 = MESSAGES_COUNTED - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - COUNT_SHIFT,
@@ -95,8 +95,8 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's link in the mailbox: to the second message below it (or before it, after a reversal),
-/// or 0. While the node is in no mailbox, its user may link other nodes with it.
+/// A node's link in the mailbox: to the second message after it in its stack, or 0. While the node
+/// is not in a mailbox, its user may use the link for other lists.
 #[derive(Debug)]
 pub(crate) struct Link(AtomicU32);
 
@@ -124,11 +124,11 @@ pub(crate) enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Push {
-    /// It is in the mailbox, and `depth` messages of its kind wait. Beyond `MANY` the count wraps,
-    /// and is right only modulo `WAKE_BACKLOG`. `is_first_payload` is set if this message is about
-    /// a payload and no queued one before it is.
+    /// The message is queued, and `depth` messages of its kind wait. Beyond `MANY`, `depth` is
+    /// correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this is the only queued
+    /// message about a payload.
     Queued { depth: u32, is_first_payload: bool },
-    /// The owner has ended, and sweeps the node: nothing more to do.
+    /// The shard has ended, and its owner sweeps the node. The pusher does nothing more.
     Closed,
 }
 
@@ -164,18 +164,18 @@ impl Mailbox {
     /// `backlog` low-priority messages are queued. Before a long sleep, one message about a payload
     /// suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
-        // Its loads are relaxed: the fence of the announcement orders them (see `parker`).
+        // The loads are relaxed: the fence of the announcement orders them (see `parker`).
         self.is_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
     }
 
     /// Returns true if the owner has ended.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: a hint; a push decides.
+        // Relaxed: a hint; only a push decides.
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Returns true if no message waits, as far as the owner can see. The mailbox is open.
+    /// Returns true if the owner sees no message. The mailbox must be open.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed, both: as in `Stack::has_any`.
@@ -212,7 +212,7 @@ impl Mailbox {
 impl Stack {
     #[inline]
     fn push(&self, index: u32, link: &Link, payload: u64) -> Push {
-        // Relaxed: only compared, and checked by the swap.
+        // Relaxed: the swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head == CLOSED {
@@ -234,8 +234,8 @@ impl Stack {
         }
     }
 
-    /// Returns true if there are messages. An idle turn should not write the line that others push
-    /// to.
+    /// Returns true if there are messages. It only reads, because an idle turn should not write the
+    /// cache line to which other threads push.
     #[inline]
     fn has_any(&self) -> bool {
         // Relaxed: a message missed here is seen by the next turn, and `take` acquires.
@@ -251,7 +251,7 @@ impl Stack {
     }
 
     fn close(&self) -> Messages {
-        // Acquire (M1): the pushers' work comes before the sweep.
+        // Acquire (M1): the pushers' work happens before the sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
         Messages::of(head)
     }
@@ -273,7 +273,7 @@ impl Stack {
     }
 
     fn peek(&self) -> Messages {
-        // Acquire (M1): the links of the messages from there on.
+        // Acquire (M1): the links of the messages.
         match self.head.load(Ordering::Acquire) {
             CLOSED => Messages::default(),
             head => Messages::of(head),
@@ -293,8 +293,7 @@ impl Messages {
         Self { first: self.second, second: third, count: self.less(1) }
     }
 
-    /// Returns the count without some messages. A count of `MANY` stays, because it is a lower
-    /// bound.
+    /// Returns the count minus `messages`. A count of `MANY` stays, because it is a lower bound.
     #[inline]
     const fn less(self, messages: u32) -> u32 {
         if self.count < MANY { self.count.wrapping_sub(messages) } else { MANY }
@@ -312,7 +311,7 @@ impl Link {
         Self(AtomicU32::new(next))
     }
 
-    /// Links to another node. The caller has exclusive use of this node.
+    /// Sets the link. The caller has exclusive use of this node.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: published with the node.
         self.0.store(index, Ordering::Relaxed);

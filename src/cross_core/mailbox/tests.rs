@@ -19,7 +19,7 @@ fn backlog(budget: usize) -> Backlog {
     backlog
 }
 
-/// Reverses urgent messages into FIFO order, as many as one pass may.
+/// Reverses urgent messages into FIFO order, within the limit of a pass.
 fn reverse(backlog: &mut Backlog, links: &[Link]) {
     backlog.reverse(|index, link| links[index as usize].exchange(link));
 }
@@ -107,7 +107,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
         (consumed(&mut backlog, &mailbox, &links), backlog.is_urgent_only()),
         (vec![5, 6], true)
     );
-    // Later messages of a kind are left until that kind is used up.
+    // New messages of a kind are not taken until the taken ones are consumed.
     (7..9).for_each(|index| push(index, Priority::Low));
     backlog.poll_again(ALL);
     assert_eq!((backlog.is_urgent_only(), backlog.left()[1].count), (false, 4));
@@ -121,7 +121,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     assert_eq!(next(&mut backlog, &links), Some(1));
     backlog.poll_again(ALL);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
-    // Without urgent messages, none is held.
+    // Without urgent messages, no budget is reserved.
     push(9, Priority::Low);
     backlog.begin_pass(ALL);
     backlog.take_more(&mailbox);
@@ -129,8 +129,8 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [9]);
 }
 
-/// Half of the budget is held if enough messages wait. The larger half of an odd budget alternates
-/// between the kinds, so that neither starves with a budget of one.
+/// Half of the budget is reserved if enough messages wait. The larger half of an odd budget
+/// alternates between the kinds, so that neither starves with a budget of one.
 #[test]
 fn half_of_what_a_pass_may_consume_is_for_low_priority() {
     for (budget, others, low_gets_odd, first) in [
@@ -225,7 +225,7 @@ fn urgent_messages_are_consumed_in_the_order_in_which_they_came() {
     }
 }
 
-/// The published count is never higher.
+/// The published count never exceeds `MANY`.
 #[test]
 fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     let (mailbox, links) =
@@ -234,7 +234,7 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
         .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
     let mut backlog = backlog(ALL);
     backlog.take_more(&mailbox);
-    // Miri is slow: about a thousand times.
+    // Miri is about a thousand times slower.
     for _ in 0..if cfg!(miri) { 3 } else { MANY } {
         backlog.begin_pass(ALL);
         backlog.reversals_left = 1;
@@ -243,7 +243,7 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     }
 }
 
-/// It holds whether or not the other kind was taken.
+/// This holds whether or not the other kind was taken.
 #[test]
 fn a_kind_is_taken_once_in_a_pass() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
@@ -291,7 +291,7 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
-/// Every multiple counts, since a wake-up may fail.
+/// Each multiple of the backlog wakes the owner, since a wake-up may fail.
 #[test]
 fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
     let (stack, mut last) = (Stack::default(), 0);
@@ -307,7 +307,7 @@ fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
     }
 }
 
-/// A count that is a lower bound does not become zero before the last message.
+/// A count that is a lower bound must not reach zero before the last message.
 #[test]
 fn many_that_were_taken_are_many_until_the_last() {
     let head = pack(MESSAGES_COUNTED - 1, 2, 3);

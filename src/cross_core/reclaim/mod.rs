@@ -1,5 +1,5 @@
-//! When shared memory can be freed: after the last thread that could have seen it has unpinned. The
-//! only file that knows `crossbeam_epoch`.
+//! Decides when shared memory can be freed: after every thread that could have seen it has
+//! unpinned. Only this file uses `crossbeam_epoch`.
 //!
 //! A thread that reads shared memory is *pinned*, and [`Pinned`] proves it. Values that it finds in
 //! a [`Published`] or a [`PublishedPointer`] stay alive until it unpins. A value that is retracted
@@ -7,20 +7,20 @@
 //!
 //! # Who frees
 //!
-//! Deferred work runs on whichever thread pins next, perhaps a canceller, which should not pay for
-//! it. So deferred work frees no page of nodes and no shard:
+//! Deferred work runs on an arbitrary pinning thread, perhaps a canceller, which should not pay for
+//! it. So deferred work frees neither pages of nodes nor shards:
 //!
 //! * The epoch only marks a page of nodes as unseen. Its owner frees it later (`slab`).
-//! * The epoch *buries* a shard: it hands the shard to the next thread that ends one, which frees
-//!   it while it is not pinned. A thread that ends a shard while no thread is pinned frees the
-//!   memory of that shard itself, at once.
+//! * For a shard, deferred work only moves it to `GARBAGE`. The next thread that ends a shard frees
+//!   it there, while that thread is not pinned. If no thread is pinned, a thread that ends a shard
+//!   frees its memory at once.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So a thread that pins
 //! here never runs deferred work of another user of that crate, and a thread that stays pinned
 //! there delays nothing here.
 //!
-//! Burying is deferred work, which may run on an owner or a canceller. It tries a lock, and defers
-//! itself again if another thread holds it, so it never waits.
+//! The move to `GARBAGE` needs a lock. If another thread holds it, the move is deferred again, so
+//! it never waits.
 
 use std::{
     mem,
@@ -44,38 +44,38 @@ lazy_per_thread! {
     static PARTICIPANT: LocalHandle = EPOCHS.register();
 }
 
-/// Values that no other thread can see.
+/// Retracted values that no thread can see any more.
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
-/// While it exists, no value that this thread finds in a [`Published`] is freed. Keep it short: it
-/// delays all freeing.
+/// Proof that this thread is pinned: no value that it loads from a [`Published`] is freed. Keep it
+/// briefly, because it delays all freeing.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 
 /// Pins this thread.
 #[inline]
 pub(crate) fn pin() -> Pinned {
-    // A thread without thread-locals registers for this one time.
+    // If the thread-locals are destroyed, registers a participant for this call only.
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| EPOCHS.register().pin()))
 }
 
 /// A cell in which one thread publishes a value, other threads read it without waiting, and the
 /// first thread retracts it.
 ///
-/// It points into the `Arc`, and holds one of its references.
+/// The pointer owns one reference to the `Arc`.
 #[derive(Debug)]
 pub(crate) struct Published<T>(Atomic<T>);
 
-/// A published value as a pinned thread sees it.
+/// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
-    /// It is in an `Arc`, of which the cell has a reference.
+    /// A value in an `Arc`, kept alive by the cell's reference.
     value: &'p T,
     pinned: &'p Pinned,
 }
 
-/// A cell in which any thread publishes a pointer if it is empty, and one thread retracts it. It
-/// owns nothing.
+/// A cell for a pointer: any thread may publish one if the cell is empty, and one thread retracts
+/// it. The cell does not own the target.
 #[derive(Debug)]
 pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
@@ -100,8 +100,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
     }
 
-    /// Retracts the value. Readers may continue. When they are done, some thread passes the cell's
-    /// reference to `release_ref`, which should be quick.
+    /// Retracts the value. When its current readers have unpinned, some thread passes the cell's
+    /// reference to `release_ref`, which should be fast.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         let Pinned(guard) = pin();
@@ -138,8 +138,7 @@ impl<T: Send + Sync + 'static> Published<T> {
 
     #[inline]
     fn load<'p>(&self, pinned: &'p Pinned) -> Shared<'p, T> {
-        // Acquire: pairs with the Release of `publish`, or of `retract` if the place is empty
-        // again.
+        // Acquire: pairs with the Release of `publish`, or of `retract` if the cell is empty again.
         self.0.load(Ordering::Acquire, &pinned.0)
     }
 }
@@ -170,7 +169,7 @@ impl<'p, T> Protected<'p, T> {
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive while the thread is
         // pinned (`with`).
         unsafe { Arc::increment_strong_count(self.value) };
-        // SAFETY: as above; the new count is this one's.
+        // SAFETY: as above; the increment belongs to this `Arc`.
         unsafe { Arc::from_raw(self.value) }
     }
 }
@@ -228,13 +227,13 @@ impl<T> PublishedPointer<T> {
     /// Returns the pointer, if there is one. Its target lives as long as the thread is pinned.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
-        // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the place is
+        // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the cell is
         // empty again.
         let pointer = self.0.load(Ordering::Acquire, &pinned.0);
         NonNull::new(pointer.as_raw().cast_mut())
     }
 
-    /// Takes the pointer, if there is one, for a thread that has the cell to itself.
+    /// Removes the pointer, if there is one. The caller has exclusive access.
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
         // SAFETY: it is turned back into a pointer below, never into the `Box` that an `Owned`
@@ -249,13 +248,13 @@ impl<T> PublishedPointer<T> {
 /// A pointer on its way to the thread that runs deferred work.
 struct SendPointer<T>(NonNull<T>);
 
-/// Publishes this thread's deferred work and advances the epoch by one step, so that a canceller
-/// which does the work of an epoch finds little of it.
+/// Publishes this thread's deferred work and advances the epoch by one step, so that little
+/// deferred work is left to cancellers.
 pub(crate) fn help() {
     pin().0.flush();
 }
 
-/// Leaves a value that no thread can see to the next thread that ends a shard.
+/// Stores a value that no thread can see, for the next thread that ends a shard to free.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if EPOCHS_ARE_LOOMS {
         // A model must not free values of an earlier execution.
@@ -269,7 +268,7 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     }
 }
 
-/// Frees values that no thread reads any more. A thread that ends a shard calls it.
+/// Frees the stored values that no thread reads any more. Called by a thread that ends a shard.
 pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
         help();

@@ -1,11 +1,11 @@
-//! Publishing, retiring and burying, with threads that look.
+//! Publishing, retracting and deferred freeing, while other threads read.
 
 use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
 
-/// Attempts that end after a minute. A test makes them until no other thread is pinned: the system
-/// may suspend one while it is.
+/// Yields attempts for at most a minute. A test repeats an attempt until no other thread is pinned,
+/// because the system may suspend a pinned thread.
 pub(crate) fn attempts() -> impl Iterator<Item = u32> {
     let begun = Instant::now();
     (0..).take_while(move |attempt| {
@@ -86,7 +86,7 @@ fn what_is_buried_is_freed_when_nobody_looks() {
     assert!(freed);
 }
 
-/// No thread waits for a thread that buries a value, nor frees it instead.
+/// While another thread holds the lock, a value is neither waited for nor freed.
 #[test]
 fn what_cannot_be_buried_now_is_buried_later() {
     let value = Arc::new(());

@@ -21,20 +21,20 @@
 //!
 //! # Generations
 //!
-//! One generation bit keeps the timers of the owner and of adders apart. The owner counts its own.
-//! An adder gives its timer the node's last generation plus one, so it needs no counter that all
-//! adders write. A new page begins after all generations of the pages that have retired: the owner
-//! counts how often it returns a node to a page, which bounds them. The adder that publishes a page
-//! first acquires the retraction of the last page of that number. Then it reads the first
-//! generation and gives the nodes to all adders.
+//! One generation bit distinguishes the timers of the owner from those of the adders. The owner
+//! numbers its own timers by a counter. An adder gives its timer the node's last generation plus
+//! one, so it needs no counter that all adders write. A new page begins after all generations of
+//! the retired pages. Their upper bound follows from the number of nodes that the owner has
+//! returned to each page. The adder that publishes a page first acquires the retraction of the last
+//! page of that number. Then it reads the first generation and gives the nodes to all adders.
 //!
 //! # Publication and retirement
 //!
 //! Any thread publishes a page by a compare-and-swap. Only the owner removes one, so the owner
 //! reads without an epoch. When a page becomes empty and enough others are, it retires one. All
 //! nodes of that page are free: `Idle`, with no message in the mailbox or on the way. For a page of
-//! the adders, it first takes all nodes at once. An adder that stalls while it holds a node keeps
-//! that page, and nothing else.
+//! the adders, it first takes all nodes by one compare-and-swap. An adder that stalls while it
+//! holds a node delays the retirement of that page only.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::look`] and
 //! [`Slab::take_remote`], which require a proof that the thread is pinned. The owner unpublishes a
@@ -42,30 +42,30 @@
 //! it (`retired`). A canceller that has won a node stays pinned until it has pushed it. A page with
 //! a node in `Cancelled` or in the mailbox is not retired.
 //!
-//! *No handle reaches another's timer.* A handle names its timer by a generation that never repeats
+//! *No stale handle reaches another timer.* A handle contains a generation that never repeats
 //! (`state`), and a stale handle's timer has ended. No live timer has its generation, so every
 //! answer is `Ended`:
 //!
-//! * it finds no page, or sees the retired one still: all words there are `Idle`;
-//! * it finds the new page: its words begin with generation 0, which no timer has, and are armed
+//! * it finds no page, or still the retired one, whose words are all `Idle`;
+//! * or it finds a new page, whose words begin with generation 0, which no timer has, and are armed
 //!   with later generations.
 //!
-//! *A handle of a timer that lives finds its node.* The page cannot go while the timer lives, and
-//! it was published before the handle was made.
+//! *A handle of a live timer finds its node.* The page was published before the handle existed, and
+//! is not retired while the timer lives.
 //!
-//! *A thread with the answer `Ended` sees the callback's work* (S2 in `state`), even if the word is
-//! gone. The retraction and the publication of a page release, and each read of the page pointer
-//! acquires.
+//! *A thread with the answer `Ended` sees the callback's work* (S2 in `state`), even if the page
+//! was retired. The retraction and the publication of a page release, and each read of the page
+//! pointer acquires.
 //!
 //! # Room
 //!
-//! One bit per page says that an adder may find a free node there. The adder that takes the last
-//! node clears the bit and checks the list again. The owner sets the bit after it has returned
+//! One *room bit* per page means that an adder may find a free node there. The adder that takes the
+//! last node clears the bit and checks the list again. The owner sets the bit after it has returned
 //! nodes to an empty list. R1: setting releases and clearing acquires, so the second check sees a
 //! node that was returned before the bit was cleared.
 //!
-//! The table itself stays until the shard goes. Its 64 KiB of zeros are resident where a page was
-//! published.
+//! The table itself is freed with the shard. Of its 64 KiB, only parts with published pages occupy
+//! physical memory.
 //!
 //! # Models
 //!
@@ -106,17 +106,17 @@ use crate::{
     },
 };
 
-/// A payload that is built in its final place.
+/// A payload that is built at its final address.
 ///
 /// # Safety
 ///
-/// `build` initialises the place.
+/// `build` initialises the memory at `place`.
 pub(crate) unsafe trait Build<T> {
-    /// Writes the payload to a place that is valid for writes and has none.
+    /// Writes the payload to `place`, which is valid for writes and holds no payload.
     fn build(self, place: *mut T);
 }
 
-/// A payload that exists already.
+/// A payload that is moved to its final address.
 #[derive(Debug)]
 pub(crate) struct Ready<T>(pub(crate) T);
 
@@ -165,15 +165,15 @@ struct PageSlot {
 
 /// The nodes of one shard, as other threads see them.
 ///
-/// A reader sees either the whole page or none. A stale handle may find no page, or one that was
-/// added later, perhaps by a newer shard of its number.
+/// A reader sees either a whole page or none. A stale handle may find no page, or a page that was
+/// added after its timer ended, even by a newer shard with the same number.
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
-    /// Which pages may have free nodes for adders.
+    /// The room bits: which pages may have free nodes for adders.
     room: [AtomicU64; ROOM_WORDS],
     shape: PageLayout,
-    /// Payloads are callbacks, so other threads may add some.
+    /// Payloads are callbacks, so other threads may add timers.
     takes_callbacks: bool,
     hints: Hints,
 }
@@ -183,11 +183,11 @@ pub(crate) struct Slab {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
-    /// The number of a page: earlier pages are likely to be published.
+    /// The page number from which an adder searches for an unpublished page.
     vacant: Hint,
-    /// The number of the page that is likely to have room.
+    /// The number of a page that probably has free nodes.
     room: Hint,
-    /// The number of whole pages of the adders, whose nodes are all free.
+    /// The number of adders' pages whose nodes are all free.
     whole: Hint,
     /// The generation with which the nodes of a new page of the adders begin.
     first_generation: AtomicU64,
@@ -203,7 +203,7 @@ pub(crate) struct NodeView<'p> {
     place: usize,
 }
 
-/// A free node that this thread has taken, to add a timer to another core. It keeps the thread
+/// A node that this thread has taken from a free list, to add a remote timer. It keeps the thread
 /// pinned.
 #[derive(Debug)]
 pub(crate) struct RemoteNode {
@@ -220,7 +220,7 @@ impl PageSlot {
         }
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_MODEL) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_MODEL) };
-        // The memory is zero without being written.
+        // The allocator provides zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES].into_boxed_slice()).cast::<Self>();
         // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES)) }
@@ -259,7 +259,7 @@ impl Slab {
                 first_generation: AtomicU64::new(1),
             },
         });
-        // SAFETY: the slab has the shape for `T`; it is new.
+        // SAFETY: the slab is new, and its layout is that of `T`.
         let nodes = unsafe { OwnerNodes::new(Arc::clone(&slab)) };
         (slab, nodes)
     }
@@ -273,8 +273,8 @@ impl Slab {
     #[inline]
     pub(crate) fn node<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
         let page = self.page(page_of(index), pinned)?;
-        // SAFETY: a page that was found stays while the thread is pinned (`retired`), and pages of
-        // this slab have its shape.
+        // SAFETY: a published page lives while the thread is pinned (`retired`), and all pages of
+        // this slab have its layout.
         let NodeHeader { state, link, .. } = unsafe { page.node(&self.shape, place_of(index)) };
         Some(NodeView { state, link, shape: &self.shape, page, place: place_of(index) })
     }
@@ -295,7 +295,7 @@ impl Slab {
         Some(RemoteNode { page, index, _pinned: pinned })
     }
 
-    /// Takes a free node after the hinted page had none.
+    /// Takes a free node from another page than the hinted one.
     #[cold]
     #[inline(never)]
     fn take_elsewhere(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
@@ -321,8 +321,8 @@ impl Slab {
     #[allow(clippy::inline_always, reason = "as in `take_remote`")]
     fn take_from_page(&self, number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let page = self.page(number, pinned)?;
-        // SAFETY: a page that was found stays while the thread is pinned, and pages of this slab
-        // have its shape.
+        // SAFETY: a published page lives while the thread is pinned, and all pages of this slab
+        // have its layout.
         let link = |place| unsafe { &page.node(&self.shape, place).link };
         // SAFETY: as above.
         let (place, left) = unsafe { page.header() }.free.pop(link)?;
@@ -335,36 +335,36 @@ impl Slab {
         Some((page, index_of(number, place)))
     }
 
-    /// Records that this page has no free node, or does not exist.
+    /// Clears the room bit of a page that has no free node or does not exist.
     #[cold]
     #[inline(never)]
     fn clear_room_bit(&self, number: usize, pinned: &Pinned) {
-        // Acquire (R1): nodes that were returned, or a page that was published, before the bit was
-        // set.
+        // Acquire (R1): sees nodes that were returned, or a page that was published, before the bit
+        // was set.
         self.room[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
-        // The page may have been replaced, or have got nodes back.
+        // The page may have been replaced, or nodes may have been returned to it.
         let page = self.page(number, pinned);
-        // SAFETY: a page that was found stays while the thread is pinned.
+        // SAFETY: a published page lives while the thread is pinned.
         if page.is_some_and(|page| unsafe { page.header() }.free.has_any()) {
             self.set_room_bit(number);
         }
     }
 
-    /// Returns true if more pages of the adders are whole than stay.
+    /// Returns true if more adders' pages are empty than the number of spare pages.
     fn has_surplus(&self) -> bool {
         self.hints.whole.get() > SPARE_PAGES_MAX
     }
 
-    /// Records that an adder may find a free node in this page.
+    /// Sets the room bit: an adder may find a free node in this page.
     fn set_room_bit(&self, number: usize) {
         // Release (R1): the nodes that were returned, and the page.
         self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
         self.hints.room.lower(as_u32(number));
     }
 
-    /// Publishes a page whose first node belongs to the caller.
+    /// Publishes a page for adders. Its first node belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        // A page of these generations would be the last one. No page runs out of generations.
+        // Refuses a new page if its nodes could run out of generations.
         if !self.takes_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
@@ -376,7 +376,7 @@ impl Slab {
         };
         // SAFETY: the page stays, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // The number belongs to the page now, so no later page of it has retired yet.
+        // The page is published, so no later page of its number can have been retired.
         header.open(self.first_generation());
         if PAGE > 1 {
             self.set_room_bit(number);
@@ -392,11 +392,11 @@ impl Slab {
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
-    /// Lets the nodes of new pages of the adders begin with at least this generation. Called by the
-    /// owner, or before any other thread has the slab.
+    /// Raises the first generation of new adders' pages to at least this one. Called by the owner,
+    /// or before other threads can see the slab.
     pub(crate) fn begin_generations_at(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
-        // Relaxed: the retraction of a page publishes it, or the publication of the shard.
+        // Relaxed: the retraction of a page, or the publication of the shard, publishes it.
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
@@ -406,7 +406,7 @@ impl Slab {
         if is_first {
             return self.publish_at(0, page).then_some(0);
         }
-        // The hint may have skipped earlier numbers.
+        // Also tries numbers before the hint, which may be too high.
         let hint = self.hints.vacant.get() as usize;
         let number = (hint..PAGES).chain(1..hint).find(|&number| self.publish_at(number, page))?;
         self.hints.vacant.set(as_u32(number + 1));
@@ -419,7 +419,7 @@ impl Slab {
         slot.page.publish_if_empty(page.pointer())
     }
 
-    /// Takes a page out of the table. The owner keeps it until it is marked.
+    /// Removes a page from the table. The owner keeps it until the epoch has marked it.
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
         slot.handover.before_store();
@@ -449,7 +449,7 @@ impl Drop for Slab {
 impl Drop for NodeView<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the page stays while the thread is pinned.
+        // SAFETY: the page lives while the thread is pinned.
         unsafe { self.page.header() }.read_check.assert_allowed();
     }
 }
@@ -457,11 +457,11 @@ impl Drop for NodeView<'_> {
 impl NodeView<'_> {
     #[inline]
     pub(crate) fn requested(&self) -> &Requested {
-        // SAFETY: the page stays while the thread is pinned, and has the slab's shape.
+        // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
         unsafe { self.page.requested(self.shape, self.place) }
     }
 
-    /// Cancels the timer. Its payload goes to `taken`, if it may leave the owner's thread.
+    /// Cancels the timer. Moves its payload to `taken`, if the payload is `Send`.
     #[inline]
     pub(crate) fn cancel(
         &self,
@@ -472,20 +472,21 @@ impl NodeView<'_> {
         (answer, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
     }
 
-    /// Ends a move that this thread has begun. If another thread has cancelled the timer since and
-    /// the payload may leave the owner's thread, the payload goes to `taken`. Returns false if the
-    /// shard has ended since.
+    /// Ends a move that this thread has begun. If another thread has cancelled the timer since,
+    /// moves its payload to `taken`, if the payload is `Send`. Returns false if the shard has ended
+    /// since.
     #[inline]
     pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Other);
         (lives, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
     }
 
-    /// Takes the payload after the word has answered [`FollowUp::Take`] to this thread.
+    /// Takes the payload after a transition of the word has returned [`FollowUp::Take`] to this
+    /// thread.
     #[cold]
     #[inline(never)]
     fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {
-        // SAFETY: other threads add callbacks only, so the page is one of callbacks; it stays while
+        // SAFETY: other threads add only callbacks, so it is a page of callbacks. It lives while
         // the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.typed() };
         // SAFETY: the word has given the payload to this thread alone.
@@ -503,8 +504,8 @@ impl RemoteNode {
 
     #[inline]
     fn page(&self) -> &page::Page<Callback> {
-        // SAFETY: a node that was taken keeps its page, and payloads of a slab that others may add
-        // to are callbacks.
+        // SAFETY: a page lives while one of its nodes is taken, and a slab that other threads may
+        // add to has callbacks as payloads.
         unsafe { self.page.typed() }
     }
 

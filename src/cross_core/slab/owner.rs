@@ -1,4 +1,4 @@
-//! The owner's view of a shard's nodes: one load from one table, and no epoch.
+//! The owner's view of a shard's nodes. It finds a node by one load from a table, without pinning.
 
 use std::{
     cell::{Cell, RefCell},
@@ -30,7 +30,7 @@ use crate::{
     wheel::{Entry, Links, Location, Placement, Storage},
 };
 
-/// The location of a remote timer that the owner has not admitted, and of the free nodes of such
+/// The location of remote timers that the owner has not admitted, and of free nodes for remote
 /// timers.
 const NOT_ADMITTED: Location = Location::NEW;
 
@@ -44,19 +44,19 @@ struct Returning {
     count: u32,
 }
 
-/// The owner's nodes, and the nodes armed by other threads that the owner knows.
+/// The owner's nodes, and the nodes that other threads armed on pages that the owner has adopted.
 pub(crate) struct OwnerNodes<T> {
     slab: Arc<Slab>,
-    /// The pages that the owner knows.
+    /// The owner's pages, and the adders' pages that the owner has adopted.
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
     free: FreePlaces,
-    /// The numbers of the adders' pages that the owner knows.
+    /// The numbers of the adopted pages.
     remote: Vec<usize>,
-    /// The schedules of periodic timers, by page number and place. Most pages have none.
+    /// The schedules of periodic timers, by page number and place. Most pages have no schedules.
     schedules: Vec<Vec<Schedule>>,
     returning: Returning,
-    /// In a cell, because a shard that is only borrowed announces sleeps.
+    /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
     retired: RefCell<Retired>,
     /// There may be pages to free.
     has_garbage: bool,
@@ -87,15 +87,14 @@ impl<T> OwnerNodes<T> {
 
     #[inline]
     fn page_at(&self, number: usize) -> &Page<T> {
-        // SAFETY: the pages of the table are of the slab's type, which is `T` (`new`). They leave
-        // it before they are retired, for which nothing may borrow `self`, and those that are not
-        // retired live as long as the slab.
+        // SAFETY: the table's pages are of type `T` (`new`). Retiring a page takes `&mut self` and
+        // removes it from the table first, and pages that are not retired live as long as the slab.
         unsafe { self.pages.get(number).typed() }
     }
 
-    /// Makes the node of a handle readable by the owner: adopts the page of a remote timer if the
-    /// owner does not know it. Returns false if no such page is published. A stale handle of the
-    /// owner may lead to another timer's node, which has another generation.
+    /// Makes the node of a handle readable by the owner: adopts the page of a remote timer, if it
+    /// was not adopted yet. Returns false if no such page is published. With a stale handle, the
+    /// node may hold another timer, with another generation.
     #[inline]
     pub(crate) fn ensure_known(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
@@ -124,7 +123,7 @@ impl<T> OwnerNodes<T> {
         })
     }
 
-    /// Frees the node of an ended timer of this generation that has no message queued.
+    /// Frees the node of an ended timer of this generation. No message of the node may be queued.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -193,7 +192,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Takes a free node after the current page has none.
+    /// Takes a free node of another page, after the current page has run out.
     #[cold]
     #[inline(never)]
     fn find_room(&mut self) -> Option<(usize, usize)> {
@@ -218,7 +217,7 @@ impl<T> OwnerNodes<T> {
         self.find_room()
     }
 
-    /// Returns true if a page of this number is published; the owner knows it from now on.
+    /// Adopts the page of this number. Returns false if it is not published.
     #[inline]
     pub(crate) fn adopt(&mut self, number: usize) -> bool {
         self.pages.has(number) || self.adopt_unknown(number)
@@ -233,12 +232,12 @@ impl<T> OwnerNodes<T> {
         true
     }
 
-    /// Returns true if the owner knows the page of an index.
+    /// Returns true if the page of an index is in the owner's table.
     pub(crate) fn knows(&self, index: u32) -> bool {
         self.pages.has(page_of(index))
     }
 
-    /// Returns the node of a message, which the owner knows from now on.
+    /// Returns the node of a message, and adopts its page if necessary.
     #[inline]
     pub(crate) fn node_of_message(&mut self, index: u32) -> NodeRef<'_, T> {
         let is_there = self.adopt(page_of(index));
@@ -246,14 +245,14 @@ impl<T> OwnerNodes<T> {
         self.entry(index)
     }
 
-    /// Makes all pages known, for the last sweep.
+    /// Adopts all pages, for the last sweep.
     pub(crate) fn adopt_all(&mut self) {
         for number in self.slab.published() {
             self.adopt(number);
         }
     }
 
-    /// Allocates the memory of `timers` timers, which is never freed.
+    /// Allocates memory for `timers` timers, which is never freed.
     pub(crate) fn reserve(&mut self, timers: u32) {
         let pages = timers / as_u32(PAGE) + 1;
         self.free.keep(pages);
@@ -277,7 +276,8 @@ impl<T> OwnerNodes<T> {
         self.free.keep(SPARE_PAGES_MAX);
     }
 
-    /// Returns the indices of all nodes that the owner knows, used or free, but not fresh.
+    /// Returns the indices of all nodes on the owner's and the adopted pages that were ever used,
+    /// also the free ones.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places = |number| (number, self.free.places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
@@ -293,8 +293,8 @@ impl<T> OwnerNodes<T> {
         self.has_garbage
     }
 
-    /// Retires the empty pages that are too many, and frees pages that no thread can see any more.
-    /// Called when a page becomes empty, and then in each turn until nothing is left.
+    /// Retires surplus empty pages, and frees pages that no thread can see any more. Called when a
+    /// page becomes empty, and then in each turn until nothing is left.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -307,13 +307,14 @@ impl<T> OwnerNodes<T> {
             };
             self.retract_page(number);
         }
-        // This also publishes garbage that was deferred on this thread, which the shard may leave.
+        // Also publishes this thread's deferred work, since the shard may move to another thread.
         self.retired.get_mut().free_some();
         let has_surplus = self.free.has_surplus() || self.slab.has_surplus();
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
     }
 
-    /// Puts the node that was freed last into the list of its page, which it kept until now.
+    /// Puts the node that was freed last into the free list of its page. Until now it counted as
+    /// used.
     #[cold]
     #[inline(never)]
     pub(crate) fn free_last(&mut self) {
@@ -355,8 +356,8 @@ impl<T> OwnerNodes<T> {
         Some(number)
     }
 
-    /// Returns a generation after the last one that a remote timer has. The mailbox is closed: a
-    /// later adder gives its generation to no handle.
+    /// Returns a generation after those of all remote timers. The mailbox must be closed, so that
+    /// later adds fail and return no handle.
     pub(crate) fn next_remote_generation(&self) -> u64 {
         let ends =
             self.remote.iter().map(|&number| self.page_at(number).header.end_of_generations());
@@ -403,8 +404,8 @@ impl<T> OwnerNodes<T> {
     /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload(&self, index: u32, generation: u64) -> Option<&T> {
-        // SAFETY: the payload is there (`lends`). Only the owner takes it, which borrows its shard
-        // mutably for that.
+        // SAFETY: the payload is present (`lends`). Only the owner takes it, which borrows its
+        // shard mutably for that.
         self.lends(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
@@ -412,14 +413,14 @@ impl<T> OwnerNodes<T> {
     /// Returns the payload of a pending timer that the owner has added, to change it.
     #[inline]
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
-        // SAFETY: the payload is there (`lends`), no other thread uses it, and the borrow of `self`
-        // is exclusive.
+        // SAFETY: the payload is present (`lends`), no other thread uses it, and the borrow of
+        // `self` is exclusive.
         self.lends(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }
 
-    /// Lends the payload of a periodic timer that the owner has added, claimed and armed again. It
-    /// is there even if another thread has cancelled the timer since.
+    /// Lends the payload of a periodic timer that the owner has added, claimed and armed again. The
+    /// payload is present even if another thread has cancelled the timer since.
     pub(crate) fn lend(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner. Another thread that cancels such a timer leaves the payload to
@@ -449,7 +450,7 @@ impl<T> OwnerNodes<T> {
         None
     }
 
-    /// Returns the number of pages that the owner knows.
+    /// Returns the number of pages in the owner's table.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn known_pages(&self) -> usize {
         self.pages.numbers().count()
@@ -488,7 +489,7 @@ impl OwnerNodes<Callback> {
     }
 }
 
-/// A node whose page has been looked up. Only the owner has one.
+/// The owner's reference to a node whose page has been looked up.
 pub(crate) struct NodeRef<'n, T> {
     page: &'n Page<T>,
     index: u32,
@@ -579,8 +580,8 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.added().set(added.at(now)) };
     }
 
-    /// Arms a free node with a new timer that is in no slot yet. Records where and when it was
-    /// added.
+    /// Arms a free node with a new timer, not yet linked into a slot. Records the call and the time
+    /// of the add.
     #[inline]
     pub(crate) fn arm(
         self,
@@ -601,12 +602,12 @@ impl<'n, T> NodeRef<'n, T> {
     /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.
     #[inline]
     pub(crate) fn take_payload(self) -> T {
-        // SAFETY: this is the owner. A transition of the word, which the caller has just made, says
-        // that the payload was there and is taken.
+        // SAFETY: this is the owner. The caller's last transition of the word proves that the
+        // payload was present, and gives it to the caller.
         unsafe { self.node().take_payload() }
     }
 
-    /// Ends the timer with its shard. Returns its payload if that is there.
+    /// Ends the timer with its shard. Returns its payload if it is present.
     pub(crate) fn sweep(self) -> (Swept, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {
@@ -617,9 +618,10 @@ impl<'n, T> NodeRef<'n, T> {
         (swept, has_payload.then(|| self.take_payload()))
     }
 
-    /// Arms a periodic timer again after a run. If a cancel has forbidden it, returns the payload.
+    /// Arms a periodic timer again after a run. If it was cancelled during the run, returns the
+    /// payload instead.
     pub(crate) fn rearm(self) -> Option<T> {
-        // No other thread has touched the payload, so it is still there.
+        // A canceller does not take the payload of a running timer, so it is still present.
         (!self.state().rearm()).then(|| self.take_payload())
     }
 

@@ -12,7 +12,7 @@ use crate::{
     wheel::{Links, Location},
 };
 
-/// A value that one thread at a time uses: the owner, or the adder that has taken the node.
+/// A cell that only one thread at a time uses: the owner, or the adder that has taken the node.
 #[derive(Debug)]
 pub(super) struct OwnerCell<T>(UnsafeCell<T>);
 
@@ -23,7 +23,7 @@ impl<T: Copy> OwnerCell<T> {
 
     /// # Safety
     ///
-    /// The thread is the owner of the page, or has taken the node from a free list.
+    /// The calling thread is the owner of the page, or has taken the node from a free list.
     #[inline]
     pub(super) unsafe fn get(&self) -> T {
         // SAFETY: no other thread uses the cell at the same time (caller).
@@ -32,7 +32,7 @@ impl<T: Copy> OwnerCell<T> {
 
     /// # Safety
     ///
-    /// The thread is the owner of the page, or has taken the node from a free list.
+    /// The calling thread is the owner of the page, or has taken the node from a free list.
     #[inline]
     pub(super) unsafe fn set(&self, value: T) {
         // SAFETY: no other thread uses the cell at the same time (caller).
@@ -56,7 +56,7 @@ pub(crate) struct NodeHeader {
 #[repr(C, align(64))]
 pub(super) struct Node<T> {
     pub(super) header: NodeHeader,
-    /// Initialised while the state says so; see `StateWord`.
+    /// The payload. The state word determines whether it is initialised; see `StateWord`.
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct PageHeader {
     pub(super) free: FreeHead,
     /// In a page of the adders, the generation with which the nodes begin.
     first_generation: AtomicU64,
-    /// How often the owner has returned a node to the adders.
+    /// The number of nodes that the owner has returned to the adders.
     returned: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// The page has been retracted, and no thread can read it any more.
@@ -99,7 +99,8 @@ pub(super) struct PageHeader {
     drop: unsafe fn(NonNull<PageHeader>),
 }
 
-/// Nodes, with separate arrays for the fields that are rarely used or used alone.
+/// A page of nodes, with separate arrays for fields that are rarely used, or used without the
+/// others.
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
@@ -110,7 +111,7 @@ pub(super) struct Page<T> {
     pub(super) added: [OwnerCell<Added>; PAGE],
 }
 
-/// The layout of a slab's pages, for threads that do not know the type of their payloads.
+/// The layout of a slab's pages, for threads that do not know the payload type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
     nodes: usize,
@@ -118,7 +119,7 @@ pub(super) struct PageLayout {
     requested: usize,
 }
 
-/// A page whose payload type is not known. Its slab decides how long it lives.
+/// A pointer to a page of unknown payload type. The slab manages the page's lifetime.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PagePtr(NonNull<PageHeader>);
 
@@ -144,7 +145,7 @@ impl PageLayout {
 }
 
 impl PageHeader {
-    /// Gives the nodes to the adders: all but the first, which the caller takes.
+    /// Makes all nodes available to the adders, except the first, which the caller takes.
     pub(super) fn open(&self, first_generation: u64) {
         // Relaxed: the free list publishes it, and the caller itself has the first node.
         self.first_generation.store(first_generation | REMOTE_GENERATION, Ordering::Relaxed);
@@ -153,15 +154,15 @@ impl PageHeader {
 
     /// Counts nodes that the owner has returned to the adders.
     pub(super) fn count_returned(&self, count: u32) {
-        // Relaxed, both: the owner alone uses it.
+        // Relaxed, both: only the owner uses it.
         let returned = self.returned.load(Ordering::Relaxed) + u64::from(count);
         self.returned.store(returned, Ordering::Relaxed);
     }
 
-    /// Returns a generation after the last one of a timer of the adders in this page. Each add of a
-    /// node counts one, and a node in use has been added once more than returned.
+    /// Returns a generation after those of all adders' timers of this page. Each add of a node
+    /// takes one generation, and a node in use has one more add than returns.
     pub(super) fn end_of_generations(&self) -> u64 {
-        // Relaxed: the owner's own.
+        // Relaxed: only the owner writes it.
         let returned = self.returned.load(Ordering::Relaxed);
         (self.first_generation() & !REMOTE_GENERATION) + returned + PAGE as u64
     }
@@ -186,7 +187,7 @@ impl<T> Page<T> {
             drop: Self::free,
         };
         if IS_MODEL {
-            // SAFETY: the memory was allocated for the page, and no other thread knows it yet.
+            // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
             unsafe { Self::write(page, header) };
         } else {
             // SAFETY: as above; a page begins with its header. Zero is the value of a free node.
@@ -195,7 +196,7 @@ impl<T> Page<T> {
         PagePtr(page.cast())
     }
 
-    /// Writes a page of a model, whose atomics are more than their values.
+    /// Writes all fields of a page in a loom model, where zeroed memory is no valid atomic.
     ///
     /// # Safety
     ///
@@ -217,13 +218,13 @@ impl<T> Page<T> {
             links: array::from_fn(|_| OwnerCell::new(Links::default())),
             added: array::from_fn(|_| OwnerCell::new(Added::default())),
         };
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { page.write(new) };
     }
 
     /// # Safety
     ///
-    /// As for [`PagePtr::free`]; the page is a `Page<T>`.
+    /// The page is a `Page<T>`, no thread uses it any more, and it is freed once.
     unsafe fn free(page: NonNull<PageHeader>) {
         let page = page.cast::<Self>();
         if IS_MODEL {
@@ -259,11 +260,11 @@ impl PagePtr {
     ///
     /// # Safety
     ///
-    /// The page is alive for `'p`, and of this shape.
+    /// The page is alive for `'p`, and has this layout.
     #[inline]
     pub(super) unsafe fn node<'p>(self, shape: &PageLayout, place: usize) -> &'p NodeHeader {
-        // SAFETY: nodes of the page's shape (caller) are that far apart, and a place is below
-        // `PAGE`.
+        // SAFETY: the nodes of a page with this layout (caller) are `stride` bytes apart, and a
+        // place is below `PAGE`.
         let node = unsafe { self.0.byte_add(shape.nodes + shape.stride * (place % PAGE)) };
         // SAFETY: a node begins with its header, which is never borrowed mutably.
         unsafe { node.cast::<NodeHeader>().as_ref() }
@@ -273,10 +274,10 @@ impl PagePtr {
     ///
     /// # Safety
     ///
-    /// The page is alive for `'p`, and of this shape.
+    /// The page is alive for `'p`, and has this layout.
     #[inline]
     pub(super) unsafe fn requested<'p>(self, shape: &PageLayout, place: usize) -> &'p Requested {
-        // SAFETY: the page's shape says where they are (caller), and a place is below `PAGE`.
+        // SAFETY: the layout (caller) has their offset, and a place is below `PAGE`.
         let requested = unsafe { self.0.byte_add(shape.requested) };
         // SAFETY: as above.
         let requested = unsafe { requested.cast::<Requested>().add(place % PAGE) };
@@ -289,8 +290,8 @@ impl PagePtr {
     /// The page is a `Page<T>`, alive for `'p`.
     #[inline]
     pub(super) unsafe fn typed<'p, T>(self) -> &'p Page<T> {
-        // SAFETY: the caller says so; a page is never borrowed mutably, and consists of atomics and
-        // cells.
+        // SAFETY: guaranteed by the caller; a page is never borrowed mutably, and consists of
+        // atomics and cells.
         unsafe { self.0.cast::<Page<T>>().as_ref() }
     }
 
@@ -298,9 +299,9 @@ impl PagePtr {
     ///
     /// No thread uses the page any more, and it is freed once.
     pub(super) unsafe fn free(self) {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         let drop = unsafe { self.0.as_ref() }.drop;
-        // SAFETY: as above; the function was stored by the maker of the page, for its type.
+        // SAFETY: as above; `allocate` stored the function for the page's type.
         unsafe { drop(self.0) };
     }
 }
@@ -308,14 +309,15 @@ impl PagePtr {
 impl<T> Node<T> {
     /// # Safety
     ///
-    /// The thread is the owner of the page, or has taken the node from a free list. The state says
-    /// that there is no payload, and `write` initialises the place that it is given.
+    /// The calling thread is the owner of the page, or has taken the node from a free list. The
+    /// state word says that there is no payload, and `write` initialises the memory at its
+    /// argument.
     #[inline]
     pub(super) unsafe fn put_payload(&self, write: impl FnOnce(*mut T)) {
         self.payload.with_mut(|payload| write(payload.cast::<T>()));
     }
 
-    /// Returns where the payload is.
+    /// Returns a pointer to the payload.
     #[inline]
     pub(super) fn payload(&self) -> NonNull<T> {
         // SAFETY: a field of a node is not at address zero.
@@ -324,8 +326,8 @@ impl<T> Node<T> {
 
     /// # Safety
     ///
-    /// The thread is the owner of the page, or has taken the node from a free list. There is a
-    /// payload, and the state says from here on that there is none.
+    /// The calling thread is the owner of the page, or has taken the node from a free list. The
+    /// payload is present, and from here on the state word says that it is not.
     #[inline]
     pub(super) unsafe fn take_payload(&self) -> T {
         // SAFETY: the payload is initialised, and no other thread uses it (caller).
@@ -335,11 +337,11 @@ impl<T> Node<T> {
 
 /// The free nodes of a page that belongs to the adders, as a stack through their mailbox links.
 ///
-/// A thread may stall between reading the link of the first node and its swap, and must not install
-/// a stale link then. So the head has a tag that counts the nodes taken.
+/// A thread that stalls between reading the first node's link and its swap must not install a stale
+/// link (ABA). So the head has a tag that counts the nodes taken.
 ///
-/// A link is relative: zero leads to the next place. So the nodes of a new page are linked while
-/// all bytes are zero. The count says which node is the last.
+/// A link is relative: zero leads to the next place. So the nodes of a new page, whose bytes are
+/// all zero, are already linked. The last node is found by the count.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -348,8 +350,8 @@ impl<T> Node<T> {
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
-/// G1: returning nodes releases, and taking one acquires: the links, and everything that the node's
-/// last user did (S2 in `state` continues from there). Swaps continue the release sequence.
+/// G1: returning nodes releases, and taking a node acquires, the links and all work of the node's
+/// last user (S2 in `state` relies on this). Swaps continue the release sequence.
 #[derive(Debug)]
 pub(super) struct FreeHead(AtomicU64);
 
@@ -367,7 +369,8 @@ impl FreeHead {
         self.0.store(head, Ordering::Release);
     }
 
-    /// Takes the first node, whose link `link` returns. Also returns how many are left.
+    /// Takes the first node. `link` returns the link of a place. Also returns the number of nodes
+    /// left.
     pub(super) fn pop<'n>(&self, link: impl Fn(usize) -> &'n Link) -> Option<(usize, usize)> {
         // Acquire: the links (G1).
         let mut head = self.0.load(Ordering::Acquire);
@@ -427,7 +430,7 @@ impl FreeHead {
 
     /// Returns true if there is a node.
     pub(super) fn has_any(&self) -> bool {
-        // Relaxed: a hint, ordered by the swap of the room bits before it.
+        // Relaxed: a hint, ordered by the preceding swap of the room bits.
         count_of(self.0.load(Ordering::Relaxed)) > 0
     }
 }
@@ -437,8 +440,8 @@ pub(super) fn link_to(place: usize, next: usize) -> u32 {
     as_u32(next).wrapping_sub(as_u32(place + 1))
 }
 
-/// Returns one more than the place to which a link of the node at `place` leads. A stale link may
-/// lead anywhere.
+/// Follows the link of the node at `place`. Returns the place that it leads to, plus one. A stale
+/// link may lead anywhere.
 fn next_of(place: usize, link: u32) -> u16 {
     let [low, high, ..] = link.wrapping_add(as_u32(place + 2)).to_le_bytes();
     u16::from_le_bytes([low, high])
@@ -458,7 +461,7 @@ fn first_of(head: u64) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Otherwise a thread that has seen an earlier head could take it for the same one.
+    /// Otherwise a thread could mistake it for an earlier head.
     #[test]
     fn a_head_that_comes_back_has_another_tag() {
         let (head, links) = (FreeHead::new(), [Link::new(0), Link::new(0)]);

@@ -1,4 +1,4 @@
-//! Pages that an owner has retracted. They are kept until no other thread reads them.
+//! Pages that an owner has retracted, until no other thread reads them.
 
 use std::{collections::VecDeque, ptr::NonNull};
 
@@ -27,8 +27,7 @@ pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
 }
 
 impl Retired {
-    /// Keeps a page that is being retracted with [`mark_reclaimable`], and that the owner no longer
-    /// uses.
+    /// Adds a page that the owner no longer uses. Its retraction must call [`mark_reclaimable`].
     pub(super) fn push(&mut self, page: PagePtr) {
         self.0.push_back(page);
     }
@@ -92,12 +91,12 @@ pub(crate) fn free_orphans() {
 }
 
 fn is_reclaimable(page: PagePtr) -> bool {
-    // SAFETY: a page is here until it is freed.
+    // SAFETY: a retired page is alive until this module frees it.
     unsafe { page.header() }.reclaimable.is_set()
 }
 
 fn free(page: PagePtr) {
-    // SAFETY: the page has left the table, its owner does not use it, and no other thread can see
-    // it. It has just been taken out of the only place from which pages are freed.
+    // SAFETY: the page was removed from the table, its owner does not use it, and no other thread
+    // can see it. It was just removed from the only list of retired pages, so it is freed once.
     unsafe { page.free() }
 }

@@ -66,7 +66,7 @@ fn every_index_has_its_own_node_in_both_views() {
     }
 }
 
-/// Payloads of all sizes, which are dropped once and moved whole.
+/// Payloads of all sizes are moved whole and dropped once.
 #[test]
 fn payloads_of_any_type_are_kept() {
     fn keeps<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
@@ -240,7 +240,7 @@ fn an_adder_that_stalls_keeps_one_page() {
     assert!(stalled.disarm().is_some());
 }
 
-/// Threads take nodes and the owner returns them.
+/// Several threads take nodes while the owner returns them.
 #[test]
 fn no_node_is_taken_twice() {
     use std::sync::{Mutex, mpsc};
@@ -279,7 +279,7 @@ fn no_node_is_taken_twice() {
     });
 }
 
-/// Threads with stale handles, and with handles of timers that live, while pages come and go.
+/// Several threads use stale and live handles while pages are published and retired.
 #[test]
 fn other_threads_may_ask_at_any_time() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -305,7 +305,7 @@ fn other_threads_may_ask_at_any_time() {
             })
         });
         let mut lost = 0;
-        // Pages are retired now and then.
+        // Adds and frees many timers, so that pages are retired repeatedly.
         let many = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
             (0..9).map(|extra| arm(own, (1 << 40) + extra, 7).expect("there is a node")).collect()
         };
