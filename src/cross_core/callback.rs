@@ -245,8 +245,8 @@ pub(crate) struct Running(NonNull<Closure>);
 impl Running {
     /// # Safety
     ///
-    /// `dest` holds a callback, which no other code uses until [`run`](Self::run) has returned.
-    /// After that, a one-shot callback has been moved out.
+    /// `dest` holds a callback, which no other code uses until [`run`](Self::run) or the drop has
+    /// returned. After that, a callback that is one-shot or was dropped is no longer there.
     #[inline]
     pub(crate) unsafe fn new(dest: NonNull<Callback>) -> Self {
         Self(dest.cast())

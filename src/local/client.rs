@@ -1,23 +1,23 @@
-//! What the rest of the crate is to a thread's wheel: modules that keep timers in it, and drivers.
+//! The interface of a thread's wheel for other modules: clients with many timers, and drivers.
 
 use std::marker::PhantomData;
 
 use super::inner::Local;
 
-/// A module that keeps many timers of a thread and has work at the end of turns.
+/// A module with many timers on a thread's wheel, and work at the end of turns.
 pub(crate) trait Client {
-    /// Expires the timer of that index.
+    /// Expires the client's timer `index`.
     fn expire(&self, index: u32);
 
     /// Sends the queued messages.
     fn flush(&self);
 
-    /// Frees spare memory: all of it before a long sleep. Returns true to be called in the next
-    /// turn too.
+    /// Frees spare memory; before a long sleep, all of it. Returns true if it must be called again
+    /// in the next turn.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 
-/// The position of a [`Client`] in a thread's wheel.
+/// Identifies a [`Client`] of a thread's wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(pub(super) u32);
 

@@ -1,4 +1,4 @@
-//! `Cores`: one pinned thread per core, each with its own wheel, from start to join.
+//! `Cores`: starts one pinned thread per core, each with its own wheel, and joins them.
 
 use std::{
     fmt, io,
@@ -22,8 +22,8 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
 /// The threads of a thread-per-core program, each pinned to a core and with its own wheel.
 ///
-/// [`stop`](Cores::stop) asks them to end, and [`join`](Cores::join) waits for them. Dropping this
-/// value lets them run on.
+/// [`stop`](Cores::stop) asks them to end, and [`join`](Cores::join) waits for them. If this value
+/// is dropped, the threads continue.
 ///
 /// # Examples
 ///
@@ -62,13 +62,13 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 /// ```
 #[must_use = "dropped, the threads run on and nobody waits for them"]
 pub struct Cores<R> {
-    /// Each thread that was admitted returns `Some`.
+    /// A thread returns `None` if it was not admitted to `run`.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
     all: Arc<CoresShared>,
 }
 
-/// One of the threads of [`Cores`], as its function gets it.
+/// One of the threads of [`Cores`]; the argument of the thread's function.
 ///
 /// # Examples
 ///
@@ -92,11 +92,11 @@ pub struct Core {
     all: Arc<CoresShared>,
 }
 
-/// The part that all threads share.
+/// The data that all threads share.
 #[derive(Debug)]
 struct CoresShared {
     shards: Box<[ShardRef]>,
-    /// Which threads know that they should end.
+    /// For each thread, true once it has processed the request to stop.
     stopping: Box<[AtomicBool]>,
 }
 
@@ -178,8 +178,8 @@ impl Core {
         &self.all.shards
     }
 
-    /// Drives the thread's wheel until the thread [is to end](Self::is_stopping): the loop of a
-    /// thread of nothing but timers.
+    /// Drives the wheel of a thread that only runs timers, until the thread [should
+    /// stop](Self::is_stopping).
     ///
     /// It parks between its turns. If the configuration has a wake hook
     /// ([`Config::on_wake`]), that must unpark the thread. Timers that are pending afterwards are
@@ -228,9 +228,9 @@ impl Cores<()> {
     /// a container. In a thread that is pinned to one core it is one.
     ///
     /// The threads are pinned to the cores that the process may use, in the system's order, and
-    /// from the first core again if there are more threads than cores. To keep them off a core,
-    /// start the program under `taskset` or in a cpuset. Where containers share a machine by quotas
-    /// alone, do not [pin](CoresBuilder::pin), because all would use the first cores.
+    /// from the first core again if there are more threads than cores. To exclude a core, start the
+    /// program under `taskset` or in a cpuset. If containers share a machine by quotas only, do not
+    /// [pin](CoresBuilder::pin): all containers would use the first cores.
     ///
     /// # Examples
     ///
@@ -325,13 +325,12 @@ impl<R> Cores<R> {
     ///
     /// Each thread sees the request in its next turn, for which a sleeping thread is woken. From
     /// then on [`Core::is_stopping`] is true. Each thread decides when to end, and
-    /// [`join`](Self::join) waits for them. Further calls, and threads that have ended, change
-    /// nothing.
+    /// [`join`](Self::join) waits for them. Further calls have no effect.
     ///
-    /// Adds and resets that the caller made before are processed first. Closures that the caller
-    /// submitted with [`ShardRef::run`] before this call run before the loop sees the request, even
-    /// if the caller is one of these threads. Work that the budgets of two turns defer is not
-    /// waited for.
+    /// The caller's earlier adds and resets are processed first. Closures that the caller submitted
+    /// with [`ShardRef::run`] before this call run before the loop sees the request, even if the
+    /// caller is one of these threads. Work that a thread's budget defers beyond two turns may run
+    /// later.
     ///
     /// The request goes twice through each mailbox, and counts as two timers.
     ///
@@ -349,8 +348,8 @@ impl<R> Cores<R> {
         for (index, shard) in self.all.shards.iter().enumerate() {
             let all = Arc::clone(&self.all);
             shard.post(move || {
-                // Requests of a thread to itself are processed in the next turn, and so is a
-                // message sent now.
+                // The second message is sent from a turn, so that it arrives after the thread's
+                // requests to itself.
                 let heard = Arc::clone(&all);
                 // Relaxed: see the load in `is_stopping`.
                 all.shards[index]
@@ -473,11 +472,11 @@ impl CoresBuilder {
         self.start_with(vec![(); shards], move |core, ()| run(core))
     }
 
-    /// Starts a thread for each of the `args`, and runs `run` on it with its arg.
+    /// Starts a thread for each element of `args`, and runs `run` on it with that element.
     ///
-    /// A arg is a value that was prepared for the thread, such as a poll whose waker the
-    /// configuration uses. The number of args is the number of threads; [`shards`](Self::shards)
-    /// is for [`start`](Self::start). `run` starts only after every thread has its wheel and, where
+    /// An element is a value prepared for its thread, such as a poll whose waker the configuration
+    /// uses. The number of elements is the number of threads; [`shards`](Self::shards) is for
+    /// [`start`](Self::start). `run` starts only after every thread has its wheel and, where
     /// possible, is pinned. [`Cores`] has an example.
     ///
     /// # Errors
@@ -561,7 +560,7 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
-        // The receiver of the report opens the gate or drops it.
+        // The receiver of the report sends the permission to run, or drops its sender.
         let _ = report.send(ready);
         let all = admission.recv().ok()?;
         Some((self.run)(Core { index: self.index, pinned, all }, self.arg))
@@ -593,7 +592,7 @@ impl<R: Send + 'static> Starting<R> {
         Ok(())
     }
 
-    /// Lets the threads begin if all threads are ready.
+    /// Lets the threads run if all of them have started successfully.
     fn finish(self) -> io::Result<Cores<R>> {
         let reports: Result<Vec<_>, _> = self.reports.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
@@ -618,7 +617,7 @@ impl<R: Send + 'static> Starting<R> {
         let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
         let all = Arc::new(CoresShared { shards, stopping });
         for admission in self.permits {
-            // A waiting thread holds the other end.
+            // The send succeeds, because the waiting thread holds the receiver.
             let _ = admission.send(Arc::clone(&all));
         }
         Cores { threads: self.threads, pinned, all }

@@ -1,4 +1,5 @@
-//! The wheel behind `local_timer()`: borrows the shard for one step at a time, and runs callbacks.
+//! The wheel behind `local_timer()`. It borrows the shard for one step at a time, and runs
+//! callbacks in between.
 
 #![allow(unsafe_code)]
 
@@ -35,11 +36,11 @@ per_thread! {
 }
 
 per_thread! {
-    /// The value in `LOCAL`, without a check whether that is still there.
+    /// A pointer to the value in `LOCAL`. Reading it needs no check of the destruction state.
     static CURRENT: Cell<Option<NonNull<Local>>> = Cell::new(None);
 }
 
-/// The driver of the wheel, and whether it is in a turn.
+/// The state of the wheel's driver.
 #[derive(Clone, Copy, Debug)]
 enum Driver {
     /// A loop has turned or announced a sleep, and is not in a turn.
@@ -65,13 +66,13 @@ impl Drop for Turning<'_> {
 
 /// A thread's wheel and the state of its loop.
 pub(super) struct Local {
-    /// Borrowed for single steps; never while the user's code runs.
+    /// Never borrowed while the user's code runs.
     shard: RefCell<Engine<Callback>>,
     pub(super) shared: Arc<Shared>,
     driver: Cell<Driver>,
-    /// The descriptors and tasks that drive the wheel.
+    /// The number of descriptors and tasks that drive the wheel.
     drivers: Cell<u32>,
-    /// The loop stays registered without them.
+    /// The thread stays registered even without descriptors and tasks.
     is_own_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<EndOfTurnWork>,
@@ -82,10 +83,10 @@ pub(super) struct Local {
     sampler: Sampler,
 }
 
-/// A counter that selects one in every `one_in` callbacks; zero selects none.
+/// Selects one in every `one_in` callbacks for measurement; zero selects none.
 struct Sampler {
     one_in: u32,
-    /// Callbacks up to the next selected one, inclusive.
+    /// The number of callbacks up to the next selected one, inclusive.
     left: Cell<u32>,
 }
 
@@ -106,7 +107,7 @@ impl Sampler {
     }
 }
 
-/// Which work of the clients is wanted at the end of this turn.
+/// The clients' work that was requested for the end of this turn.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct EndOfTurnWork {
     flush: bool,
@@ -157,9 +158,8 @@ impl Local {
     #[inline]
     pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
-        // SAFETY: the wheel of this thread does not move. It is dropped only when the thread exits,
-        // after all other code of the thread, and takes itself out of `CURRENT` first. The reference
-        // does not leave this call.
+        // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, and
+        // its destructor first clears `CURRENT`. The reference does not leave this call.
         Ok(look(unsafe { local.as_ref() }))
     }
 
@@ -176,17 +176,17 @@ impl Local {
     #[inline(never)]
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
         let made = LOCAL.try_with(|place| {
-            // The default configuration is valid, so this is the only possible reason.
+            // The default configuration is valid, so this is the only possible error.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
             Ok(NonNull::from(Self::publish(place, local)))
         });
         made.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
-    /// Makes a wheel the wheel of this thread, which has none.
+    /// Makes `local` the wheel of this thread, which has none yet.
     fn publish(place: &OnceCell<Self>, local: Self) -> &Self {
         let local = place.get_or_init(|| local);
-        // Destructors of thread-locals may find `CURRENT` gone. They find no wheel, then.
+        // If `CURRENT` is already destroyed, destructors of thread-locals find no wheel.
         let _ = CURRENT.try_with(|here| here.set(Some(NonNull::from(local))));
         local
     }
@@ -227,8 +227,8 @@ impl Local {
         step(&mut self.shard.borrow_mut())
     }
 
-    /// Adds a timer, and ends an announced sleep that would miss it. Takes the callback unless it
-    /// is refused.
+    /// Adds a timer, and ends an announced sleep that would miss it. Takes the callback unless the
+    /// add is refused.
     #[inline]
     pub(super) fn add<B: Build<Callback>>(
         &self,
@@ -343,7 +343,7 @@ impl Local {
     }
 
     /// Reports a timer that has been overdue for long although a driver is registered. Returns the
-    /// number of adds until the next report: as many as were made before, at most 256.
+    /// number of adds until the next report: the number of adds so far, at most 256.
     fn report_if_undriven(&self) -> u64 {
         let Driver::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|shard| shard.publish_unqueried());
@@ -369,7 +369,7 @@ impl Local {
             Driver::Missing => {
                 let (next, now) = self.with_engine(|shard| shard.publish_unqueried());
                 let next = next.min(self.shared.gauges.remote_due());
-                // A timer that is added late does not report itself.
+                // A timer whose own deadline has passed before its add is not reported.
                 if next < nanos {
                     self.shared.report_undriven(now.saturating_sub(next));
                 }
@@ -391,7 +391,8 @@ impl Local {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn turn_with(budget: usize, try_idle: impl FnOnce(&mut Engine<Callback>) -> bool) -> Turn {
-        // A thread without a wheel has nothing to turn. `with` would copy the result.
+        // `with` would copy the result, so this uses the pointer. A thread without a wheel has
+        // nothing to turn.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
@@ -446,8 +447,8 @@ impl Local {
         turn
     }
 
-    /// Consumes remote requests and runs the callbacks that are due among them. At the beginning of
-    /// a pass it consumes urgent requests, at its end the rest.
+    /// Consumes remote requests, and runs the callbacks of those that are already due. At the
+    /// beginning of a pass it consumes the urgent requests, at its end the rest.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.shard.borrow_mut();
@@ -492,7 +493,7 @@ impl Local {
         drop(engine);
         match stopped {
             Some(callback) => {
-                // A thread that waits for the timer's end also waits for this drop.
+                // The drop comes before `finish`, so that `cancel_wait` also waits for it.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish(index, run));
             }
@@ -520,12 +521,12 @@ impl Local {
         }
     }
 
-    /// Publishes the room of a timer that was cancelled during an announced sleep or before the
+    /// Publishes the capacity that a cancel has freed during an announced sleep, or before the
     /// loop's first turn.
     #[cold]
     fn publish_cancel(&self) {
         self.with_engine(|shard| {
-            // Other threads may need its room before the sleep is over.
+            // Other threads may need the freed capacity before the sleep ends.
             shard.publish_live();
             if let Driver::Missing = self.driver.get() {
                 let _ = shard.publish_unqueried();
@@ -552,15 +553,15 @@ impl Local {
     }
 
     pub(super) fn prepare_sleep_of(&self, task: &Waker) -> PreparedSleep<'static> {
-        // Another thread is waking the task at this moment, so the task must not sleep.
+        // Another thread is waking the task right now, so the task must not sleep.
         if !self.shared.hooks.set_task(Some(task)) {
             return PreparedSleep::ended();
         }
         self.prepare_sleep()
     }
 
-    /// Returns the time until the next deadline. Zero if messages wait, which a turn sends: a wake
-    /// hook called by a flush may have queued them.
+    /// Returns the time until the next deadline. Zero if messages wait to be sent by a turn,
+    /// because a flush may have called a wake hook that queued some.
     fn time_until_turn(&self) -> Option<Duration> {
         let time = self.with_engine(|shard| shard.time_until_next());
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
@@ -581,7 +582,7 @@ impl Local {
         self.sleeps_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
             let time = self.with_engine(|shard| shard.time_until(until));
-            // A hook called by this announcement may have queued messages. A turn sends them.
+            // A hook called by this announcement may have queued messages, which a turn must send.
             if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
         })
     }
@@ -614,7 +615,7 @@ impl Local {
 
     pub(super) fn register(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
-        // The other clients keep their places, because their timers find them by place.
+        // The other clients keep their positions, because their timers refer to these.
         let free = clients.iter().position(|client| client.strong_count() == 0);
         let place = free.unwrap_or(clients.len());
         match clients.get_mut(place) {
@@ -632,7 +633,7 @@ impl Local {
         if !self.flush_is_pending() {
             self.wanted.update(|wanted| EndOfTurnWork { flush: true, ..wanted });
             self.with_engine(|shard| shard.request_work());
-            // An announced sleep would delay the flush.
+            // Ends an announced sleep, which would delay the flush.
             self.wake_if_earlier(0);
         }
     }
@@ -708,7 +709,7 @@ impl Local {
             return self.publish_undriven(nanos);
         };
         if self.with_engine(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {
-            // The hook may add timers itself, and announce another sleep.
+            // Cleared before the call, because the hook may itself add timers and announce a sleep.
             let until = self.sleeps_until.replace(AWAKE);
             if !self.shared.wake(asleep) && self.sleeps_until.get() == AWAKE {
                 self.sleeps_until.set(until);
@@ -717,7 +718,7 @@ impl Local {
     }
 }
 
-/// Panics on behalf of a future whose timer would never fire.
+/// Panics because a future's timer would never fire.
 #[cold]
 fn no_driver() -> ! {
     panic!(
@@ -731,7 +732,7 @@ fn no_driver() -> ! {
 impl Drop for Local {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
-        // Destructors that run with the shard use its handles as any other thread would.
+        // Destructors that run from here on use the shard's handles as a remote thread would.
         Owner::set(None);
     }
 }
@@ -794,6 +795,6 @@ fn is_turning() -> bool {
 }
 
 fn share(handle: TimerHandle) {
-    // A timer that has ended needs no sharing.
+    // Nothing needs to be shared if the timer has ended.
     let _ = Local::with(|local| local.with_engine(|shard| shard.share(handle)));
 }

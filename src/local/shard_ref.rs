@@ -25,10 +25,10 @@ use crate::{
 /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) or
 /// [`Cores::shards`](crate::Cores::shards).
 ///
-/// The callback runs on the thread that owns the wheel, in its turn. A reference keeps neither the
-/// thread nor the wheel alive: when the thread has ended, an add is an error. It keeps the shared
-/// part of the wheel: its hooks, a descriptor that it opened, and the empty nodes. The nodes take
-/// 80 bytes for each timer of the largest number of live timers.
+/// The callback runs on the thread that owns the wheel, in its turn. A reference does not keep the
+/// thread or its wheel alive: when the thread has ended, an add is an error. It keeps some memory:
+/// the hooks, the descriptor, and the nodes, which take 80 bytes for each timer of the largest
+/// number of live timers.
 ///
 /// # Examples
 ///
@@ -62,9 +62,9 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, after a delay, at an instant of that
-    /// wheel's clock, or roughly then; see [`When`]. It runs in the owner's first turn at or after
-    /// that moment, rounded up to a tick. The handle works at once, even before the owner has
-    /// admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
+    /// wheel's clock, with slack or spread if wanted; see [`When`]. It runs in the owner's first
+    /// turn at or after that moment, rounded up to a tick. The handle works at once, even before
+    /// the owner has admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
@@ -89,8 +89,8 @@ impl ShardRef {
     /// # Errors
     ///
     /// If the thread has ended, or its wheel has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). Adds that are being refused at
-    /// this moment may count. The error carries the callback back.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). Concurrent adds that are being
+    /// refused may count against the limit. The error carries the callback back.
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
@@ -113,12 +113,12 @@ impl ShardRef {
     /// does not drift. Runs that were missed because the owner came late are skipped. A period
     /// shorter than a tick of that wheel, zero included, counts as a tick.
     ///
-    /// The handle works at once, from any thread. A cancel during a run makes it the last one, and
-    /// the owner drops the callback after it; between runs, the canceller drops the callback. A run
-    /// that panics is reported, and the timer continues. The owner changes the period by
+    /// The handle works at once, from any thread. After a cancel during a run, no further run
+    /// follows, and the owner drops the callback. After a cancel between runs, the canceller drops
+    /// it. A run that panics is reported, and the timer continues. The owner changes the period by
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
-    /// On the owning thread itself this is [`LocalTimer::add_periodic`]. Cost: as of
+    /// On the owning thread itself this is [`LocalTimer::add_periodic`]. Cost: the same as
     /// [`add`](Self::add).
     ///
     /// # Panics
@@ -186,11 +186,11 @@ impl ShardRef {
         self.send(Schedule { due, period }, Origin::caller(), callback, RunRepeatedly, |run| run.0)
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, in its next turn: a timer that is
-    /// due already. A sleeping owner is woken. See [`add`](Self::add) for the rest.
+    /// Runs `callback` once on the thread that owns the wheel, in its next turn. It counts as a
+    /// timer that is already due. A sleeping owner is woken. See [`add`](Self::add) for the rest.
     ///
     /// Closures submitted by one other thread run in FIFO order. A turn consumes up to 1,024
-    /// messages, or its budget; half of them are cancels if both kinds wait. Later turns consume
+    /// messages, or its budget. If enough cancels wait, they are half of these. Later turns consume
     /// the rest. If more than 4,096 messages wait, a turn first puts 4,096 of them in order, and
     /// none runs before all are in order. The owner's own requests have no order.
     ///
@@ -219,8 +219,9 @@ impl ShardRef {
         self.send_once(0, Origin::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, in its next turn or the rest of this
-    /// one, even if the wheel is full. Drops it if the thread has ended. A sleeping owner is woken.
+    /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
+    /// current one, even if the wheel is full. Drops it if the thread has ended. A sleeping owner
+    /// is woken.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
@@ -267,8 +268,8 @@ impl ShardRef {
         &self.shared
     }
 
-    /// Returns true if it refers to this thread's own wheel, and not to an earlier one with the
-    /// same number.
+    /// Returns true if this refers to the current thread's wheel, and not to an earlier wheel with
+    /// the same number.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         Owner::is_of(self.number) && LocalTimer::is_own_shared(&self.shared)
@@ -284,8 +285,8 @@ impl ShardRef {
         self.send(Schedule { due: nanos, period: 0 }, origin, callback, RunOnce, |run| run.0)
     }
 
-    /// Adds a remote timer, and wakes the owner if it must see it. `wrap` makes what is built in
-    /// the node, and `unwrap` returns the callback from it.
+    /// Adds a remote timer, and wakes the owner if necessary. `wrap` converts the callback to the
+    /// value that is built in the node, and `unwrap` converts it back.
     #[inline]
     fn send<F: Send + 'static, B: Build<Callback> + Send>(
         &self,

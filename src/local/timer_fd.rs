@@ -1,8 +1,8 @@
-//! A file descriptor that is readable when a thread's wheel wants a turn.
+//! A file descriptor that is readable when a thread's wheel must turn.
 //!
-//! It is one timerfd. The owner arms it at the next deadline, and a thread that must wake the owner
-//! arms it at once. The owner's arming must not undo a wake, so it comes before the announcement of
-//! the sleep:
+//! The descriptor is one timerfd. The owner arms it for the next deadline, and a thread that must
+//! wake the owner lets it expire at once. The owner's arming must not undo a wake, so it comes
+//! before the announcement of the sleep:
 //!
 //! ```text
 //! owner                             requesting thread
@@ -12,10 +12,10 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A remote thread may arm the descriptor for an earlier sleep, after the owner has armed it. Its
+//! A remote thread may act on an earlier sleep, and arm the descriptor after the owner has. Its
 //! request was already queued, so the owner has consumed it or finds it in the check after the
-//! announcement. Once a sleep is announced, all further armings expire at once. Timers that the
-//! owner adds while a sleep is announced take the requesting thread's path.
+//! announcement. Once a sleep is announced, all further armings expire at once. A timer that the
+//! owner adds while a sleep is announced wakes it like a remote request.
 
 use std::{
     cell::Cell,
@@ -33,14 +33,13 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A file descriptor that is readable when its thread's wheel wants a turn: at the next deadline,
-/// and at once when another thread must wake the owner. From [`LocalTimer::timer_fd`]; with the
-/// feature `fd`, on Linux.
+/// A file descriptor that is readable when its thread's wheel must turn: at the next deadline, and
+/// at once when another thread must wake the owner. From [`LocalTimer::timer_fd`]; with the feature
+/// `fd`, on Linux.
 ///
 /// Any poller of descriptors can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or
 /// a foreign loop. Call [`turn`](Self::turn) when it is readable. Nothing has to be read from it.
-/// It works with edge-triggered pollers, because arming it makes it unreadable and expiring is an
-/// edge.
+/// It works with edge-triggered pollers: arming makes it unreadable, so each expiry is an edge.
 ///
 /// It follows the wheel's clock. With [`Clock::boot_time`](crate::Clock::boot_time) it also counts
 /// suspensions, so a machine that resumes after a deadline finds it readable.
@@ -53,10 +52,10 @@ use crate::{
 ///
 /// It belongs to its thread. Dropping it ends the announced sleep, after which other threads no
 /// longer make it readable. All `TimerFd`s of a thread share one descriptor. Dropping the one that
-/// announced the sleep makes the descriptor readable, so that the holder of another one turns and
-/// arms it again. The thread has [a driver](LocalTimer::register_driver) until the last one is
-/// dropped. The descriptor stays open until the thread's wheel has ended and no
-/// [`ShardRef`](crate::ShardRef) of it is left. It is closed by `exec`, and does not block.
+/// announced the sleep makes the descriptor readable, so that another `TimerFd` takes over: its
+/// holder turns and arms it again. The thread has [a driver](LocalTimer::register_driver) until the
+/// last one is dropped. The descriptor stays open until the thread's wheel has ended and no
+/// [`ShardRef`](crate::ShardRef) of it exists. It is closed by `exec`, and does not block.
 ///
 /// # Examples
 ///
@@ -76,7 +75,7 @@ use crate::{
 /// ```
 pub struct TimerFd {
     descriptor: Arc<Descriptor>,
-    /// The sleep that it ends. A cell, so that a poller may hold a shared borrow.
+    /// The announced sleep. A `Cell`, so that a poller may hold a shared borrow.
     sleep: Cell<Option<PreparedSleep<'static>>>,
     _drives: DrivesHere,
 }
@@ -93,7 +92,7 @@ impl Local {
 
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
         self.flush();
-        // Before the announcement: afterwards it might undo a wake.
+        // Arms before the announcement: afterwards, arming might undo a wake.
         let (until, _) = self.with_engine(|shard| shard.sleep());
         descriptor.arm(until, || self.with_engine(|shard| shard.time_until(until)));
         let sleep = self.announce_sleep();
@@ -149,7 +148,8 @@ impl TimerFd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn turn_within(&self, budget: usize) -> Turn {
-        // Timers that callbacks add need no wake: the descriptor is armed afterwards.
+        // Ends the announcement first: timers that callbacks add need no wake, because the
+        // descriptor is armed after the turn.
         self.sleep.set(None);
         let turn = local_timer().turn_within(budget);
         self.arm();
@@ -190,8 +190,8 @@ impl TimerFd {
 impl Drop for TimerFd {
     fn drop(&mut self) {
         let had_announced = self.sleep.take().is_some();
-        // The wheel holds one reference, and each `TimerFd` another. The next one turns now, and
-        // announces the next sleep.
+        // The wheel and each `TimerFd` hold one reference. If another `TimerFd` remains, its holder
+        // turns now and announces the next sleep.
         if had_announced && Arc::strong_count(&self.descriptor) > 2 {
             self.descriptor.fire();
         }

@@ -1,8 +1,8 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
 //! Messages to one core travel together in a *batch*, a closure that `ShardRef::post` runs there.
-//! Batches may overtake one another, so a core sends the consequences of a message only after the
-//! answer to it.
+//! Batches may overtake one another, so a core sends no message that depends on another message
+//! before that one was acknowledged.
 //!
 //! Nothing is sent twice, and nothing waits for an answer. A batch that cannot be delivered,
 //! because the core or its purgatory has ended, is answered by its destructor: see
@@ -27,19 +27,18 @@ use crate::{
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
 
-/// Which core a key belongs to.
+/// Returns the core that a key belongs to.
 type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 
 /// The purgatories of several cores: each key belongs to one of them, and operations may watch keys
 /// of any core.
 ///
-/// Each core's thread [joins](Self::join) with its own purgatory. Any thread may
-/// [notify](Self::notify) of an event: the core of the key checks its operations, and tells every
-/// other core with an operation that watches the key.
+/// Each core's thread [joins](Self::join) with its own purgatory. Any thread may report an event by
+/// [`notify`](Self::notify): the core of the key checks its operations, and notifies all other
+/// cores whose operations watch the key.
 ///
 /// When a core's purgatory ends, its keys belong to no core. Operations of other cores that watch
-/// one of them check their condition a last time for that key. Their other keys and the timeout
-/// remain.
+/// such a key check their condition a last time. Their other keys and their timeouts remain.
 ///
 /// # Examples
 ///
@@ -90,14 +89,14 @@ struct Group<K> {
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
-    /// Makes a group whose keys are spread over the cores by a hash.
+    /// Creates a group whose keys are spread over the cores by a hash.
     pub fn new() -> Self {
         let hasher = RandomState::new();
         #[allow(clippy::cast_possible_truncation)] // Any bits of the hash will do.
         Self::by(move |key| hasher.hash_one(key) as usize)
     }
 
-    /// Makes a group in which `core_of` says which core a key belongs to.
+    /// Creates a group in which `core_of` returns the core of a key.
     ///
     /// Its result is taken modulo the number of cores. It must return the same value for a key each
     /// time.
@@ -112,9 +111,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         }))
     }
 
-    /// Checks the operations that wait on `key`, on whichever core. From any thread.
+    /// Checks the operations that wait on `key`, on all cores. Any thread may call it.
     ///
-    /// The operations see what this thread has written before. On a core's own thread prefer
+    /// The operations see all earlier writes of this thread. On a core's own thread prefer
     /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
     /// Cost: an allocation and a [`ShardRef::run`](crate::ShardRef::run).
@@ -136,8 +135,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let known = self.0.shards.get_or_set(|| shards.into());
         let (count, others) = (shards.len(), known.len());
         assert!(count == others, "{count} cores, and {others} for others");
-        // SeqCst: pairs with the fence in `Group::shards`. The group's cores are known before this
-        // thread's operations check their condition.
+        // SeqCst: pairs with the fence in `Group::shards`. The shards are set before this thread's
+        // operations check their condition.
         fence(Ordering::SeqCst);
         Member {
             group: Arc::clone(&self.0),
@@ -155,8 +154,7 @@ impl<K: Send + 'static> Group<K> {
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
             // SeqCst: pairs with the fence in `PurgatoryGroup::member`. Either this load finds the
-            // group's cores, or they join later and their operations see what this thread has
-            // written.
+            // shards, or they are set later and the operations see this thread's writes.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -167,11 +165,11 @@ impl<K: Send + 'static> Group<K> {
     #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
     fn core_of(&self, key: &K, cores: usize) -> u32 {
         let core = (self.core_of)(key);
-        // Most functions return the number of a core, which needs no division.
+        // Avoids the division if the function returned a valid number.
         (if core < cores { core } else { core % cores }) as u32
     }
 
-    /// Has a core take a batch in its next turn.
+    /// Sends a batch, which the core opens in its next turn.
     fn post(&self, core: u32, batch: Batch<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
             shard.post(move || batch.open());
@@ -212,12 +210,12 @@ pub(super) enum Message<K> {
     Event { key: K },
     /// An operation of the sender watches a key of the receiver.
     Watch { key: K, operation: Id },
-    /// The watch of the receiver's operation is in place.
+    /// The watch of the receiver's operation has been added.
     WatchAck { operation: Id, watch: Id },
-    /// A watch that the receiver has for an operation of the sender ends.
+    /// Ends a watch that the receiver holds for an operation of the sender.
     Unwatch { watch: Id },
-    /// There was an event on a key that the receiver's operation watches, by that watch of the
-    /// sender.
+    /// There was an event on a key that the receiver's operation watches. `watch` is that watch on
+    /// the sender's core.
     Recheck { operation: Id, watch: Id },
     /// There will be no more events on a key of the sender that the receiver's operation watches.
     OwnerClosed { operation: Id },
@@ -241,19 +239,19 @@ impl<K> Message<K> {
     }
 }
 
-/// One core's part in a group.
+/// One core's membership in a group.
 pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     core: u32,
     cores: usize,
     /// The batch to each core that is being filled.
     unsent: RefCell<Vec<Option<Batch<K>>>>,
-    /// Batches that have been read, to be filled again.
+    /// Consumed batches, kept for reuse.
     spare: RefCell<Vec<Batch<K>>>,
 }
 
 impl<K: Send + 'static> Member<K> {
-    /// Returns the core of a key if it is another one.
+    /// Returns the core of a key, if it is not this core.
     #[inline]
     pub(super) fn other_core_of(&self, key: &K) -> Option<u32> {
         let core = self.group.core_of(key, self.cores);
@@ -282,7 +280,7 @@ impl<K: Send + 'static> Member<K> {
         spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
     }
 
-    /// Has `take` take each message of a batch. Then keeps the batch for the next messages.
+    /// Calls `take` with each message of a batch. Then keeps the batch for reuse.
     pub(super) fn read(&self, mut batch: Batch<K>, mut take: impl FnMut(u32, Message<K>)) {
         let from = mem::replace(&mut batch.0.from, self.core);
         batch.0.messages.drain(..).for_each(|message| take(from, message));
@@ -317,8 +315,8 @@ impl<K: Send + 'static> Member<K> {
     ///
     /// # Panics
     ///
-    /// If the thread has joined before: messages to the first purgatory, or about its watches,
-    /// would reach the second.
+    /// If the thread has joined before, because messages to the first purgatory would reach the
+    /// second.
     pub(super) fn connect(&self, receiver: &Rc<dyn Receiver<K>>) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
             let Endpoint::Buffering(buffer) = endpoint else { return None };
@@ -330,19 +328,18 @@ impl<K: Send + 'static> Member<K> {
             Some(watches) => {
                 watches.unwrap_or_else(|| panic!("this thread has joined the group before"))
             }
-            // A thread that is exiting receives nothing.
+            // An exiting thread receives nothing.
             None => Vec::new(),
         }
     }
 }
 
-/// Messages to one core. If they cannot be delivered, their sender gets answers. The receiver fills
-/// the batch again.
+/// Messages to one core. If they cannot be delivered, the destructor sends answers to the sender.
 pub(super) struct Batch<K: Send + 'static>(Box<Content<K>>);
 
 struct Content<K: Send + 'static> {
     group: Arc<Group<K>>,
-    /// The core that has sent the messages. It matters for those that have an answer.
+    /// The core that sent the messages. It matters only for messages with an answer.
     from: u32,
     messages: Vec<Message<K>>,
 }
@@ -352,7 +349,7 @@ impl<K: Send + 'static> Batch<K> {
         Self(Box::new(Content { group: Arc::clone(group), from, messages }))
     }
 
-    /// Hands the messages to this thread's endpoint.
+    /// Passes the messages to this thread's endpoint.
     fn open(mut self) {
         let Content { group, from, messages } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| match endpoint {
@@ -376,26 +373,26 @@ impl<K: Send + 'static> Drop for Batch<K> {
     }
 }
 
-/// Takes the messages of a group on one thread.
+/// Receives the messages of a group on one thread.
 pub(super) trait Receiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
-    /// The thread exits and something keeps the receiver. Messages to it cannot be delivered any
-    /// more.
+    /// Called when the thread exits while the receiver still exists. From then on, messages to it
+    /// cannot be delivered.
     fn close(&self);
 }
 
-/// Where the messages of a group go on one thread.
+/// The destination of a group's messages on one thread.
 enum Endpoint<K: Send + 'static> {
     /// The thread has not joined.
     Buffering(Buffer<K>),
     Connected(Connection<K>),
 }
 
-/// The watches that other cores have requested. Events are not kept: an operation checks its
-/// condition when it hears that its watch is in place.
+/// The watches that other cores have requested. Events are not buffered, because an operation
+/// checks its condition when its watch is acknowledged.
 struct Buffer<K: Send + 'static> {
-    /// The thread's endpoint must not keep the group alive.
+    /// Weak, so that the thread's endpoint does not keep the group alive.
     group: sync::Weak<Group<K>>,
     watches: Vec<(u32, Message<K>)>,
 }
@@ -424,14 +421,14 @@ impl<K: Send + 'static> Drop for Connection<K> {
 
 /// An endpoint of a group with keys of some type.
 struct AnyEndpoint {
-    /// Tells whether the group has ended.
+    /// Used to detect that the group has ended.
     group: sync::Weak<dyn Any + Send + Sync>,
     /// An `Endpoint<K>`.
     endpoint: Box<dyn Any>,
 }
 
 per_thread! {
-    /// By the group's number.
+    /// The thread's endpoints, by the number of their group.
     static ENDPOINTS: RefCell<Option<HashMap<u64, AnyEndpoint>>> = RefCell::new(None);
 }
 
@@ -457,6 +454,6 @@ fn with_endpoint<K: Send + 'static, R>(
         let any = AnyEndpoint { group: Arc::downgrade(&as_any), endpoint };
         (look(endpoints.entry(group.number).or_insert(any)), ended)
     });
-    // The keys that ended groups have left behind are dropped while nothing is borrowed.
+    // The keys of ended groups are dropped here, while nothing is borrowed.
     looked.ok().map(|(found, _ended)| found)
 }

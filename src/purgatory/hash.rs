@@ -1,23 +1,22 @@
-//! The hash of a purgatory's keys, which clients may choose.
+//! The keyed hash of a purgatory's keys. It resists clients that choose colliding keys.
 //!
 //! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
 //! modulo the prime 2^61 - 1. A word of more than 58 bits is two coefficients. Two keys of at most
 //! `n` coefficients have the same value at no more than `n` of 2^60 points. The bits of the value are mixed, because keys in an arithmetic progression would
 //! otherwise form long chains at some points.
 //!
-//! So keys collide on purpose only if they were chosen with knowledge of the point. Each purgatory
-//! has its own, from the system's random numbers. `SipHash`, the hash of `std`, would also resist
-//! attackers that measure single lookups. It would make an operation cost a fifth more
-//! instructions.
+//! So colliding keys can only be constructed with knowledge of the point. Each purgatory has its
+//! own random point. `SipHash`, the hash of `std`, would also resist attackers that measure single
+//! lookups, but makes operations slower.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 const PRIME: u64 = (1 << 61) - 1;
 
-/// Words from here on take two coefficients, of which this bit marks the first.
+/// Words of this size or more are split into two coefficients. In the first one, this bit is set.
 const LONG: u64 = 1 << 58;
 
-/// Makes hashers that share a secret.
+/// Builds hashers that share a secret point.
 pub(super) struct KeyHash {
     /// Below 2^60, which keeps [`KeyHasher::sum`] below 2^63.
     point: u64,
@@ -46,7 +45,7 @@ impl BuildHasher for KeyHash {
 
 pub(super) struct KeyHasher {
     point: u64,
-    /// The value of the polynomial so far, or that plus a small multiple of the prime.
+    /// The value of the polynomial so far, plus a small multiple of the prime.
     sum: u64,
 }
 
@@ -100,7 +99,7 @@ impl Hasher for KeyHasher {
     #[inline]
     fn finish(&self) -> u64 {
         let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // The upper half depends on all bits of the sum.
+        // Exchanges the halves, because the upper half depends on all bits of the sum.
         mixed.rotate_left(32)
     }
 }
@@ -111,7 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the largest number of keys that agree in the low bits of their hash.
+    /// Returns the length of the longest chain: the largest number of keys with the same low bits
+    /// of their hash.
     fn longest_chain(hash: &KeyHash, keys: &[u64], bits: u32) -> usize {
         let mut chains = vec![0_usize; 1 << bits];
         for key in keys {
@@ -129,7 +129,8 @@ mod tests {
         assert!(longest_chain(&secret, &chosen, 10) < 16);
     }
 
-    /// At any point: 1,024 keys in as many chains form none of more than 8 if they are random.
+    /// 1,024 random keys in 1,024 chains form no chain longer than 8. Keys in a progression must
+    /// not either, at any point.
     #[test]
     fn keys_in_a_progression_are_spread() {
         let steps =

@@ -1,13 +1,13 @@
-//! The traits that users implement, and the names and counts that they read.
+//! The traits that users implement, the identifiers of operations, and their counts.
 
 use std::{hash::Hash, num::NonZeroU64};
 
-/// Something that waits for a condition.
+/// A request that waits until a condition holds.
 pub trait DelayedOperation: 'static {
     /// Returns true if the condition holds. A panic counts as false.
     ///
     /// Called when the operation is added and at each event on one of its keys. For a key of
-    /// another core it is also called once when the watch is in place there, and once if that core
+    /// another core it is also called once when the watch was added there, and once if that core
     /// ends. Keep it quick, and do not turn the timer in it.
     ///
     /// If it causes an event on a key of this operation, it is called once more. An event on
@@ -50,31 +50,31 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an operation that waits can be forced by its name only"]
 pub enum Outcome {
-    /// The operation has completed, usually by its condition. The code of its keys may also have
-    /// forced it or taken it out.
+    /// The operation has completed, usually by its condition. Code of its keys may also have
+    /// completed it by force or removed it.
     Completed,
     /// The operation waits.
     Waits(OperationId),
 }
 
-/// Names a waiting operation of one purgatory.
+/// Identifies a waiting operation of one purgatory.
 ///
-/// It keeps nothing alive, and never names another operation of that purgatory. Another purgatory
-/// may have an operation of that name.
+/// It keeps nothing alive, and is unique within its purgatory. Other purgatories may have an
+/// operation with the same identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(pub(super) Id);
 
-/// Names an operation or a watch: its place, and the number that tells it from others there.
+/// Identifies an operation or a watch: the index of its record, and a unique number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(Rust, packed(4))] // 12 bytes instead of 16, because messages and watches hold little else.
 pub(super) struct Id {
-    /// Numbers come from one counter and are never used again.
+    /// A number from one counter, never reused.
     pub(super) number: NonZeroU64,
     pub(super) index: u32,
 }
 
 impl Id {
-    /// Names nothing.
+    /// Matches no operation or watch.
     pub(super) const NONE: Self = Self { number: NonZeroU64::MIN, index: u32::MAX };
 }
 

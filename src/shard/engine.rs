@@ -1,5 +1,5 @@
-//! One core's timers: combines wheel, payloads, nodes, mailbox and clock. Everything here runs on
-//! the owner's thread; `shared` has the operations of other threads.
+//! The engine of a shard: combines wheel, nodes, mailbox and clock. All of it runs on the owner's
+//! thread; `shared` has the operations of other threads.
 //!
 //! A timer is one node of the slab. Its state decides which thread ends it (see `state`). Its
 //! payload, its deadline and its position in the wheel belong to the owner. An ending takes several
@@ -49,17 +49,17 @@ use crate::{
 pub(crate) struct Engine<T> {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u32,
-    /// A handle of no timer, from which the handles of timers are made.
+    /// A template from which the handles of timers are made; it names no timer.
     first_handle: TimerHandle,
     next_generation: u64,
-    /// The generation from which an add first asks whether there is room
-    /// ([`allow_adds`](Self::allow_adds)).
+    /// Adds with an earlier generation need no check of the limit; see
+    /// [`allow_adds`](Self::allow_adds).
     adds_allowed_until: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
     pub(super) time: Time,
-    /// Until then, sleeps are short, because other threads have cancelled timers recently.
+    /// Until this time, sleeps are short, so that remotely cancelled payloads are dropped soon.
     pub(super) short_sleeps_until: u64,
     /// The maximum number of live timers.
     limit: u32,
@@ -68,9 +68,9 @@ pub(crate) struct Engine<T> {
     /// The message budget of the pass.
     budget: usize,
     pub(super) stats: Stats,
-    /// The last sweep is done.
+    /// The shard has ended, and its timers were swept.
     pub(super) closed: bool,
-    /// One thread at a time is the owner, also for methods with `&self`.
+    /// Methods with `&self` are also for the owner only, which is one thread at a time.
     not_sync: PhantomData<Cell<()>>,
 }
 
@@ -101,17 +101,17 @@ impl DueTime {
     }
 }
 
-/// The rest of the work for a message, which the caller does while nothing is borrowed.
+/// The work that a message leaves to the caller, which does it while nothing is borrowed.
 #[must_use]
 pub(crate) enum Message {
-    /// The timer of this index was cancelled: the caller takes its payload
+    /// The timer was cancelled: the caller takes its payload
     /// ([`take_collected`](Engine::take_collected)) and drops it.
     Cancelled(u32),
     /// The timer was added or moved, and its deadline has elapsed: the caller runs it.
     Due(Claimed),
 }
 
-/// A payload that a pass has taken out of a node.
+/// A payload that a pass has taken from a node.
 #[must_use]
 pub(crate) enum Payload<T> {
     /// The timer has fired.
@@ -120,7 +120,7 @@ pub(crate) enum Payload<T> {
     Cancelled(T),
 }
 
-/// Timers found by the sweep so far.
+/// The timers that the last sweep has found.
 #[must_use]
 pub(crate) struct SweptTimers<T> {
     /// Payloads of pending timers with their deadlines, in nanoseconds of the clock.
@@ -184,7 +184,8 @@ impl<T> Engine<T> {
         self.time.tick
     }
 
-    /// Returns the number of live timers, including held ones.
+    /// Returns the number of live timers, including remotely cancelled ones that were not
+    /// collected.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -218,7 +219,8 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a clock that may go back: remote deadlines count from there.
+    /// Publishes the latest reading of a clock that may go back, as the minimum for remote
+    /// deadlines.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
@@ -262,15 +264,15 @@ impl<T> Engine<T> {
         self.time.latest.min >= nanos || self.read_clock().min >= nanos
     }
 
-    /// Returns true if a timer can be added, provided that a node is left. Otherwise the caller
-    /// asks by [`allow_adds`](Self::allow_adds).
+    /// Returns true if the limit allows an add. Otherwise the caller must call
+    /// [`allow_adds`](Self::allow_adds). Allocating a node may still fail.
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
         self.next_generation < self.adds_allowed_until
     }
 
-    /// Allows at least one add, and at most `most` before the next question. The error says why no
-    /// timer can be added.
+    /// Allows at least one add, and at most `most` adds until it must be called again. Returns an
+    /// error if no timer can be added.
     pub(crate) fn allow_adds(&mut self, most: u64) -> Result<(), AddErrorReason> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);
@@ -282,7 +284,8 @@ impl<T> Engine<T> {
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
-    /// Adds a timer to a shard that does not refuse. Takes the payload unless no node is left.
+    /// Adds a timer; [`may_add`](Self::may_add) must be true. Takes the payload unless no node is
+    /// left.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 45 instructions")]
     pub(crate) fn insert<B: Build<T>>(
@@ -314,9 +317,9 @@ impl<T> Engine<T> {
         Ok(self.first_handle.beside(index, generation))
     }
 
-    /// Cancels a timer of this shard. The error says why the cancel failed. If the cancel wins and
-    /// `is_wanted` says so of its node, the payload is left there: the caller passes the result to
-    /// [`take_cancelled`](Self::take_cancelled).
+    /// Cancels a timer of this shard. Returns an error if the cancel does not win. If it wins and
+    /// `is_wanted` returns true for the node, the payload stays there: the caller passes the result
+    /// to [`take_cancelled`](Self::take_cancelled).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns its result in memory")]
     pub(crate) fn cancel(
@@ -363,7 +366,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Unlinks a cancelled timer whose node stays in use until its message arrives.
+    /// Unlinks a cancelled timer. Its node stays in use until its message has been consumed.
     #[cold]
     fn cancel_queued(&mut self, index: u32) -> Freed {
         let node = self.nodes.entry(index);
@@ -412,7 +415,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a periodic timer, or a timer that another thread has reset. This is the slow path.
+    /// The slow path of a reset: a periodic timer, or a timer that another thread has reset.
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, unlinked: bool) {
@@ -429,7 +432,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a remote timer before its admission, by the protocol of other threads.
+    /// Resets a remote timer before its admission. This works as a remote reset does.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -437,7 +440,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
             Move::Refused => return false,
-            // Another thread's move comes directly after this one.
+            // Another thread's move is ordered directly after this one.
             Move::Superseded => (),
             Move::Begun => {
                 node.requested().write(due);
@@ -450,7 +453,7 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Makes a private timer one that other threads may cancel.
+    /// Allows other threads to cancel a private timer from now on.
     pub(crate) fn share(&self, handle: TimerHandle) {
         if self.is_armed(handle) {
             self.nodes.entry(handle.index()).state().share();
@@ -506,7 +509,7 @@ impl<T> Engine<T> {
             let period = self.time.tick.period(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
-                // The adder wrote the period before it had the handle.
+                // The period is still in the node, where the adder has written it.
                 node.set_requested_period(period);
             } else {
                 self.nodes.periodic(index).period = period;
@@ -559,7 +562,7 @@ impl<T> Engine<T> {
         !is_idle
     }
 
-    /// Begins a pass that may have something to do.
+    /// Begins a pass that may find work.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(crate) fn begin(&mut self, budget: usize) {
@@ -568,8 +571,8 @@ impl<T> Engine<T> {
             self.do_housekeeping();
         }
         self.publish_live();
-        // Urgent messages are consumed before the wheel's time moves. So timers fire in tick order,
-        // regardless of which thread added or moved them.
+        // Consumes urgent messages before the wheel's time moves, so that timers fire in tick
+        // order, regardless of which thread added or moved them.
         self.budget = budget.min(MESSAGES_MAX);
         if self.has_messages() {
             self.begin_messages();
@@ -592,7 +595,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns true if the pass begins with urgent messages.
+    /// Returns true if the pass must begin with urgent messages.
     #[inline]
     pub(crate) fn has_urgent_messages(&self) -> bool {
         self.backlog.is_urgent_only()
@@ -606,8 +609,7 @@ impl<T> Engine<T> {
         self.backlog.reserve_for_low();
     }
 
-    /// Takes low-priority messages and new ones after the last due timer. Returns true if there are
-    /// any.
+    /// Takes low-priority and new messages after the last due timer. Returns true if there are any.
     #[inline]
     pub(crate) fn take_remaining(&mut self) -> bool {
         self.has_messages() && self.poll_mailbox()
@@ -630,13 +632,13 @@ impl<T> Engine<T> {
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_more(&self.shared.mailbox);
         if self.backlog.must_reverse() {
-            // The request that came first is consumed first.
+            // Reverses urgent messages into FIFO order.
             let nodes = &mut self.nodes;
             self.backlog.reverse(|index, link| nodes.node_of_message(index).link().exchange(link));
         }
     }
 
-    /// Claims the next due timer of this pass, which is running then, and calls `fire`.
+    /// Claims the next due timer of this pass, and calls `fire` with it.
     #[inline]
     pub(crate) fn claim_due<R>(
         &mut self,
@@ -658,14 +660,14 @@ impl<T> Engine<T> {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
-                // Its message completes the cancel.
+                // The timer's message completes the remote cancel or move.
                 Claim::AwaitsMessage => (),
             }
         }
     }
 
-    /// Links a timer at the deadline of a remote reset or add. Claims it if that deadline has
-    /// elapsed and the pass is past it; otherwise the pass reaches it in order.
+    /// Links a timer at the deadline of a remote reset or add. Claims it if the pass has already
+    /// gone beyond that deadline. Otherwise a pass reaches it in order.
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<Claimed> {
         let node = self.nodes.entry(index);
@@ -698,8 +700,7 @@ impl<T> Engine<T> {
                 Claim::AwaitsMessage => return None,
             }
         }
-        // Another thread keeps resetting it to elapsed deadlines. It fires in the next pass unless
-        // it is reset again.
+        // Other threads keep resetting the timer to elapsed deadlines. Leaves it to the next pass.
         let node = self.nodes.entry(index);
         let deadline = self.time.tick.deadline(node.requested().read());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
@@ -719,11 +720,11 @@ impl<T> Engine<T> {
         node.admit(|| self.time.now());
         self.stats.counts.added += 1;
         self.stats.live += 1;
-        // One add less of the owner's fits below the limit.
+        // The remote timer uses up one of the owner's allowed adds.
         self.adds_allowed_until = self.adds_allowed_until.saturating_sub(1);
         if self.limit < INDEX_MAX {
-            // The order matters: the timer is counted in at least one of both places at any moment,
-            // see `admission`.
+            // This order ensures that the timer is counted in at least one of the two numbers at
+            // any moment, see `admission`.
             self.shared.admission.set_live(self.stats.live);
             self.shared.admission.release();
         }
@@ -741,8 +742,8 @@ impl<T> Engine<T> {
         self.apply_move_slow(index, is_periodic)
     }
 
-    /// Returns a claimed timer whose deadline had elapsed when its message was consumed. The pass
-    /// fires it at tick `due`.
+    /// Returns a claimed timer whose deadline had elapsed when its message was consumed. The
+    /// current tick of the pass is `due`.
     #[inline]
     fn run_already_due(&mut self, index: u32, run: Run, deadline: u64, due: u64) -> Claimed {
         let asked = self.time.tick.start(deadline);
@@ -750,7 +751,7 @@ impl<T> Engine<T> {
         Claimed { index, run, due: self.time.tick.start(due) }
     }
 
-    /// Ends a claimed timer and takes its payload, which the caller counts by
+    /// Ends a claimed timer and takes its payload. The caller must call
     /// [`count_ended`](Self::count_ended).
     pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, Ended<T>) {
         (claimed, Ended::of(self.nodes.entry(claimed.index), claimed.run))
@@ -794,12 +795,12 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the moment at which the shard next needs a turn.
+    /// Returns the time at which the shard next needs a turn.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.time.clock.instant_at(nanos))
     }
 
-    /// Returns the moment at which the shard next needs a turn.
+    /// Returns the time at which the shard next needs a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
         // An urgent message may carry an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.is_urgent() {
@@ -820,8 +821,8 @@ impl<T> Engine<T> {
         turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
-    /// Returns the moment until which the owner may sleep. Also returns true if the sleep is too
-    /// long for remotely cancelled payloads to wait.
+    /// Returns the time until which the owner may sleep, and true if the sleep is long, so that a
+    /// remotely cancelled payload must end it.
     pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.time.latest.min, self.next_nanos());
         let short = now.saturating_add(self.shared.drop_within);
@@ -842,8 +843,9 @@ impl<T> Engine<T> {
         is_long
     }
 
-    /// Frees the pages that have been retired, as
-    /// [`trim_before_sleep`](Self::trim_before_sleep) does, if the shard is only borrowed.
+    /// Frees retired pages before a long sleep. Unlike
+    /// [`trim_before_sleep`](Self::trim_before_sleep), it needs only `&self`, so it retires no
+    /// pages.
     pub(super) fn free_before_sleep(&self, until: Option<u64>) {
         if self.is_long_sleep(until) {
             self.nodes.free_retired();
@@ -867,14 +869,14 @@ impl<T> Engine<T> {
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
-    /// Returns where in the program the live timers were added.
+    /// Returns the calls that added the live timers.
     #[cfg(feature = "origins")]
     pub(crate) fn live_report(&self) -> crate::metrics::LiveReport {
         let now = self.time.now();
         crate::metrics::LiveReport::new(self.nodes.added(), now)
     }
 
-    /// Returns the counts without the messages that wait.
+    /// Returns the counts, without those of queued messages.
     #[inline]
     fn counted(&self) -> Counts {
         Counts {
@@ -894,9 +896,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the counts and the next deadline of a wheel that no loop has queried yet. Returns
-    /// that deadline and the present, in nanoseconds of the clock. Other threads publish the
-    /// deadlines of their requests.
+    /// Publishes the counts and the next deadline of a wheel whose loop has not begun. Returns that
+    /// deadline and the present time, in nanoseconds of the clock.
     #[cold]
     pub(crate) fn publish_unqueried(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start(tick));
@@ -911,7 +912,7 @@ impl<T> Engine<T> {
         self.stats.counts.turns > 0 || !self.stats.awaits_first_turn()
     }
 
-    /// Ends the pass. Returns true if it has left a backlog to the next one.
+    /// Ends the pass. Returns true if it leaves a backlog to the next one.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `begin`")]
     pub(crate) fn end_pass(&mut self) -> bool {
@@ -929,8 +930,8 @@ impl<T> Engine<T> {
     /// Records that the loop is about to sleep until `next`.
     #[inline]
     fn record_sleep(&self, now: u64, next: Option<u64>) {
-        // Timers that the loop has cancelled since its turn make room for other threads, which
-        // cannot wake it to learn of that.
+        // Publishes the capacity of timers that the loop has cancelled since its turn, for remote
+        // adds during the sleep.
         self.publish_live();
         if self.stats.in_pass && self.stats.never_abandons_passes {
             return;
@@ -944,7 +945,7 @@ impl<T> Engine<T> {
         self.stats.never_abandons_passes = true;
     }
 
-    /// Notes that the next turn has work, although no pass has left it.
+    /// Records that the next turn has work that no pass has left.
     pub(crate) fn request_work(&self) {
         self.stats.request_work();
     }
@@ -954,8 +955,7 @@ impl<T> Engine<T> {
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
         let &Counts { overruns, turns, .. } = &self.stats.counts;
-        // `touched` counts the changes of the wheel. No counter ever decreases, so an unchanged sum
-        // means unchanged counts.
+        // No counter ever decreases, so an unchanged sum means unchanged counts.
         let apart =
             cancelled + handed_back + resets + resets_elsewhere + self.time.regressions + overruns;
         let changed = (self.wheel.touched() + apart, self.backlog.count());
@@ -1038,10 +1038,9 @@ impl<T> Engine<T> {
     }
 }
 
-/// Remote requests: messages of the mailbox, and moves found in the word of a due timer.
+/// Remote requests, from messages of the mailbox or from the word of a due timer.
 impl<T> Engine<T> {
-    /// Consumes the messages that were urgent when the pass began, up to the first timer that runs
-    /// now.
+    /// Consumes the pass's first urgent messages, until one yields a timer that must run now.
     #[cold]
     pub(super) fn next_urgent(&mut self) -> Option<Claimed> {
         let claimed = self.next_due_message();
@@ -1051,8 +1050,8 @@ impl<T> Engine<T> {
         claimed
     }
 
-    /// Consumes the remaining messages and new ones, up to the first timer that runs now. If there
-    /// is none, ends the pass.
+    /// Consumes the remaining and new messages, until one yields a timer that must run now. If none
+    /// does, ends the pass.
     pub(super) fn next_remaining_or_end(&mut self) -> Option<Claimed> {
         let claimed = if self.take_remaining() { self.next_due_message() } else { None };
         if claimed.is_none() {
@@ -1111,8 +1110,9 @@ impl<T> Engine<T> {
         })
     }
 
-    /// Consumes messages within the budget, up to one that the caller finishes. Counts the remotely
-    /// cancelled timers in `collected`. `is_wanted` says whether the caller drops their payloads.
+    /// Consumes messages within the budget, until one leaves work to the caller. Counts the
+    /// remotely cancelled timers in `collected`. Leaves a payload to the caller if `is_wanted`
+    /// returns true for its node.
     pub(crate) fn next_message(
         &mut self,
         collected: &mut usize,
@@ -1123,8 +1123,8 @@ impl<T> Engine<T> {
                 (0, _) => self.take_new_message()?,
                 taken => taken,
             };
-            // The message after the next comes from another core's cache. The next one is on its
-            // way.
+            // Prefetches the message after the next, from another core's cache. The next one was
+            // prefetched before.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
             match node.state().collect() {
@@ -1162,9 +1162,9 @@ impl<T> Engine<T> {
         self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
-    /// Polls the mailbox, at most once for each kind in a pass. It finds messages after the backlog
-    /// of an earlier pass, or if the mailbox was empty at the beginning. After the last message of
-    /// the budget, the pass learns here whether it leaves a backlog.
+    /// Polls the mailbox, at most once for each kind in a pass. This matters if the pass began with
+    /// an old backlog, or if the mailbox was empty. After the budget is used up, the poll tells
+    /// whether the pass leaves a backlog.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
         if !self.backlog.may_take_more() {
@@ -1174,9 +1174,9 @@ impl<T> Engine<T> {
         Some(self.take_message()).filter(|&(index, _)| index != 0)
     }
 
-    /// Collects remotely cancelled timers ahead of their order until there is room for another
-    /// timer, at most `adds` before the next question. Returns a payload that the caller drops
-    /// before it calls again, or the reason why no timer can be added.
+    /// Collects remotely cancelled timers early, until at least one and at most `adds` timers can
+    /// be added. Returns a payload, which the caller drops before it calls again, or an error if no
+    /// timer can be added.
     #[cold]
     pub(crate) fn make_room(
         &mut self,
@@ -1190,7 +1190,7 @@ impl<T> Engine<T> {
             if index == 0 {
                 return Err(reason);
             }
-            // The others are out of the mailbox, where an idle turn looks.
+            // The other messages have left the mailbox, so an idle turn would not find them there.
             self.stats.mark_backlog();
             let Collected::Cancelled { has_payload } = self.nodes.entry(index).state().collect()
             else {
@@ -1203,9 +1203,9 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Collects a remotely cancelled timer. It is in no slot if it was due and its claim failed, or
-    /// if it was not admitted. Returns true if its payload is there and wanted: the caller takes it
-    /// by [`take_collected`](Self::take_collected).
+    /// Collects a remotely cancelled timer. It is unlinked already if it was due and its claim
+    /// failed, or if it was not admitted. Returns true if the caller must take its payload by
+    /// [`take_collected`](Self::take_collected).
     #[inline]
     fn collect_cancelled(
         &mut self,
@@ -1244,8 +1244,8 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the number of messages that mean a live, remotely cancelled timer, and the number of
-    /// all messages.
+    /// Returns the number of queued messages about live, remotely cancelled timers, and the number
+    /// of all queued messages.
     fn count_messages(&self, waiting: impl IntoIterator<Item = Messages>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
@@ -1263,7 +1263,8 @@ impl<T> Engine<T> {
         (held, messages)
     }
 
-    /// Returns the link of a message, and whether it means a live, remotely cancelled timer.
+    /// Returns the link of a message, and true if the message is about a live, remotely cancelled
+    /// timer.
     fn count_message(&self, index: u32) -> (u32, bool) {
         if self.nodes.knows(index) {
             let node = self.nodes.entry(index);

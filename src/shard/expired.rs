@@ -1,4 +1,4 @@
-//! An expired timer, as a loop receives it.
+//! Expired timers, as `Shard` returns them.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Expired<T> {
-    /// The handle that the add returned. It is stale now, unless this is a run of a periodic timer.
+    /// The handle that the add returned. It is stale now, unless the timer is periodic.
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
     pub payload: T,
@@ -35,8 +35,8 @@ impl<P> Expired<P> {
 
     /// Returns the deadline of the timer, rounded up to a tick.
     ///
-    /// If it had elapsed when the timer was added or moved, this may be later, at most the time of
-    /// the last turn. A remote request counts from when the owner consumes it.
+    /// If the deadline had already elapsed when the timer was added or moved, this may be later,
+    /// but at most the time of the last turn. For remote requests, the time of consumption counts.
     pub fn deadline(&self) -> Instant {
         instant_after(self.times.origin, self.times.due)
     }
@@ -46,7 +46,7 @@ impl<P> Expired<P> {
         Duration::from_nanos(self.times.turn.saturating_sub(self.times.due))
     }
 
-    /// Returns the same expiry with another payload.
+    /// Replaces the payload.
     pub(super) fn with<Q>(self, payload: Q) -> Expired<Q> {
         Expired { handle: self.handle, payload, times: self.times }
     }
@@ -66,8 +66,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer; from
 /// [`Shard::next_expiry`](crate::Shard::next_expiry).
 ///
-/// A periodic timer is pending for its next run already. So dropping the expiry does nothing, and
-/// forgetting it, or a panic while it is there, loses nothing.
+/// A periodic timer is pending for its next run already. So dropping or forgetting the expiry, or a
+/// panic while it exists, loses nothing.
 ///
 /// # Examples
 ///
@@ -93,8 +93,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// ```
 #[derive(Debug)]
 pub enum Expiry<'shard, T> {
-    /// The timer has ended, and its payload is the caller's. It was a one-shot timer, or another
-    /// thread cancelled a periodic one while this expiry was being taken: there is no further one.
+    /// The timer has ended, and its payload is the caller's. It was one-shot, or another thread
+    /// cancelled a periodic timer during this call; no further expiry follows.
     Ended(Expired<T>),
     /// The timer is periodic and expires again. Its payload is lent.
     Periodic(Expired<&'shard mut T>),

@@ -1,5 +1,5 @@
-//! One core's timers for a loop that owns its payloads. `engine` is what a shard and a thread's
-//! wheel have in common.
+//! One core's timers for a loop that owns its payloads. `engine` is the part that a `Shard` and a
+//! thread's wheel have in common.
 
 mod engine;
 mod expired;
@@ -90,9 +90,10 @@ impl<T> Shard<T> {
         Ok(Self { engine })
     }
 
-    /// Adds a timer that is due after a delay, at an instant, or roughly then; see [`When`]. It
-    /// fires in the first turn at or after that moment, rounded up to a tick, and never in a pass
-    /// that has begun. A zero delay fires in the next turn; a delay beyond 584 years never fires.
+    /// Adds a timer that is due after a delay, at an instant, with slack or spread if wanted; see
+    /// [`When`]. It fires in the first turn at or after that moment, rounded up to a tick, and
+    /// never in a pass that has begun. A zero delay fires in the next turn; a delay beyond 584
+    /// years never fires.
     ///
     /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory,
     /// for 4,096 timers.
@@ -404,16 +405,16 @@ impl<T> Shard<T> {
     }
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
-    /// 1,024 remote requests and return the due timers. A loop that turns without calling
-    /// `next_expired` spins once a timer is due.
+    /// 1,024 remote requests and return the due timers. If a loop turns without calling
+    /// `next_expired`, it spins as soon as a timer is due.
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
     }
 
     /// Begins a pass, as [`turn`](Self::turn) does, at a time `now` that the loop has just read.
     ///
-    /// `now` is an instant of the shard's clock. One before the latest reading counts as that
-    /// reading. With one in the future, timers fire early.
+    /// `now` is an instant of the shard's clock. If it is before the latest reading, that reading
+    /// is used. If it is in the future, timers fire early.
     ///
     /// # Examples
     ///
@@ -437,7 +438,7 @@ impl<T> Shard<T> {
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, each of
     /// which may return a timer. It touches at most `budget` entries of the wheel; an entry is
-    /// touched when it is returned or moved. The rest comes first in the next pass, in order. Until
+    /// touched when it is returned or moved. The next pass begins with the rest, in order. Until
     /// then, [`is_behind`](Self::is_behind) returns true and
     /// [`time_until_next`](Self::time_until_next) returns zero.
     pub fn turn_within(&mut self, budget: usize) {
@@ -456,9 +457,9 @@ impl<T> Shard<T> {
     /// within a tick is unspecified. Returns `None` when no timer is due.
     ///
     /// A pass begins with the timers that other threads have moved, and links them. A timer that
-    /// was moved to a moment before the last pass is returned at once. The pass ends with the
-    /// timers that other threads have cancelled, and drops their payloads. An abandoned pass loses
-    /// nothing: the rest comes first in the next one.
+    /// was moved to a time before the last pass is returned at once. The pass ends with the timers
+    /// that other threads have cancelled, and drops their payloads. An abandoned pass loses
+    /// nothing: the next pass begins with the rest.
     ///
     /// The payload is the caller's, so a periodic timer ends with the expiry that this returns. A
     /// shard with periodic timers calls [`next_expiry`](Self::next_expiry).
@@ -517,13 +518,13 @@ impl<T> Shard<T> {
     /// nothing. While a remotely moved timer waits in the mailbox, this is the time of the last
     /// turn.
     ///
-    /// It is never later than the earliest deadline. It may be earlier, because the wheel moves
-    /// timers inside itself:
+    /// It is never later than the earliest deadline. It may be earlier, because the wheel needs
+    /// turns to move timers between its slots:
     ///
     /// - At most five times for each timer due more than 2^17 - 2^11 ticks ahead of the wheel.
-    /// - Once for each tick that timers were reset away from, or once for each of these timers if
-    ///   more than 96 shared the tick.
-    /// - A tick earlier for each 8,192 timers that are to be moved together.
+    /// - Once for each tick from which timers were reset to a later deadline, or once for each of
+    ///   these timers if more than 96 shared the tick.
+    /// - One tick earlier for each 8,192 timers that must be moved together.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.engine.next_deadline()
     }
@@ -575,7 +576,8 @@ impl<T> Shard<T> {
         self.prepare_sleep().wait_with(wait)
     }
 
-    /// Returns the number of live timers, including held ones.
+    /// Returns the number of live timers. Remotely cancelled timers count until a pass has
+    /// collected them.
     pub fn len(&self) -> usize {
         self.engine.len()
     }
@@ -623,7 +625,8 @@ impl<T> Shard<T> {
     /// reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the remaining
     /// timers stay.
     ///
-    /// Cost: as of [`iter`](Self::iter), and of [`cancel`](Self::cancel) for each timer cancelled.
+    /// Cost: the same as [`iter`](Self::iter), plus a [`cancel`](Self::cancel) for each cancelled
+    /// timer.
     ///
     /// # Examples
     ///
@@ -652,8 +655,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Cancels every pending timer and drops the payloads. Unlike a shard that was
-    /// [drained](Self::drain), this one goes on. Cost: as of [`retain`](Self::retain).
+    /// Cancels every pending timer and drops the payloads. Unlike after [`drain`](Self::drain), the
+    /// shard can be used further. Cost: the same as [`retain`](Self::retain).
     ///
     /// # Examples
     ///
@@ -671,8 +674,8 @@ impl<T> Shard<T> {
         self.retain(|_, _, _| false);
     }
 
-    /// Allocates memory for `additional` more timers, up to 16 million in all. The shard keeps it
-    /// while it is empty. See [`Config::capacity`](crate::Config::capacity).
+    /// Allocates memory for `additional` more timers, up to 16 million in all. The shard keeps this
+    /// memory even while it is empty. See [`Config::capacity`](crate::Config::capacity).
     ///
     /// # Examples
     ///
@@ -749,11 +752,12 @@ impl<T> Shard<T> {
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
-    /// A deadline is as in [`Expired`], or as another thread requested it if the owner has not
-    /// consumed that request. From now on, handles answer [`Cancel::Ended`](crate::Cancel::Ended),
-    /// [`try_add`](Self::try_add) is an error, and nothing is left to fire. A cancel that races
-    /// with the end returns the true outcome. If other threads are moving a timer at that moment,
-    /// its deadline is one of the requested ones or the one before.
+    /// A deadline is as in [`Expired`], or the requested one if the owner has not consumed the
+    /// request of another thread. From now on, handles answer
+    /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, and nothing
+    /// is left to fire. A cancel that races with the end returns the true outcome. If other threads
+    /// are moving a timer at that moment, its deadline is one of the requested ones or the previous
+    /// one.
     ///
     /// A shard that is dropped ends the same way and drops the payloads.
     ///
@@ -774,8 +778,8 @@ impl<T> Shard<T> {
         self.engine.metrics()
     }
 
-    /// Returns where in the program the live timers were added, and their ages. A periodic timer is
-    /// left out during its own run. Needs the feature `origins`.
+    /// Returns the calls that added the live timers, and the timers' ages. A periodic timer is left
+    /// out during its own run. Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
     #[cfg(feature = "origins")]
@@ -835,7 +839,7 @@ impl<T> Shard<T> {
     }
 
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
-        // As in `claim_in_pass`, which would cost an expiry 5 instructions here.
+        // Repeats the code of `claim_in_pass`, because a call would cost 5 instructions per expiry.
         let before =
             if self.engine.has_urgent_messages() { self.engine.next_urgent() } else { None };
         let (claimed, ended) = match before {
@@ -877,14 +881,14 @@ impl<T> Shard<T> {
             .or_else(|| self.engine.next_remaining_or_end())
     }
 
-    /// Gives away the payload of a timer that has fired and ended.
+    /// Returns the payload of a timer that has fired and ended.
     #[inline]
     fn give(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
         self.engine.count_ended(claimed, ended.freed);
         self.expired(claimed, ended.generation, ended.payload)
     }
 
-    /// Describes an expired timer.
+    /// Combines an expired timer's payload with its handle and times.
     #[inline]
     fn expired<P>(
         &self,

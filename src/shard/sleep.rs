@@ -9,11 +9,11 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 /// the announcement ends before the poll begins; `sleep_with` prevents this mistake. A later
 /// announcement replaces an earlier one, whose end then has no effect.
 ///
-/// It belongs to the thread that made it. One made by a [`Shard`](crate::Shard) borrows it, so that
-/// no timer can be added unnoticed between the announcement and the sleep.
+/// It belongs to the thread that made it. The sleep of a [`Shard`](crate::Shard) borrows the shard,
+/// so that no timer can be added between the announcement and the end of the sleep.
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
-    /// `None` if the shard has ended, so that no owner is left to wake.
+    /// `None` if the shard has ended.
     announced: Option<(Arc<Shared>, Announcement)>,
     timeout: Option<Duration>,
     shard: PhantomData<(&'shard (), *const ())>,
@@ -29,7 +29,7 @@ impl PreparedSleep<'_> {
         time_until_next: impl FnOnce() -> Option<Duration>,
     ) -> Self {
         let announced = shared.announce_sleep(until.unwrap_or(u64::MAX), is_long);
-        // Called even if the owner must not sleep: it records that the loop is running.
+        // Called even if the owner must not sleep, because it records that the loop is running.
         let next = time_until_next();
         let timeout = if announced.is_some() { next } else { Some(Duration::ZERO) };
         let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
@@ -41,8 +41,8 @@ impl PreparedSleep<'_> {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 
-    /// How long the owner may sleep: `None` means until it is woken. A poller that counts in
-    /// coarser units must round up, as mio does, or the loop spins until the deadline.
+    /// How long the owner may sleep: `None` means until it is woken. A poller with a coarser unit
+    /// must round up, as mio does; otherwise the loop spins until the deadline.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

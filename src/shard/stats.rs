@@ -1,4 +1,4 @@
-//! The owner's counts, and how other threads learn of them (see `gauges`).
+//! The owner's counts, and their publication to other threads (see `gauges`).
 
 use std::{cell::Cell, mem};
 
@@ -8,30 +8,29 @@ use crate::gauges::{Counts, Gauges, LateCause};
 /// The counts of a shard and the state of their publication.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// The counts that the owner keeps itself; the other fields stay zero.
+    /// The counts that the owner maintains here; the other fields stay zero.
     pub(super) counts: Counts,
-    /// The live timers. Narrower than the counters. At the same width, the compiler merges it with
-    /// a counter into one wide addition, which stalls on the narrow store before.
+    /// The number of live timers. It is narrower than the counters, because the compiler would
+    /// merge equal widths into one wide addition that stalls on a preceding narrow store.
     pub(super) live: u32,
     /// A pass has begun and not ended.
     pub(super) in_pass: bool,
-    /// Passes are never abandoned. A query during a pass then comes from a callback and not from
+    /// The driver never abandons a pass. So a query during a pass comes from a callback, not from
     /// the loop.
     pub(super) never_abandons_passes: bool,
     /// The preceding pass left a backlog to this one.
     backlog_left: bool,
-    /// Until this moment, a turn has nothing to do besides due timers and messages. It is the
-    /// wake-up time that the loop last published. It is zero if a pass has not ended or has left
-    /// work.
+    /// Until this time, a turn only has to handle due timers and messages. It is the wake-up time
+    /// that the loop last published, or zero if a pass has not ended or has left work.
     routine_until: Cell<u64>,
     /// The common deadline, as a tick, of the timers that fired last, and their number.
     last_due_tick: u64,
     last_due_count: u32,
-    /// The last turn has ended, and its length is not known yet.
+    /// The last turn has ended, and its length was not measured yet.
     is_untimed: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
     pub(super) last_published: Cell<(u64, u32)>,
-    /// The turn that publishes the counts at the latest. Zero before the loop's first turn or
+    /// The number of the turn that must publish the counts. Zero before the loop's first turn or
     /// question.
     pub(super) publish_at: Cell<u64>,
 }
@@ -44,13 +43,13 @@ impl Stats {
         now < self.routine_until.get() && self.counts.turns < self.publish_at.get()
     }
 
-    /// Notes that messages wait outside the mailbox, although no pass has left them.
+    /// Records that messages wait outside the mailbox that no pass has left.
     pub(super) fn mark_backlog(&mut self) {
         self.backlog_left = true;
         self.request_work();
     }
 
-    /// Notes that the next turn has work, although no pass has left it.
+    /// Records that the next turn has work that no pass has left.
     pub(super) fn request_work(&self) {
         self.routine_until.set(0);
     }
@@ -70,7 +69,7 @@ impl Stats {
     #[inline]
     pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
         if self.in_pass {
-            // An abandoned pass is published with the time of its turn.
+            // The timers of an abandoned pass are published with the time of its own turn.
             self.publish_fired(time, gauges);
         }
         time.begin_turn(time.latest.min);
@@ -121,7 +120,7 @@ impl Stats {
     /// its message.
     pub(super) fn count_already_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
-        // Zero means that it was to run at once.
+        // Zero means that the request was to run at once, which is never late.
         if due > 0 {
             self.publish_late(due, 1, time, gauges);
         }
@@ -155,7 +154,7 @@ impl Stats {
         self.routine_until.update(|routine_until| routine_until.min(wake_up));
         gauges.set_next_due(wake_up);
         if self.in_pass {
-            // The pass was given up.
+            // The pass was abandoned.
             gauges.record_turn_end(self.counts.turns);
         }
         if self.is_untimed.replace(false) {

@@ -1,4 +1,4 @@
-//! Cases that need a shard with tiny limits.
+//! Tests that need a shard with tiny limits.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -121,7 +121,7 @@ fn reserved_pages_are_there_and_stay() {
     );
 }
 
-/// Some nodes of a page are free while others are in use, after any number of turns.
+/// Nodes are reused while others of their page are in use, after any number of turns.
 #[test]
 fn nodes_of_remote_timers_are_used_again() {
     let (mut shard, _clock) = shard();
@@ -131,7 +131,7 @@ fn nodes_of_remote_timers_are_used_again() {
         (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
         let pages = shard.engine.nodes.known_pages();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
-        // One of each page, and then the other one.
+        // First one node of each page, and then the other one.
         let (ones, others): (Vec<_>, Vec<_>) =
             timers.into_iter().partition(|timer| timer.index() % 2 == 0);
         assert!(ones.into_iter().chain(others).all(|timer| shard.cancel(timer).is_some()));
@@ -294,12 +294,12 @@ fn who_cancels_leaves_nothing_in_use() {
     assert_eq!(local_timer().len(), 0);
 }
 
-/// It is foreign even to a thread whose shard has been given its number.
+/// Even a thread whose shard has the same number does not own it.
 #[test]
 fn a_reference_to_a_timer_that_has_ended_is_no_threads_own() {
     for _ in 0..1000 {
         let gone = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
-        // The shard numbers of other tests change too.
+        // Other tests create and end shards at the same time.
         let has_its_number = thread::spawn(move || {
             let number = local_timer().shard_ref().number();
             assert!(!gone.is_own() && gone.try_add(TICK, || ()).is_err());

@@ -10,13 +10,13 @@ pub(super) struct Time {
     pub(super) clock: Clock,
     pub(super) tick: TickLength,
     reader: Reader,
-    /// The latest reading of the clock. It stays if the clock goes back.
+    /// The latest reading of the clock. It never goes back.
     pub(super) latest: Reading,
-    /// The reading that the last turn began with.
+    /// The reading at the beginning of the last turn.
     pub(super) turn: u64,
-    /// The reading that the turn before began with.
+    /// The reading at the beginning of the previous turn.
     pub(super) turn_before: u64,
-    /// How often the clock went back.
+    /// The number of times the clock went back.
     pub(super) regressions: u64,
 }
 
@@ -29,7 +29,7 @@ impl Time {
         Self { clock, tick, reader, latest, turn, turn_before, regressions: 0 }
     }
 
-    /// Reads the clock. Returns true if the time is not before any of the latest reading.
+    /// Reads the clock. Returns true if the new reading is entirely after the latest one.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
     pub(super) fn read(&mut self) -> bool {
@@ -50,7 +50,7 @@ impl Time {
         self.regressions += u64::from(!self.latest.clamp(reading));
     }
 
-    /// Takes the reading of a loop that has read the clock itself.
+    /// Uses the reading of a loop that has read the clock itself.
     pub(super) fn read_by_loop(&mut self, now: Instant) {
         self.latest.clamp(Reading::exact(self.clock.nanos_at(now)));
     }
@@ -66,8 +66,8 @@ impl Time {
         self.turn_before = mem::replace(&mut self.turn, now);
     }
 
-    /// Returns the wake-up time that a loop wants after the last turn. An elapsed deadline becomes
-    /// one nanosecond after that turn.
+    /// Returns the time at which the loop must turn after the last turn. For an elapsed deadline,
+    /// it is one nanosecond after that turn.
     pub(super) fn wake_up(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn.saturating_add(1)))
     }

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The *generation* identifies the timer. It comes from a counter of the shard that never repeats,
-//! and that the registry passes on to the next shard of the same number. The generation of a remote
-//! timer is the node's last one plus one, with a bit that marks it (`slab`). A handle is stale if
-//! the word has another generation.
+//! and that the registry passes on to the next shard of the same number. A remote timer gets the
+//! node's last generation plus one, with a bit that marks remote timers (`slab`). A handle is stale
+//! if the word has another generation.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -72,7 +72,7 @@
 //!
 //! # Exactly one ending
 //!
-//! In every phase, either one thread alone may write, or all writers swap. An ending leaves `Armed`
+//! In every phase, either only one thread may write, or all writers swap. An ending leaves `Armed`
 //! once per arming, because it is a compare-and-swap on the whole word, including the generation. A
 //! one-shot timer is armed once per generation, so exactly one of fire, cancel and hand back
 //! happens. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a cancel
@@ -81,39 +81,37 @@
 //!
 //! # The four traps
 //!
-//! 1. *Twice in the mailbox.* Only the thread that sets *queued* pushes, and the swap that needs
-//!    the message sets it. So a node is in the mailbox at most once. The owner clears it when it
-//!    has consumed the message; a later request finds it clear and pushes again. If a timer ends
-//!    while its message is queued, its node stays `Idle` and queued. It is reused only after the
-//!    owner has consumed that message. The owner reads the link before it frees the index.
+//! 1. *Twice in the mailbox.* A swap that needs a message sets *queued*, and only the thread that
+//!    has set it pushes the node. So a node is in the mailbox at most once. The owner clears it
+//!    when it has consumed the message; a later request finds it clear and pushes again. If a timer
+//!    ends while its message is queued, its node stays `Idle` and queued. It is reused only after
+//!    the owner has consumed that message. The owner reads the link before it frees the index.
 //! 2. *Leftover entries.* A timer is one entry in the wheel. It is in at most one slot and knows
-//!    which. A move unlinks it from the old slot, so no leftover entry can fire a second time. A
-//!    timer that is `Moving`, `Cancelled` or *moved* may still be in its slot. It may also have
-//!    been popped from the slot when its claim failed. The next operation on it unlinks or links it
-//!    in either case.
+//!    which. A move unlinks it from its old slot, so no second entry of the timer exists. A timer
+//!    that is `Moving`, `Cancelled` or *moved* may still be in its slot. It may also be unlinked,
+//!    if it was due and its claim failed. The next operation on it handles both cases.
 //! 3. *Reset from another core.* A thread that moves a timer has exclusive use of the requested
-//!    deadline from `Moving` until its second swap. During that time the node cannot be reused,
-//!    because only that thread leaves `Moving` or `Cancelling` towards `Idle`. The end of the shard
-//!    does so too, but no node is reused after it. The owner does not fire a timer that is
-//!    `Moving`, and fires a *moved* timer by its new deadline. A reset by the owner clears *moved*,
-//!    so an earlier remote reset cannot overwrite it. A remote reset that is still `Moving` comes
-//!    after it. A second thread that finds a timer `Moving` has nothing to write: its reset is
-//!    ordered directly before the one in progress.
-//! 4. *The end.* When the shard drains for the last time, a canceller or mover may have claimed
-//!    without a push yet. The owner first closes the mailbox, by swapping a marker in, and then
-//!    sweeps all words. Timers that are `Armed` or `Moving` are handed back. Timers that are
-//!    `Cancelled` belong to their cancellers, with or without a push. A pusher that finds the
-//!    marker touches nothing more. The words themselves are freed through epochs, after the last
-//!    thread that might read them has gone.
+//!    deadline from `Moving` until its second swap. During that time the node cannot be reused:
+//!    only that thread ends `Moving` or `Cancelling`, apart from the end of the shard, after which
+//!    no node is reused. The owner does not fire a timer that is `Moving`, and fires a *moved*
+//!    timer by its new deadline. A reset by the owner clears *moved*, so an earlier remote reset
+//!    cannot overwrite it. A remote reset that is still `Moving` comes after it. A second thread
+//!    that finds a timer `Moving` writes nothing: its reset is ordered directly before the one in
+//!    progress.
+//! 4. *The end.* When the shard drains for the last time, a canceller or mover may have won its
+//!    swap and not pushed yet. The owner first closes the mailbox, and then sweeps all words.
+//!    Timers that are `Armed` or `Moving` are handed back. Timers that are `Cancelled` count as
+//!    cancelled, with or without a push. A pusher that finds the mailbox closed does nothing more.
+//!    The words are freed through epochs, after the last thread that might read them has unpinned.
 //!
 //! # The moment of a reset
 //!
-//! A remote reset answers true once it has made the timer `Moving`, and takes effect at one moment
-//! between its two swaps. The owner fires by the old deadline before the first swap, or by the new
-//! one after the second. A thread that stalls in between delays only that timer. If the timer is
+//! A remote reset that has made the timer `Moving` returns true, and takes effect between its two
+//! swaps. The owner fires the timer by the old deadline before the first swap, or by the new one
+//! after the second. A thread that stalls in between delays only this timer. If the timer is
 //! cancelled in between, the move is ordered before the cancel. If the shard ends in between, the
-//! reset answers false, but other resets that found the timer `Moving` have answered true. That
-//! timer is handed back with one of the requested deadlines, or with the one before.
+//! reset returns false, although other resets that found the timer `Moving` have returned true. The
+//! timer is handed back with one of the requested deadlines, or with the previous one.
 //!
 //! # Orderings, in pairs
 //!
@@ -129,8 +127,8 @@
 //!   `collect`, `sweep`) acquire, and so does the next `begin_move`. So the requested deadline is
 //!   read and written in order, and the owner reads the period that the adder has written.
 //! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
-//!   when they set it. So the owner has finished with a node's link, which it reads and reverses,
-//!   before the next writer of the link. `arm_remote` gets the node from its page's free list.
+//!   when they set it. So the owner's reads and writes of a node's link happen before those of the
+//!   next pusher. `arm_remote` gets the node from its page's free list.
 //!
 //! # The payload
 //!
@@ -139,12 +137,13 @@
 //! claims it for a run. After `disarm_remote` the adder takes it. A node that is `Idle` has no
 //! payload, so a page of free nodes can be freed at once.
 //!
-//! The payload of a remotely added timer is `Send`. The thread that cancels it also drops it, since
-//! the owner may sleep for long. It makes the timer `Cancelling` with *payload taken*, moves the
-//! payload to its own stack, and then makes the timer `Cancelled`. If the timer was being moved,
-//! the mover does this instead. The swap that sets *payload taken* acquires the adder's writes and
-//! the runs of a periodic timer (S2), and the swap to `Cancelled` releases the node to the owner's
-//! `collect` (S1). If the shard ends in between, `sweep` leaves the payload alone.
+//! The payload of a remotely added timer is `Send`. The thread that cancels the timer also drops
+//! its payload, since the owner may sleep for long. It makes the timer `Cancelling` with *payload
+//! taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If another
+//! thread is moving the timer, that thread does this instead. The swap that sets *payload taken*
+//! acquires the adder's writes and the runs of a periodic timer (S2), and the swap to `Cancelled`
+//! releases the node to the owner's `collect` (S1). If the shard ends in between, `sweep` leaves
+//! the payload alone.
 //!
 //! # Models
 //!
@@ -208,8 +207,7 @@ impl Phase {
         (word & !PHASE_MASK) | self as u64
     }
 
-    /// Returns the word of an ended timer: its generation, and whether a message of the node is
-    /// still to come.
+    /// Returns the word of an ended timer: it keeps the generation and the flag *queued*.
     const fn idle(word: u64) -> u64 {
         word & (u64::MAX << GENERATION_SHIFT | QUEUED)
     }
@@ -218,7 +216,7 @@ impl Phase {
 /// The kind of a new timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One-shot, and only the owner has a handle: no ending needs a swap.
+    /// One-shot, and only the owner has a handle, so that ending it needs no swap.
     Private,
     /// One-shot; any thread may have a handle.
     Shared,
@@ -230,17 +228,17 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim {
-    /// It is `Running` now: the owner takes the payload and must `finish` or `rearm`.
+    /// The timer is `Running` now. The owner takes the payload and must call `finish` or `rearm`.
     Fires(Run),
-    /// Another thread has moved it. The owner must link it at the new deadline, and then claim
+    /// Another thread has moved the timer. The owner must link it at the new deadline, and claim it
     /// again if it is due.
     Moved { periodic: bool },
-    /// Another thread has cancelled it or is moving it; its message is in the mailbox or on the
-    /// way.
+    /// Another thread has cancelled the timer or is moving it. Its message is in the mailbox, or
+    /// about to be pushed.
     AwaitsMessage,
 }
 
-/// The word of a timer that the owner has claimed to run it.
+/// Proof that the owner has claimed a timer to run it; contains the timer's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Run(u64);
@@ -260,8 +258,7 @@ impl Run {
 /// The answer of a cancel, available at once on any thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancel {
-    /// The callback has not started and never will, even if it was already queued behind another
-    /// one in a turn.
+    /// The callback has not started and never will, even if it was due in a turn in progress.
     Cancelled,
     /// The callback is running at this moment. For a periodic timer: no further run will start.
     Running,
@@ -298,7 +295,7 @@ pub enum TimerStatus {
 pub(crate) enum Freed {
     /// The node can be reused.
     Now,
-    /// Its message has not been consumed; `collect` will free it.
+    /// Its message has not been consumed. `collect` will free the node.
     Queued,
 }
 
@@ -306,9 +303,9 @@ pub(crate) enum Freed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Movable {
-    /// It is pending, one-shot, and linked in the wheel.
+    /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
-    /// It is pending, and linked in the wheel except if `unlinked`.
+    /// The timer is pending, and linked in the wheel unless `unlinked` is true.
     Slow { periodic: bool, unlinked: bool },
     /// It has ended, is running, or the handle is stale.
     No,
@@ -325,7 +322,7 @@ pub(crate) enum Collected {
     Freed,
     /// Another thread has moved it: the owner must link it at the new deadline.
     Moved { periodic: bool },
-    /// The owner has handled it already.
+    /// Nothing is left to do for this message.
     Nothing,
 }
 
@@ -333,10 +330,11 @@ pub(crate) enum Collected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Swept {
-    /// It was pending: its payload is handed back. If it was moved, its deadline is the requested
-    /// one.
+    /// The timer was pending: its payload is handed back. If `moved` is true, its deadline is the
+    /// requested one.
     HandedBack { moved: bool },
-    /// It had been cancelled: its payload is dropped, unless the canceller has it.
+    /// The timer had been cancelled: the owner drops the payload, unless the canceller has taken
+    /// it.
     Cancelled { has_payload: bool },
     /// The node has no payload.
     Idle,
@@ -350,7 +348,7 @@ pub(crate) enum FollowUp {
     Push,
     /// Take the payload of the cancelled timer, and then end the move.
     Take,
-    /// Nothing: a message of the node is queued already, or another thread will push it.
+    /// Nothing: a message of the node is queued already, or another thread pushes one.
     Nothing,
 }
 
@@ -365,10 +363,10 @@ pub(crate) enum Mover {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Move {
-    /// The caller writes the deadline and then ends the move.
+    /// The caller must write the requested deadline and then end the move.
     Begun,
-    /// It is pending, and another thread's move is in progress. This move is ordered directly
-    /// before that one: nothing is left to do.
+    /// Another thread's move of the timer is in progress. This move is ordered directly before it,
+    /// and nothing is left to do.
     Superseded,
     /// It has ended, is running, or the handle is stale.
     Refused,
@@ -401,13 +399,13 @@ impl StateWord {
 
     #[inline]
     fn load_relaxed(&self) -> u64 {
-        // Relaxed: the owner's own last write, or another thread's write that a swap or the
-        // caller's answer confirms.
+        // Relaxed: the value is the owner's own last write, or a later swap confirms it.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The owner's operations. They store where no other thread may write, and swap elsewhere.
+/// The owner's operations. In phases in which no other thread may write they store, otherwise they
+/// swap.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -436,11 +434,11 @@ impl StateWord {
     #[inline]
     pub(crate) fn claim(&self) -> Claim {
         let word = self.load_relaxed();
-        // Mostly a one-shot timer without flags, of which other threads may have a handle.
+        // The common case: a shared one-shot timer without flags.
         if Phase::is_plain_armed(word) {
             let running = Phase::Running.set_in(word);
-            // Relaxed, both: the swap decides because it is atomic; it guards data of the owner
-            // only, and a failure is read again.
+            // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
+            // owner. A failure is read again.
             if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return Claim::Fires(Run(running));
             }
@@ -473,14 +471,13 @@ impl StateWord {
         }
     }
 
-    /// Cancels on the owner. If the cancel wins, the caller takes the payload at once; the error
-    /// says why it has not won.
+    /// Cancels a timer on the owner's thread. If the cancel wins, the caller must take the payload
+    /// at once. The error is the reason why it has not won.
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        // Relaxed, both: the swap guards data of the owner only, as in `claim`; a failure is read
-        // again.
+        // Relaxed, both: the swap publishes no data, as in `claim`. A failure is read again.
         if word == Phase::Armed.set_in(idle)
             && self.swap(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
@@ -514,8 +511,8 @@ impl StateWord {
                     return Err(Cancel::Ended);
                 }
             };
-            // Relaxed, both: the swap guards data of the owner only, as in `claim`; the owner
-            // itself reads `Stopping` in `rearm`.
+            // Relaxed, both: the swap publishes no data, as in `claim`, and only the owner reads
+            // `Stopping`, in `rearm`.
             if self.swap(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return answer;
             }
@@ -525,8 +522,7 @@ impl StateWord {
     /// Arms a periodic timer again after a run. Returns false if a cancel has forbidden further
     /// runs.
     pub(crate) fn rearm(&self) -> bool {
-        // Acquire (S1): the canceller's work before it forbade further runs happens before the drop
-        // of the payload.
+        // Acquire (S1): the canceller's earlier work happens before the drop of the payload.
         let word = self.0.load(Ordering::Acquire);
         let armed = Phase::Armed.set_in(word);
         // Release (S2): a later cancel or query sees the work of the run. Acquire (S1): the
@@ -548,9 +544,9 @@ impl StateWord {
         // become `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
         debug_assert!(word == self.load_relaxed(), "another thread has changed the word");
-        // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store:
-        // no other thread leaves this phase, except that it may make a running periodic timer
-        // `Stopping`, which ends here too.
+        // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store
+        // suffices: the only change that another thread may make is to `Stopping`, and that phase
+        // ends here too.
         self.0.store(Phase::idle(word), Ordering::Release);
         if word & QUEUED == 0 { Freed::Now } else { Freed::Queued }
     }
@@ -559,7 +555,7 @@ impl StateWord {
     /// link.
     #[inline]
     pub(crate) fn collect(&self) -> Collected {
-        // Acquire (S1): the canceller may be another thread than the pusher.
+        // Acquire (S1): the canceller may be a different thread than the pusher.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             Phase::Cancelled => {
@@ -596,7 +592,7 @@ impl StateWord {
                 }
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
-                // The mover, or the thread that has cancelled the timer, pushes again.
+                // The mover or the canceller pushes the node again.
                 _ => (word & !QUEUED, Collected::Nothing),
             };
             // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
@@ -612,9 +608,9 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let swept = match Phase::of(word) {
-                // The run in progress ends the timer, if it ever returns.
+                // The run in progress will end the timer.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
-                // A move in progress comes too late; a move that has ended counts.
+                // A move in progress is ignored; a completed move counts.
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
@@ -653,8 +649,8 @@ impl StateWord {
             match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return Movable::No,
                 Phase::Armed | Phase::Private if !unlinked => return yes,
-                // Acquire (S3): the other thread's deadline was before this one's. Relaxed: a
-                // failure is read again.
+                // Acquire (S3): the remote reset is ordered before this one. Relaxed: a failure is
+                // read again.
                 Phase::Armed
                     if self
                         .swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed)
@@ -663,15 +659,15 @@ impl StateWord {
                     return yes;
                 }
                 Phase::Armed => (),
-                // The other thread's reset comes after this one.
+                // The remote reset is ordered after this one.
                 Phase::Moving => return yes,
                 _ => return Movable::No,
             }
         }
     }
 
-    /// Returns whether another thread has moved the timer and the owner has not linked it there
-    /// yet; `None` if the timer is not pending.
+    /// Returns true if another thread has moved the timer, and the owner has not linked it at the
+    /// new deadline yet. Returns `None` if the timer is not pending.
     pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): the requested deadline.
         let word = self.0.load(Ordering::Acquire);
@@ -688,8 +684,8 @@ impl StateWord {
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
     }
 
-    /// Returns the generation of the pending timer of the owner's that the node has, if it has one:
-    /// its payload is there until the owner takes it.
+    /// Returns the generation of the node's timer, if it is pending and the owner added it. Its
+    /// payload is then present until the owner takes it.
     pub(crate) fn pending_own(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
@@ -697,7 +693,7 @@ impl StateWord {
         (is_pending && generation & REMOTE_GENERATION == 0).then_some(generation)
     }
 
-    /// Returns the generation of the node's timer, or of its last one.
+    /// Returns the generation of the node's current or last timer.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.load_relaxed() >> GENERATION_SHIFT
@@ -710,7 +706,7 @@ impl StateWord {
         word & BY_OWNER == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)
     }
 
-    /// Returns true if no timer has the node, and no message of it is queued.
+    /// Returns true if the node has no timer and no queued message.
     pub(crate) fn is_free(&self) -> bool {
         self.load_relaxed() & (PHASE_MASK | QUEUED) == 0
     }
@@ -729,15 +725,15 @@ impl StateWord {
 
 /// The operations of any thread. They swap, and never wait.
 impl StateWord {
-    /// Arms a new timer in a node that this thread has taken from a free list. The caller must push
-    /// the node on the owner's mailbox. The timer is due at the deadline beside the word.
+    /// Arms a new timer in a node that this thread has taken from a free list. The timer is due at
+    /// the node's requested deadline. The caller must push the node on the owner's mailbox.
     #[inline]
     pub(crate) fn arm_remote(&self, generation: u64, kind: Kind) {
         debug_assert!(self.is_free());
         let flags = QUEUED | MOVED | if kind == Kind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
-        // Release (S3): the deadline beside it, the period, and the payload. (S2): a stale handle
-        // may read this word.
+        // Release (S3): publishes the requested deadline, the period and the payload. (S2): a stale
+        // handle may read this word.
         self.0.store(word, Ordering::Release);
     }
 
@@ -793,10 +789,9 @@ impl StateWord {
                 _ => return (Cancel::Ended, FollowUp::Nothing),
             };
             // AcqRel: the swap releases this thread's work to the owner's drop of the payload (S1).
-            // It acquires the link, with which the owner has finished (S4). It acquires the runs of
-            // a periodic timer, which may have run again and returned to the same word (S2). If
-            // this thread takes the payload, it also acquires the adder's writes. Acquire (S2): the
-            // answer may become `Ended`.
+            // It acquires the owner's last use of the link (S4), and the earlier runs of a periodic
+            // timer (S2). If this thread takes the payload, it also acquires the adder's writes. On
+            // failure, Acquire (S2): the answer may become `Ended`.
             match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,
@@ -805,7 +800,7 @@ impl StateWord {
     }
 
     /// Begins a remote move. If the answer is [`Move::Begun`], the caller has exclusive use of the
-    /// deadline beside the word until [`end_move`](Self::end_move).
+    /// node's requested deadline until [`end_move`](Self::end_move).
     #[inline]
     pub(crate) fn begin_move(&self, generation: u64) -> Move {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
@@ -835,8 +830,8 @@ impl StateWord {
     }
 
     /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
-    /// ended since. A remote thread takes the payload, if the timer was cancelled and the payload
-    /// may go to another thread.
+    /// ended since. If the timer was cancelled during the move, a remote mover may have to take the
+    /// payload.
     #[inline]
     pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
         let word = self.load_relaxed();
@@ -867,10 +862,9 @@ impl StateWord {
                 Phase::Cancelling => Phase::Cancelled.set_in(word) & !MOVED | QUEUED,
                 _ => return (false, FollowUp::Nothing),
             };
-            // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload,
-            // which is over (S1). If it queues the node anew, it acquires the link, with which the
-            // owner has finished (S4). If this thread takes the payload, it acquires that too.
-            // Relaxed: a failure is read again.
+            // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload
+            // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If this
+            // thread takes the payload, it acquires the payload. Relaxed: a failure is read again.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
                 return (true, if takes { FollowUp::Take } else { FollowUp::unless_queued(word) });
@@ -892,8 +886,8 @@ impl StateWord {
 
     /// Returns true if the timer waits for its deadline.
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
-        // Relaxed: the answer describes the past, and no other access depends on it; the owner sees
-        // its own last write.
+        // Relaxed: no other access depends on the answer, which may be outdated at once. The owner
+        // sees its own last write.
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
@@ -908,13 +902,13 @@ impl StateWord {
     }
 }
 
-/// Returns the word of a moved timer after the owner has consumed its message.
+/// Returns the word of a moved timer without *queued* and *moved*.
 #[inline]
 fn consumed(word: u64) -> u64 {
     word & !(QUEUED | MOVED)
 }
 
-/// Returns true if another thread has added the timer: its payload may go to any thread.
+/// Returns true if another thread added the timer, so that its payload is `Send`.
 fn has_send_payload(word: u64) -> bool {
     (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
 }

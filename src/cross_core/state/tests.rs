@@ -1,4 +1,4 @@
-//! The state table, transition by transition.
+//! Tests each transition of the state table.
 
 use super::*;
 
@@ -279,7 +279,8 @@ fn who_cancels_what_another_thread_has_added_takes_the_payload() {
     for is_met in [true, false] {
         let (state, generation) = added_elsewhere(is_met);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
-        // Only the canceller ends it now, and the owner may consume an earlier message.
+        // Only the canceller can end the timer now, although the owner may consume an earlier
+        // message.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
         assert_eq!((state.claim(), state.movable(generation)), (Claim::AwaitsMessage, Movable::No));
@@ -293,7 +294,7 @@ fn who_cancels_what_another_thread_has_added_takes_the_payload() {
     }
 }
 
-/// Its message is the message of the add, which the owner consumes later.
+/// The queued message is that of the add.
 #[test]
 fn a_cancelled_timer_is_queued_once() {
     let (state, generation) = added_elsewhere(false);
