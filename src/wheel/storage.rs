@@ -12,7 +12,7 @@ pub(crate) trait Storage {
     where
         Self: 's;
 
-    /// ReadCheck up the entry of an index.
+    /// Looks up the entry of an index.
     fn entry(&self, index: u32) -> Self::Entry<'_>;
 
     fn set_previous(&self, index: u32, previous: u32);
