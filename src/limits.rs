@@ -119,7 +119,7 @@ pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 
 /// An async sleep of more than this many nanoseconds adds its timer without reading the clock
 /// again. If its deadline has already passed, the next turn fires it.
-pub(crate) const SLEEP_UNSEEN: u64 = 1_000_000_000;
+pub(crate) const UNCHECKED_SLEEP: u64 = 1_000_000_000;
 
 /// A sleep of this many nanoseconds is long, and all unneeded memory is freed before it. Before
 /// shorter sleeps the memory stays, for the next batch of timers.
@@ -142,7 +142,7 @@ pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
 pub(crate) const CLAIM_RETRY: u64 = 100_000;
 
 /// The maximum number of callbacks that a watcher removes under one claim of a wheel.
-pub(crate) const WAKERS_AT_ONCE: usize = if TINY { 1 } else { 16 };
+pub(crate) const WAKERS_PER_CLAIM: usize = if TINY { 1 } else { 16 };
 
 /// The budget, in wheel entries, of a turn of `future::drive`. After it, other tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;

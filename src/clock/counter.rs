@@ -24,21 +24,21 @@ mod machine {
     const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
     /// The CPUID leaf with the number of extended leaves.
-    const EXTENDED: u32 = 0x8000_0000;
-    const POWER: u32 = 0x8000_0007;
+    const EXTENDED_LEAF: u32 = 0x8000_0000;
+    const POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
 
     pub(in super::super) fn is_usable() -> bool {
         // Cached: CPUID is slow under a hypervisor.
         static TSC_IS_USABLE: OnceLock<bool> = OnceLock::new();
-        *TSC_IS_USABLE.get_or_init(|| is_invariant() && is_the_kernels())
+        *TSC_IS_USABLE.get_or_init(|| is_invariant() && kernel_uses_counter())
     }
 
     fn is_invariant() -> bool {
-        leaf(EXTENDED).eax >= POWER && leaf(POWER).edx & INVARIANT != 0
+        leaf(EXTENDED_LEAF).eax >= POWER_LEAF && leaf(POWER_LEAF).edx & INVARIANT != 0
     }
 
-    fn is_the_kernels() -> bool {
+    fn kernel_uses_counter() -> bool {
         fs::read_to_string(CLOCK_SOURCE).map_or(true, |name| name.trim() == "tsc")
     }
 
@@ -109,8 +109,8 @@ mod tests {
         let is_invariant = ["constant_tsc", "nonstop_tsc"]
             .iter()
             .all(|flag| processors.split_whitespace().any(|word| word == *flag));
-        let is_the_kernels = source.is_ok_and(|name| name.trim() == "tsc");
-        assert!(!is_invariant || !is_the_kernels || super::is_usable());
+        let kernel_uses_counter = source.is_ok_and(|name| name.trim() == "tsc");
+        assert!(!is_invariant || !kernel_uses_counter || super::is_usable());
         assert!(is_invariant || !super::is_usable());
     }
 }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_before_the_origin_are_its_zero() {
+    fn instants_before_the_origin_read_as_zero() {
         let before = Instant::now();
         std::thread::sleep(Duration::from_millis(1));
         assert_eq!(Clock::monotonic().nanos_at(before), 0);

@@ -143,7 +143,7 @@ mod tests {
 
     /// If it read the monotonic clock each time, the fast clock would have no benefit.
     #[test]
-    fn a_fast_clock_is_read_by_the_counter_in_the_end() {
+    fn a_fast_clock_ends_up_reading_the_counter() {
         let (clock, begun) = (Clock::fast(), Instant::now());
         let mut reader = clock.reader();
         while clock.is_fast() {

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_lets_in_up_to_the_limit() {
+    fn it_admits_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
         admission.set_live(1);
         assert_eq!([(); 3].map(|()| admission.try_admit(|| 0)), [true, true, false]);

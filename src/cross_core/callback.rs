@@ -406,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_comes_back_as_what_it_was() {
+    fn a_closure_is_returned_with_its_type() {
         comes_back::<0>();
         comes_back::<24>();
         comes_back::<1000>();
     }
 
     #[test]
-    fn a_panicking_callback_drops_what_it_captured() {
+    fn a_panicking_callback_drops_its_captures() {
         let captured = Rc::new(7);
         let moved = Rc::clone(&captured);
         let mut callback = once(move || {
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn the_room_is_forty_bytes_with_its_functions() {
+    fn a_closure_takes_forty_bytes() {
         assert_eq!(size_of::<Callback>(), 40);
         assert_eq!(size_of::<Option<Callback>>(), 40);
     }

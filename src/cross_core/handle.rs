@@ -101,7 +101,7 @@ impl TimerHandle {
 
     /// Returns the handle of another timer of the shard of this one.
     #[inline]
-    pub(crate) fn beside(self, index: u32, generation: u64) -> Self {
+    pub(crate) fn sibling(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
         Self { generation, shard_and_index: self.shard_and_index | u64::from(index) }
     }
@@ -304,7 +304,7 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if Owner::is_turning_here() {
+        if Owner::is_in_turn_here() {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
@@ -402,7 +402,7 @@ impl TimerHandle {
             (Some(owner), Some(delay)) => (owner.path.reset)(self, delay),
             (Some(owner), None) => (owner.path.reset_when)(self, when),
             (None, Some(delay)) => self.reset_remote(delay),
-            (None, None) => self.reset_roughly_from_elsewhere(when),
+            (None, None) => self.reset_remote_with_slack(when),
         }
     }
 
@@ -410,7 +410,7 @@ impl TimerHandle {
         self.move_remote(|shared| shared.due_after(delay))
     }
 
-    fn reset_roughly_from_elsewhere(self, when: When) -> bool {
+    fn reset_remote_with_slack(self, when: When) -> bool {
         self.move_remote(|shared| shared.due_when(when))
     }
 
@@ -678,7 +678,7 @@ impl Owner {
     }
 
     /// Returns true if this thread is inside a turn.
-    fn is_turning_here() -> bool {
+    fn is_in_turn_here() -> bool {
         Self::here().is_some_and(|owner| (owner.path.is_turning)())
     }
 }

@@ -159,11 +159,11 @@ enum Wake {
 }
 
 /// A wake hook call in progress: the shard, and the sleep to be ended.
-type Called = Cell<Option<(usize, Asleep)>>;
+type HookCall = Cell<Option<(usize, Asleep)>>;
 
 per_thread! {
     /// This thread's wake hook calls in progress, the outermost first.
-    static CALLED: [Called; HOOKS_NESTED_MAX] = [const { Cell::new(None) }; HOOKS_NESTED_MAX];
+    static HOOK_CALLS: [HookCall; HOOKS_NESTED_MAX] = [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
 
 impl Hooks {
@@ -198,7 +198,7 @@ impl Hooks {
     fn wake_task(&self, asleep: Asleep, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
         let mut has_woken = waker.is_none();
-        self.once_inside(asleep, || {
+        self.call_unless_nested(asleep, || {
             self.catch_panic(PanicPlace::Wake, || {
                 if let Some(waker) = waker {
                     waker.wake_by_ref();
@@ -232,7 +232,7 @@ impl Hooks {
         match &self.wake {
             Wake::Hook(hook) => {
                 let mut has_woken = false;
-                self.once_inside(asleep, || {
+                self.call_unless_nested(asleep, || {
                     self.catch_panic(PanicPlace::Wake, || {
                         hook();
                         has_woken = true;
@@ -254,11 +254,11 @@ impl Hooks {
     /// Calls the hook, unless this thread is already calling it for the same sleep. So a hook may
     /// send requests to its own shard, directly or through another shard's hook, without being
     /// called inside itself.
-    fn once_inside(&self, asleep: Asleep, call: impl FnOnce()) {
+    fn call_unless_nested(&self, asleep: Asleep, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
-        // `CALLED` has no destructor, so it is still usable while other thread-locals are
+        // `HOOK_CALLS` has no destructor, so it is still usable while other thread-locals are
         // destroyed.
-        let _ = CALLED.try_with(|called| {
+        let _ = HOOK_CALLS.try_with(|called| {
             let outside = called.iter().take_while(|hook| hook.get().is_some());
             let is_inside = outside.clone().any(|hook| hook.get() == this);
             if let Some(place) = called.get(outside.count()).filter(|_| !is_inside) {
@@ -270,7 +270,7 @@ impl Hooks {
     }
 
     /// Makes the calling thread the one to unpark. Returns false if a wake is in progress.
-    pub(crate) fn sleeper_is_this_thread(&self) -> bool {
+    pub(crate) fn set_sleeper(&self) -> bool {
         let Wake::Unpark(sleeper) = &self.wake else { return true };
         let remember = |sleeper: &mut Thread| {
             let this = this_thread();

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_asks_wakes_until_somebody_has() {
+    fn every_requester_wakes_until_one_wake_has_ended() {
         let parker = Parker::default();
         assert_eq!(parker.must_wake(), None);
         let announcement = parker.announce(0, false);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_earlier_wakes() {
+    fn only_an_earlier_deadline_wakes() {
         let parker = Parker::default();
         assert_eq!(parker.must_wake_before(|| 0), None);
         let _announcement = parker.announce(100, false);

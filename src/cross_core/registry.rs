@@ -20,13 +20,13 @@ use crate::{
 
 constant! {
     static REGISTRY: Registry = Registry {
-        places: Published::empty_cells(),
-        free_numbers: Mutex::new(FreeNumbers { returned: Vec::new(), never_used: 0, made: 0 }),
+        shards: Published::empty_cells(),
+        free_numbers: Mutex::new(FreeNumbers { returned: Vec::new(), never_used: 0, created: 0 }),
     };
 }
 
 struct Registry {
-    places: [Published<Shared>; SHARDS_MAX as usize],
+    shards: [Published<Shared>; SHARDS_MAX as usize],
     /// Locked when a shard is created and when it ends, never by a handle.
     free_numbers: Mutex<FreeNumbers>,
 }
@@ -37,7 +37,7 @@ struct FreeNumbers {
     returned: Vec<FreeNumber>,
     never_used: u32,
     /// The number of shards created so far.
-    made: u64,
+    created: u64,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Registry {
 
 impl FreeNumbers {
     fn take(&mut self) -> Option<FreeNumber> {
-        self.made += 1;
+        self.created += 1;
         self.returned.pop().or_else(|| {
             let number = self.never_used;
             (number < SHARDS_MAX).then(|| {
@@ -75,23 +75,23 @@ pub(crate) struct Registration {
 
 /// Assigns a number to a shard. From now on its handles find it.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
-    let (free, made) = {
+    let (free, created) = {
         let mut free_numbers = REGISTRY.free_numbers();
         (
             free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?,
-            free_numbers.made,
+            free_numbers.created,
         )
     };
-    shared.gauges.set_serial(made, free.number);
+    shared.gauges.set_serial(created, free.number);
     shared.slab.begin_generations_at(free.next_generation);
-    REGISTRY.places[free.number as usize].publish(Arc::clone(shared));
+    REGISTRY.shards[free.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: free.number, first_generation: free.next_generation })
 }
 
 /// Frees a shard's number. From now on its handles find no shard. A later shard of this number
 /// starts at `next_generation`.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
-    REGISTRY.places[number as usize].retract(reclaim::defer_free);
+    REGISTRY.shards[number as usize].retract(reclaim::defer_free);
     reclaim::free_garbage();
     slab::free_orphans();
     // A number whose generations are used up is never reused.
@@ -103,7 +103,7 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
 /// Calls `look` with the shard `number`, if it exists, while this thread is pinned.
 #[inline]
 pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Protected<'_, Shared>>) -> R) -> R {
-    REGISTRY.places[number as usize % SHARDS_MAX as usize].with(look)
+    REGISTRY.shards[number as usize % SHARDS_MAX as usize].with(look)
 }
 
 /// Returns the shared part of the shard `number`, if it exists.

@@ -126,7 +126,7 @@ impl Shared {
     /// for its end. Returns `None` if the owner must not sleep, because an urgent message or a
     /// backlog is queued, or another thread is waking the owner.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
-        let reachable = self.hooks.sleeper_is_this_thread();
+        let reachable = self.hooks.set_sleeper();
         let announcement = self.parker.announce(until, is_long);
         if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, is_long) {
             return Some(announcement);
@@ -476,7 +476,7 @@ mod tests {
     /// parts share no line with each other, nor with their neighbours in memory. The lock of the
     /// default wake hook is an exception: the owner takes it before each sleep.
     #[test]
-    fn what_is_written_by_different_threads_shares_no_line() {
+    fn fields_of_different_writers_share_no_cache_line() {
         let parts = [
             lines(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
             lines(offset_of!(Shared, parker), |shared| &shared.parker),

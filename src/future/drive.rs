@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     limits::DRIVE_BUDGET,
-    local::{DrivesHere, LocalTimer, local_timer},
+    local::{DriverRegistration, LocalTimer, local_timer},
 };
 
 /// A delay so short that it elapses as soon as the executor checks its timers, but not at the first
@@ -54,7 +54,7 @@ const SOON: Duration = Duration::from_micros(1);
 #[track_caller]
 pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Output = Infallible> {
     let _ = local_timer().shard_ref();
-    let drives = DrivesHere::new();
+    let drives = DriverRegistration::new();
     async move {
         let (_drives, _awake_at_the_end) = (drives, Driver);
         loop {

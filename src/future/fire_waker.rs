@@ -59,13 +59,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_fits_where_callbacks_are_stored_in_place() {
+    fn a_fire_waker_fits_into_inline_storage() {
         assert!(size_of::<FireWaker>() <= size_of::<[u64; 4]>());
     }
 
     #[test]
-    fn a_name_is_that_of_the_waker_it_was_made_for_and_of_no_other() {
-        let woken = |()| Waker::from(std::sync::Arc::new(Nobody));
+    fn a_waker_id_matches_only_its_waker() {
+        let woken = |()| Waker::from(std::sync::Arc::new(NoopWake));
         let [one, other] = [(); 2].map(woken);
         let (_alarm, name) = FireWaker::new(&one);
         assert_eq!(name, WakerId::of(&one));
@@ -73,9 +73,9 @@ mod tests {
     }
 
     /// Its size is not zero, so that each `Arc` of it has a distinct address.
-    struct Nobody;
+    struct NoopWake;
 
-    impl std::task::Wake for Nobody {
+    impl std::task::Wake for NoopWake {
         fn wake(self: std::sync::Arc<Self>) {}
     }
 }

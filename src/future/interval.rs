@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_tick_is_made_up_for_or_begins_anew_or_is_left_out() {
+    fn a_missed_tick_bursts_delays_or_is_skipped() {
         assert_eq!([110, 111, 135, 140].map(|now| Burst.next(100, now, 10)), [110; 4]);
         assert_eq!([110, 111, 135, 140].map(|now| Delay.next(100, now, 10)), [120, 121, 145, 150]);
         assert_eq!([110, 111, 135, 140].map(|now| Skip.next(100, now, 10)), [120, 120, 140, 150]);

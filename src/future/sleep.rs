@@ -15,7 +15,7 @@ use crate::{
     clock::tick::saturating_nanos,
     cross_core::{handle::Cancel, origin::Origin},
     error::AddErrorReason,
-    limits::SLEEP_UNSEEN,
+    limits::UNCHECKED_SLEEP,
     local::LocalTimer,
 };
 
@@ -93,7 +93,7 @@ impl<H: Backend> Sleep<H> {
         if matches!(sleep.state, State::Idle) {
             sleep.state = match saturating_nanos(delay) {
                 0 => State::Now,
-                1..=SLEEP_UNSEEN => State::Idle,
+                1..=UNCHECKED_SLEEP => State::Idle,
                 _ => State::Fresh,
             };
         }

@@ -68,7 +68,7 @@ use crate::{
         state::Kind,
     },
     error::{AddError, AddErrorReason, ConfigError},
-    limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_AT_ONCE},
+    limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_PER_CLAIM},
     local::ShardRef,
     shard::{DueTime, Engine, Payload, PreparedSleep},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
@@ -90,7 +90,7 @@ struct Owned {
     announced_until: u64,
     /// The earliest deadline that woke the watcher and has not elapsed. No sleep lasts longer, even
     /// if that timer was cancelled.
-    wanted: u64,
+    earliest_wake: u64,
 }
 
 // SAFETY: every callback of the shard is `Send`, as `add_here` and `ShardRef` demand. A shard of
@@ -138,7 +138,7 @@ impl WorkerWheel {
         Ok(Self {
             is_claimed: AtomicBool::new(false),
             shard_ref: ShardRef::new(shard.number(), Arc::clone(&shared)),
-            owned: UnsafeCell::new(Owned { shard, announced_until: 0, wanted: u64::MAX }),
+            owned: UnsafeCell::new(Owned { shard, announced_until: 0, earliest_wake: u64::MAX }),
             shared,
         })
     }
@@ -232,7 +232,7 @@ impl WorkerWheel {
     fn release_before(&self, mut owned: Claimed<'_>, due: u64) {
         let is_missed = due < owned.announced_until;
         if is_missed {
-            owned.wanted = owned.wanted.min(due);
+            owned.earliest_wake = owned.earliest_wake.min(due);
         }
         drop(owned);
         if is_missed {
@@ -286,7 +286,7 @@ impl WorkerWheel {
     /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks after it has
     /// released the wheel. Does nothing while another thread has claimed it.
     fn fire_due(&self) {
-        let mut payloads: [Option<Payload<Callback>>; WAKERS_AT_ONCE] = array::from_fn(|_| None);
+        let mut payloads: [Option<Payload<Callback>>; WAKERS_PER_CLAIM] = array::from_fn(|_| None);
         let mut is_begun = false;
         loop {
             let Some(mut owned) = self.try_claim() else { return };
@@ -317,11 +317,11 @@ impl WorkerWheel {
         let mut owned = self.try_claim()?;
         let (until, is_long) = owned.shard.sleep();
         owned.shard.trim_before_sleep(until);
-        let Owned { shard, announced_until, wanted } = &mut *owned;
-        if shard.has_elapsed(*wanted) {
-            *wanted = u64::MAX;
+        let Owned { shard, announced_until, earliest_wake } = &mut *owned;
+        if shard.has_elapsed(*earliest_wake) {
+            *earliest_wake = u64::MAX;
         }
-        *announced_until = until.unwrap_or(u64::MAX).min(*wanted);
+        *announced_until = until.unwrap_or(u64::MAX).min(*earliest_wake);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
         let time_until = || shard.time_until(until);
         Some(PreparedSleep::new(&self.shared, until, is_long, time_until))

@@ -67,7 +67,7 @@ fn cell_of(nanos: u64) -> usize {
 }
 
 /// Returns the largest value of a cell. The last cell has no upper bound.
-fn end_of(cell: usize) -> u64 {
+fn upper_bound_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_FINEST) - 1 };
     let (octave, part) =
         (HISTOGRAM_FINEST as usize + (cell >> CELLS_BITS), cell & ((1 << CELLS_BITS) - 1));
@@ -227,7 +227,11 @@ impl Histogram {
     }
 
     fn longest_in(&self, cell: usize) -> Duration {
-        if cell == HISTOGRAM_CELLS - 1 { self.max() } else { Duration::from_nanos(end_of(cell)) }
+        if cell == HISTOGRAM_CELLS - 1 {
+            self.max()
+        } else {
+            Duration::from_nanos(upper_bound_of(cell))
+        }
     }
 
     /// Returns the ranges that are not empty: the longest duration of each, and its count.
@@ -304,18 +308,22 @@ mod tests {
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
             let cell = cell_of(nanos);
-            assert!(nanos <= end_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
-            assert!(cell == 0 || nanos > end_of(cell - 1), "{nanos}");
+            assert!(nanos <= upper_bound_of(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");
+            assert!(cell == 0 || nanos > upper_bound_of(cell - 1), "{nanos}");
             assert!(
-                cell == 0 || end_of(cell) - end_of(cell - 1) <= end_of(cell) / 4,
+                cell == 0
+                    || upper_bound_of(cell) - upper_bound_of(cell - 1) <= upper_bound_of(cell) / 4,
                 "{nanos}: a range too wide"
             );
         }
-        assert!(end_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "an hour is told from two");
+        assert!(
+            upper_bound_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000,
+            "an hour is told from two"
+        );
     }
 
     #[test]
-    fn what_was_counted_is_told() {
+    fn counted_values_are_reported() {
         let cells = Cells::default();
         assert_eq!(cells.read().percentile(99.0), Duration::ZERO);
         cells.add(0, 90);
@@ -350,7 +358,7 @@ mod tests {
 
     /// A maximum that is too small would cut off percentiles.
     #[test]
-    fn what_is_counted_is_in_the_sum_and_the_maximum() {
+    fn counted_values_are_in_the_sum_and_the_maximum() {
         let (cells, last) = (Cells::default(), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {
             scope.spawn(|| (1..=last).for_each(|nanos| cells.add(nanos * 2_000, 1)));
@@ -379,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_saturates() {
+    fn large_values_saturate() {
         let cells = Cells::default();
         cells.add(u64::MAX, u32::MAX);
         cells.add(u64::MAX, 1);
@@ -392,7 +400,7 @@ mod tests {
 
     /// Such durations occur when leases end while the machine is suspended.
     #[test]
-    fn what_is_beyond_the_last_range_is_told_as_the_longest() {
+    fn values_beyond_the_last_range_are_reported_as_the_longest() {
         let (cells, hours) = (Cells::default(), Duration::from_secs(8 * 3_600));
         cells.add(u64::try_from(hours.as_nanos()).expect("it fits"), 100);
         cells.add(5_000_000_000_000, 1);

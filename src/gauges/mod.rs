@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_told_once_to_who_has_asked() {
+    fn levels_are_published_once_per_request() {
         let gauges = Gauges::new(true);
         assert_eq!((gauges.levels_are_wanted(), gauges.occupied()), (false, None));
         gauges.request_levels();
@@ -344,7 +344,7 @@ mod tests {
 
     /// A watch that read an older beginning would count the sleep before the turn too.
     #[test]
-    fn who_sees_a_turn_sees_when_it_began() {
+    fn a_reader_of_a_turn_sees_its_beginning() {
         const NANOS: u64 = 1_000;
         let (gauges, last) = (Gauges::new(true), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {

@@ -23,9 +23,9 @@ pub(crate) struct ClientId(pub(super) u32);
 
 /// A descriptor or task that drives this thread's wheel, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct DrivesHere(PhantomData<*const ()>);
+pub(crate) struct DriverRegistration(PhantomData<*const ()>);
 
-impl DrivesHere {
+impl DriverRegistration {
     pub(crate) fn new() -> Self {
         // An exiting thread has no wheel.
         let _ = Local::with(Local::add_driver);
@@ -33,7 +33,7 @@ impl DrivesHere {
     }
 }
 
-impl Drop for DrivesHere {
+impl Drop for DriverRegistration {
     fn drop(&mut self) {
         let _ = Local::with(Local::remove_driver);
     }

@@ -56,9 +56,9 @@ enum Driver {
 }
 
 /// Ends a turn when it is dropped.
-struct Turning<'turn>(&'turn Cell<Driver>);
+struct TurnGuard<'turn>(&'turn Cell<Driver>);
 
-impl Drop for Turning<'_> {
+impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         self.0.set(Driver::Between);
     }
@@ -73,7 +73,7 @@ pub(super) struct Local {
     /// The number of descriptors and tasks that drive the wheel.
     drivers: Cell<u32>,
     /// The thread stays registered even without descriptors and tasks.
-    is_own_loop: Cell<bool>,
+    is_registered: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<EndOfTurnWork>,
     /// The end of the announced sleep, in nanoseconds of the clock. `AWAKE` if no sleep has been
@@ -130,7 +130,7 @@ impl Local {
             shared,
             driver: Cell::new(Driver::Missing),
             drivers: Cell::new(0),
-            is_own_loop: Cell::new(false),
+            is_registered: Cell::new(false),
             clients: RefCell::default(),
             wanted: Cell::default(),
             sleeps_until: Cell::new(u64::MAX),
@@ -274,14 +274,14 @@ impl Local {
 
     /// Records that a loop of the thread is going to turn the wheel.
     pub(super) fn register_driver(&self) {
-        self.is_own_loop.set(true);
+        self.is_registered.set(true);
         self.expect_turns();
     }
 
     /// Counts a descriptor or task that is going to turn the wheel.
     pub(super) fn add_driver(&self) {
         if self.drivers.replace(self.drivers.get() + 1) == 0 {
-            self.is_own_loop.set(!matches!(self.driver.get(), Driver::Missing));
+            self.is_registered.set(!matches!(self.driver.get(), Driver::Missing));
         }
         self.expect_turns();
     }
@@ -289,7 +289,7 @@ impl Local {
     /// Ends the registration of a descriptor or task. In a turn, the thread stays registered.
     pub(super) fn remove_driver(&self) {
         self.drivers.update(|drivers| drivers - 1);
-        let is_last = self.drivers.get() == 0 && !self.is_own_loop.get();
+        let is_last = self.drivers.get() == 0 && !self.is_registered.get();
         if is_last && !matches!(self.driver.get(), Driver::InTurn | Driver::Ended) {
             self.driver.set(Driver::Missing);
             let (_, now) = self.with_engine(|shard| shard.publish_unqueried());
@@ -416,7 +416,7 @@ impl Local {
             return turn;
         }
         self.driver.set(Driver::InTurn);
-        let _turning = Turning(&self.driver);
+        let _turning = TurnGuard(&self.driver);
         let touched = engine.touched();
         engine.begin(budget);
         if engine.has_urgent_messages() {

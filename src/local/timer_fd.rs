@@ -27,7 +27,7 @@ use std::{
 
 #[cfg(doc)]
 use super::LocalTimer;
-use super::{DrivesHere, Turn, inner::Local, local_timer};
+use super::{DriverRegistration, Turn, inner::Local, local_timer};
 use crate::{
     cross_core::descriptor::{Descriptor, TimerFdError},
     shard::PreparedSleep,
@@ -77,7 +77,7 @@ pub struct TimerFd {
     descriptor: Arc<Descriptor>,
     /// The announced sleep. A `Cell`, so that a poller may hold a shared borrow.
     sleep: Cell<Option<PreparedSleep<'static>>>,
-    _drives: DrivesHere,
+    _drives: DriverRegistration,
 }
 
 impl Local {
@@ -104,10 +104,10 @@ impl Local {
 }
 
 impl TimerFd {
-    /// Refers to the descriptor of this thread's wheel, and opens it on first use.
+    /// Creates a `TimerFd` for the descriptor of this thread's wheel, which is opened on first use.
     pub(super) fn open() -> Result<Self, TimerFdError> {
         let descriptor = Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)??;
-        Ok(Self { descriptor, sleep: Cell::new(None), _drives: DrivesHere::new() })
+        Ok(Self { descriptor, sleep: Cell::new(None), _drives: DriverRegistration::new() })
     }
 
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next

@@ -15,9 +15,9 @@ use crate::{
 };
 
 /// A watch checks this many times per limit, within the bounds below.
-const LOOKS: u32 = 4;
-const LOOK_MIN: Duration = Duration::from_millis(1);
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const CHECKS_PER_LIMIT: u32 = 4;
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// A shard whose owner has not turned for too long while timers were due. A [`Watch`] reports it.
 ///
@@ -92,13 +92,13 @@ pub struct Stall {
 #[derive(Debug)]
 #[must_use = "the watch ends when this is dropped"]
 pub struct Watch {
-    over: Arc<Over>,
+    over: Arc<StopSignal>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// Tells the watch's thread to end.
 #[derive(Debug, Default)]
-struct Over {
+struct StopSignal {
     is_over: Mutex<bool>,
     changed: Condvar,
 }
@@ -125,7 +125,7 @@ impl Watch {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
-        let over = Arc::<Over>::default();
+        let over = Arc::<StopSignal>::default();
         let watched = Arc::clone(&over);
         let watch = move || watch(limit, report, &watched);
         let thread = thread::Builder::new().name("corewheel-watch".to_owned()).spawn(watch)?;
@@ -148,20 +148,20 @@ impl Drop for Watch {
     }
 }
 
-impl Over {
+impl StopSignal {
     /// Waits for `wait` at most. Returns true as soon as the watch is dropped.
-    fn within(&self, wait: Duration) -> bool {
+    fn wait_for_stop(&self, wait: Duration) -> bool {
         let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(is_over, wait, |is_over| !*is_over);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &Over) {
-    let interval = (limit / LOOKS).clamp(LOOK_MIN, LOOK_MAX);
+fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &StopSignal) {
+    let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
     // The reported stall of each shard, by number.
     let mut known = HashMap::new();
-    while !over.within(interval) {
+    while !over.wait_for_stop(interval) {
         for number in registry::numbers() {
             let found = registry::with(number, |seen| {
                 seen.and_then(|shared| check_stall(number, &shared, limit))
@@ -234,13 +234,13 @@ impl fmt::Display for Stall {
 mod tests {
     use std::{thread, time::Instant};
 
-    use super::{Duration, Over, PoisonError, Turns};
+    use super::{Duration, PoisonError, StopSignal, Turns};
 
     #[test]
     fn a_wait_ends_in_time_or_when_it_is_over() {
-        let over = Over::default();
+        let over = StopSignal::default();
         let begun = Instant::now();
-        assert!(!over.within(Duration::from_millis(50)));
+        assert!(!over.wait_for_stop(Duration::from_millis(50)));
         assert!(
             begun.elapsed() >= Duration::from_millis(50),
             "it waits and does not ask again and again"
@@ -250,13 +250,13 @@ mod tests {
                 *over.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
                 over.changed.notify_all();
             });
-            assert!(over.within(Duration::MAX));
+            assert!(over.wait_for_stop(Duration::MAX));
         });
-        assert!(over.within(Duration::MAX), "and stays so");
+        assert!(over.wait_for_stop(Duration::MAX), "and stays so");
     }
 
     #[test]
-    fn who_is_in_a_turn_or_late_for_one_stands_still() {
+    fn an_owner_in_a_turn_or_late_for_one_is_stalled() {
         let since = |is_in_turn, began, next_due| {
             Turns { serial: 1, begun: 3, is_in_turn, began, next_due }.stalled_since()
         };

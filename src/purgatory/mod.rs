@@ -3,8 +3,8 @@
 //!
 //! Kafka calls this a purgatory. A produce request waits until followers have caught up, a fetch
 //! waits for enough bytes, a join waits for all members. An operation is parked on one core, with a
-//! timer and a watch on each of its keys. An event on a key has the operation check its condition
-//! again.
+//! timer and a watch on each of its keys. After an event on a key, the operation checks its
+//! condition again.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -45,22 +45,21 @@
 //! The [guide](crate::guide::delayed_operations) has the rest.
 
 // An operation lives and completes on its own core, so no thread races for it. Its timer is the
-// only completion flag: the code that completes an operation has cancelled its timer, or is its
-// timer. While its `try_complete` runs, an operation is *checked out*. If it is completed then, by
-// the timer in a turn of the user's or by a `force_complete` inside, the operation ends when it is
-// checked in.
+// only completion flag: an operation is completed by its timer, or by code that has cancelled its
+// timer. While its `try_complete` runs, an operation is *checked out*. If it is completed during
+// that time, by its timer or by `force_complete`, it ends when it is checked in.
 //
-// A completed operation leaves all its lists at once, in one step per key (`table`). It leaves
-// lists of other cores when a message arrives there (`PurgatoryCounts::unsent`). So nothing
-// searches for completed operations.
+// When an operation completes, its watches on this core are removed at once, in one step per key
+// (`table`). Its watches on other cores are removed when a message arrives there
+// (`PurgatoryCounts::unsent`). So no periodic search for completed operations is needed.
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
 // core has a watch there, and an event there sends a message back. The operation checks its
 // condition once more when it hears that such a watch is in place, so no event falls between.
 //
 // A purgatory that ends notifies the operations that watch its keys. A message that cannot be
-// delivered is answered (`group`). So the watch ends, and the operation checks its condition a
-// last time.
+// delivered is answered by its destructor (`group`). In both cases the watches end, and the
+// operations check their conditions a last time.
 
 mod group;
 mod hash;

@@ -937,7 +937,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_chain_are_told_apart() {
+    fn keys_of_one_chain_are_distinguished() {
         let mut table = Numbers::new();
         let ids: Vec<Id> = (0..40).map(|key| add(&mut table, &[key])).collect();
         for gone in [36, 0, 20, 16, 4] {
@@ -950,7 +950,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_never_means_another_operation() {
+    fn an_id_never_matches_another_operation() {
         let mut table = Numbers::new();
         let first = add(&mut table, &[1]);
         remove(&mut table, first);
@@ -993,7 +993,7 @@ mod tests {
 
     /// Before each step of an event, another watch of the key goes or comes.
     #[test]
-    fn an_event_survives_what_happens_during_it() {
+    fn an_event_survives_changes_during_it() {
         for gone in 0..5 {
             let mut table = Numbers::new();
             let ids: Vec<Id> = (0..5).map(|_| add(&mut table, &[9])).collect();

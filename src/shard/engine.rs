@@ -314,7 +314,7 @@ impl<T> Engine<T> {
         if kind == Kind::Periodic {
             self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
         }
-        Ok(self.first_handle.beside(index, generation))
+        Ok(self.first_handle.sibling(index, generation))
     }
 
     /// Cancels a timer of this shard. Returns an error if the cancel does not win. If it wins and

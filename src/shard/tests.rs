@@ -46,7 +46,7 @@ fn add_remote(
 }
 
 /// Adds a timer as another thread would.
-fn add_from_elsewhere(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
+fn add_as_remote(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
     let shared = shard.engine.shared();
     let added = thread::scope(|scope| {
         scope
@@ -67,11 +67,11 @@ fn fired(shard: &mut Shard<Callback>) -> usize {
 }
 
 #[test]
-fn pages_of_remote_timers_come_and_go() {
+fn pages_of_remote_timers_are_allocated_and_freed() {
     let (mut shard, _clock) = shard();
     // Each shard is a thread, which is slow under Miri.
     for round in 0..if cfg!(miri) { 1 } else { 20 } {
-        let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
+        let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
         assert_eq!(fired(&mut shard), 0);
         assert_eq!(shard.len(), 40);
         let pages = shard.engine.nodes.known_pages();
@@ -94,7 +94,7 @@ fn pages_of_remote_timers_come_and_go() {
 }
 
 #[test]
-fn reserved_pages_are_there_and_stay() {
+fn reserved_pages_are_allocated_and_kept() {
     let (mut shard, _clock) = shard();
     shard.reserve(9);
     let reserved = shard.engine.nodes.known_pages();
@@ -126,7 +126,7 @@ fn reserved_pages_are_there_and_stay() {
 fn nodes_of_remote_timers_are_used_again() {
     let (mut shard, _clock) = shard();
     for turns in 0..if cfg!(miri) { 2 } else { 30 } {
-        let timers: Vec<_> = (0..40).map(|_| add_from_elsewhere(&shard, 100)).collect();
+        let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
         // The shard trims its pages in each turn.
         (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
         let pages = shard.engine.nodes.known_pages();
@@ -157,9 +157,9 @@ fn a_remote_add_without_a_node_left_is_refused() {
 
 /// The owner has a handle before it has consumed the message.
 #[test]
-fn the_owner_cancels_and_moves_a_timer_that_it_has_not_met() {
+fn the_owner_cancels_and_moves_a_timer_before_its_admission() {
     let (mut shard, clock) = shard();
-    let [cancelled, moved] = [1, 1].map(|ticks| add_from_elsewhere(&shard, ticks));
+    let [cancelled, moved] = [1, 1].map(|ticks| add_as_remote(&shard, ticks));
     assert!(shard.cancel(cancelled).is_some());
     assert!(shard.reset(moved, TICK * 5));
     assert!(shard.cancel(cancelled).is_none() && moved.is_pending());
@@ -231,7 +231,7 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
 
 /// If that thread continues first, the timer fires once, at the deadline of the move.
 #[test]
-fn a_remote_timer_that_arrives_while_it_is_moved_goes_on() {
+fn a_remote_timer_that_arrives_while_it_is_moved_fires_once() {
     let (mut shard, clock) = shard();
     let callback = Arc::new(());
     let timer = add_counted(&shard, &callback);
@@ -249,12 +249,12 @@ fn a_remote_timer_that_arrives_while_it_is_moved_goes_on() {
 /// A message that arrives after a pass has ended waits for the next one, however often the loop
 /// polls the old one.
 #[test]
-fn a_pass_that_is_over_takes_nothing_in() {
+fn an_ended_pass_takes_no_messages() {
     let (mut shard, clock) = shard();
     let [_, own] = [1, 100].map(|ticks| shard.add(TICK * ticks, callback()));
     clock.advance(TICK);
     assert_eq!(fired(&mut shard), 1);
-    add_from_elsewhere(&shard, 100);
+    add_as_remote(&shard, 100);
     assert_eq!(thread::spawn(move || own.cancel()).join().expect("no panic"), Cancel::Cancelled);
     for _ in 0..3 {
         assert!(shard.next_expired().is_none());
@@ -283,7 +283,7 @@ fn an_add_for_which_there_is_no_index_is_refused() {
 
 /// For any kind of timer, its index is free after a cancel.
 #[test]
-fn who_cancels_leaves_nothing_in_use() {
+fn a_cancel_frees_the_index() {
     for _ in 0..3 * INDEX_MAX {
         let (periodic, once) =
             (local_timer().add_periodic(TICK, || ()), local_timer().add(TICK, || ()));
@@ -296,7 +296,7 @@ fn who_cancels_leaves_nothing_in_use() {
 
 /// Even a thread whose shard has the same number does not own it.
 #[test]
-fn a_reference_to_a_timer_that_has_ended_is_no_threads_own() {
+fn a_reference_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {
         let gone = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
         // Other tests create and end shards at the same time.
@@ -314,7 +314,7 @@ fn a_reference_to_a_timer_that_has_ended_is_no_threads_own() {
 
 /// An add that is refused keeps no node.
 #[test]
-fn adds_that_no_generation_is_left_for_leave_all_nodes_to_others() {
+fn refused_adds_keep_no_node() {
     let (shard, _clock) = shard();
     let (shared, callback) = (shard.engine.shared(), Arc::new(()));
     let add = || {

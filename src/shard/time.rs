@@ -66,8 +66,8 @@ impl Time {
         self.turn_before = mem::replace(&mut self.turn, now);
     }
 
-    /// Returns the time at which the loop must turn after the last turn. For an elapsed deadline,
-    /// it is one nanosecond after that turn.
+    /// Returns the wake-up time for the next deadline, in nanoseconds. If the deadline has elapsed,
+    /// it is one nanosecond after the last turn.
     pub(super) fn wake_up(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn.saturating_add(1)))
     }

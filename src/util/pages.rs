@@ -131,7 +131,7 @@ struct FreePage {
     /// The first fresh place. The fresh places were never used, and are in no list.
     fresh: u16,
     /// The page exists, and belongs to this table.
-    is_ours: bool,
+    is_own: bool,
     is_listed: bool,
 }
 
@@ -180,7 +180,7 @@ impl FreePlaces {
     /// Returns the number of places, used or free.
     pub(crate) fn capacity(&self) -> usize {
         // Index 0 is never used.
-        self.pages.iter().filter(|page| page.is_ours).count() * PAGE - 1
+        self.pages.iter().filter(|page| page.is_own).count() * PAGE - 1
     }
 
     /// Takes the place that was freed last.
@@ -256,7 +256,7 @@ impl FreePlaces {
             let number = number as usize;
             let page = &mut self.pages[number];
             let first = usize::from(page.fresh);
-            if page.free == 0 && page.is_ours && first < PAGE {
+            if page.free == 0 && page.is_own && first < PAGE {
                 page.fresh = as_u16(as_u32(PAGE.min(first + FRESH_BATCH)));
                 page.free = as_u16(as_u32(first)) + 1;
             }
@@ -282,7 +282,7 @@ impl FreePlaces {
         let is_first = number == 0;
         let page = &mut self.pages[number];
         (page.fresh, page.used) = (u16::from(is_first), u16::from(is_first));
-        page.is_ours = true;
+        page.is_own = true;
         self.empty += u32::from(!is_first);
         if !mem::replace(&mut page.is_listed, true) {
             self.available.push(as_u32(number));
@@ -302,16 +302,16 @@ impl FreePlaces {
         if !self.has_surplus() {
             return None;
         }
-        let number = self.pages.iter().rposition(|page| page.is_ours && page.used == 0)?;
+        let number = self.pages.iter().rposition(|page| page.is_own && page.used == 0)?;
         self.empty -= 1;
         let page = &mut self.pages[number];
-        (page.is_ours, page.free) = (false, 0);
+        (page.is_own, page.free) = (false, 0);
         Some(number)
     }
 
     /// Returns the places of a page that are not fresh.
     pub(crate) fn places(&self, number: usize) -> Range<usize> {
-        let page = self.pages.get(number).filter(|page| page.is_ours);
+        let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE, |page| usize::from(page.fresh))
     }
 
@@ -328,8 +328,8 @@ impl FreePlaces {
                 free += 1;
                 link = link_of(number, link as usize - 1);
             }
-            let is_full = !page.is_ours || page.free == 0 && usize::from(page.fresh) == PAGE;
-            if page.is_ours {
+            let is_full = !page.is_own || page.free == 0 && usize::from(page.fresh) == PAGE;
+            if page.is_own {
                 assert_eq!(page.used + free, page.fresh, "places of page {number}");
                 empty += u32::from(page.used == 0);
             } else {

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_last_is_read() {
+    fn the_last_written_words_are_read() {
         let snapshot = Snapshot::<3>::default();
         assert_eq!(snapshot.read(), [0; 3]);
         for round in 1..5 {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_together_is_read_together() {
+    fn words_published_together_are_read_together() {
         let snapshot = Snapshot::<8>::default();
         let rounds = if cfg!(miri) { 50 } else { 200_000 };
         thread::scope(|scope| {

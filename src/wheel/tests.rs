@@ -119,7 +119,7 @@ fn a_key_of_another_wheel_breaks_nothing() {
 }
 
 #[test]
-fn a_key_survives_its_bits_and_no_number_breaks_anything() {
+fn a_key_round_trips_through_bits_and_no_number_breaks_anything() {
     let mut wheel = Tiny::starting_at(0);
     let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
     for bits in [0, 1, u64::MAX, u64::from(u32::MAX), u64::MAX << 32, 64, 1 << 20] {
@@ -203,7 +203,7 @@ fn a_full_wheel_returns_the_value() {
 }
 
 #[test]
-fn reserved_pages_are_there_and_stay() {
+fn reserved_pages_are_allocated_and_kept() {
     let mut wheel = Wheel::<u64>::with_capacity(9);
     let reserved = wheel.entries.pages();
     assert!(reserved >= 5, "pages of two, and index 0");
@@ -236,7 +236,7 @@ fn an_iterator_dropped_early_loses_nothing() {
 }
 
 #[test]
-fn what_is_inserted_already_due_waits_for_the_next_advance() {
+fn an_entry_inserted_already_due_waits_for_the_next_advance() {
     let mut wheel = Tiny::starting_at(7);
     wheel.insert(0, 'a');
     wheel.insert(7, 'b');
@@ -247,7 +247,7 @@ fn what_is_inserted_already_due_waits_for_the_next_advance() {
 }
 
 #[test]
-fn what_is_inserted_while_an_aligned_slot_fires_is_not_passed_over() {
+fn an_entry_inserted_while_an_aligned_slot_fires_is_not_skipped() {
     let mut wheel = Tiny::starting_at(0);
     let start = 1 << 10;
     for value in 0..3 {
@@ -260,7 +260,7 @@ fn what_is_inserted_while_an_aligned_slot_fires_is_not_passed_over() {
 }
 
 #[test]
-fn slack_that_is_over_already_is_no_reason_to_wait() {
+fn elapsed_slack_causes_no_wait() {
     let mut wheel = Tiny::starting_at(7);
     wheel.insert_within(3, 4, 'a');
     wheel.insert_within(7, 0, 'b');
@@ -309,7 +309,7 @@ mod over_a_storage {
     /// If a shard ends before it could claim the timer, it hands the timer back with the requested
     /// deadline.
     #[test]
-    fn an_entry_placed_in_order_too_late_is_unlinked_and_keeps_its_deadline() {
+    fn an_entry_linked_in_order_too_late_is_unlinked_and_keeps_its_deadline() {
         let mut wheel = Bare::starting_at(7);
         let linked = wheel.link(100);
         let unlinked = wheel.index();
@@ -321,7 +321,7 @@ mod over_a_storage {
 
     /// A pass that is abandoned after all due entries have expired has left no work.
     #[test]
-    fn a_pass_that_is_given_up_is_behind_if_an_entry_is_due() {
+    fn an_abandoned_pass_is_behind_if_an_entry_is_due() {
         let mut wheel = Bare::starting_at(0);
         for deadline in [5, 8, 11, 300] {
             wheel.link(deadline);

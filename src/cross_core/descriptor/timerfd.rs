@@ -217,7 +217,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn it_is_left_alone_while_it_is_armed_for_the_same() {
+    fn it_is_not_rearmed_for_the_same_deadline() {
         let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.arm(Some(7), || unreachable!("it is armed for that"));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_armed_again_when_somebody_has_fired_it() {
+    fn it_is_rearmed_after_a_thread_has_fired_it() {
         let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.fire();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_armed_again_as_long_as_somebody_is_about_to_fire_it() {
+    fn it_is_rearmed_while_a_thread_is_about_to_fire_it() {
         let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
         descriptor.begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {

@@ -96,8 +96,8 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes new messages of each kind that has none left, once in a pass. Later messages are left
-    /// to the next pass, so that a flood does not prolong this one.
+    /// For each kind without taken messages, takes the new ones from the mailbox, once in a pass.
+    /// Later messages are left to the next pass, so that a flood does not prolong this one.
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -144,7 +144,7 @@ impl Backlog {
             (from.first, from.second) = (from.second, third);
             reversed += 1;
         }
-        from.count = from.less(reversed);
+        from.count = from.minus(reversed);
         to.count = (to.count + reversed).min(MANY);
         self.reversals_left -= reversed as usize;
         (self.unreversed, self.reversed) = (from, to);

@@ -221,7 +221,7 @@ impl Stack {
             // Relaxed: published by the swap below.
             link.0.store(second_of(head), Ordering::Relaxed);
             let second = u64::from(newest_of(head)) << INDEX_BITS;
-            let new = one_more(head) & !INDICES | second | u64::from(index) | payload;
+            let new = incremented(head) & !INDICES | second | u64::from(index) | payload;
             // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure only
             // returns another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
@@ -290,12 +290,12 @@ impl Messages {
     /// Returns the messages after the first, whose link is `third`.
     #[inline]
     pub(crate) const fn rest(self, third: u32) -> Self {
-        Self { first: self.second, second: third, count: self.less(1) }
+        Self { first: self.second, second: third, count: self.minus(1) }
     }
 
     /// Returns the count minus `messages`. A count of `MANY` stays, because it is a lower bound.
     #[inline]
-    const fn less(self, messages: u32) -> u32 {
+    const fn minus(self, messages: u32) -> u32 {
         if self.count < MANY { self.count.wrapping_sub(messages) } else { MANY }
     }
 
@@ -335,7 +335,7 @@ impl Link {
 
 /// Returns a head that counts one more message.
 #[inline]
-fn one_more(head: u64) -> u64 {
+fn incremented(head: u64) -> u64 {
     head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| wrapped(head))
 }
 

@@ -45,7 +45,7 @@ fn depth_of(push: Push) -> u32 {
 }
 
 #[test]
-fn the_first_message_about_a_payload_is_known_as_that() {
+fn the_first_payload_message_is_flagged() {
     let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| Link::default()));
     let mut backlog = backlog(ALL);
     for round in 0..2 {
@@ -132,7 +132,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
 /// Half of the budget is reserved if enough messages wait. The larger half of an odd budget
 /// alternates between the kinds, so that neither starves with a budget of one.
 #[test]
-fn half_of_what_a_pass_may_consume_is_for_low_priority() {
+fn half_of_the_budget_is_for_low_priority() {
     for (budget, others, low_gets_odd, first) in [
         (8, 9, false, 4),
         (8, 2, true, 6),
@@ -188,7 +188,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
 
 /// The backlog of one pass may be exactly the budget of the next one.
 #[test]
-fn a_pass_that_has_used_its_budget_knows_whether_it_leaves_any() {
+fn a_pass_without_budget_knows_whether_messages_are_left() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
     (1..3).for_each(push);
@@ -204,7 +204,7 @@ fn a_pass_that_has_used_its_budget_knows_whether_it_leaves_any() {
 /// FIFO order holds for any number of messages. Of a flood, a pass reverses a limited number, and
 /// consumes none before all are reversed.
 #[test]
-fn urgent_messages_are_consumed_in_the_order_in_which_they_came() {
+fn urgent_messages_are_consumed_in_fifo_order() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
         let (mailbox, links) =
             (Mailbox::default(), (0..=count).map(|_| Link::default()).collect::<Vec<_>>());
@@ -293,7 +293,7 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
 
 /// Each multiple of the backlog wakes the owner, since a wake-up may fail.
 #[test]
-fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
+fn a_wrapped_count_still_passes_multiples_of_the_backlog() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGES_COUNTED {
         let depth = depth_of(stack.push(1, &Link::default(), 0));
@@ -309,7 +309,7 @@ fn a_count_that_goes_round_passes_a_multiple_of_the_debt_as_often() {
 
 /// A count that is a lower bound must not reach zero before the last message.
 #[test]
-fn many_that_were_taken_are_many_until_the_last() {
+fn a_count_of_many_stays_until_the_last_message() {
     let head = pack(MESSAGES_COUNTED - 1, 2, 3);
     let links = [Link::default(), Link::default(), Link::default(), Link(AtomicU32::new(1))];
     let mut backlog = backlog(ALL);
@@ -323,7 +323,7 @@ fn many_that_were_taken_are_many_until_the_last() {
 }
 
 #[test]
-fn no_head_looks_closed() {
+fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
         let stack = Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, INDEX_MAX)) };
         assert_eq!(depth_of(stack.push(index, &Link::default(), 0)), MANY);

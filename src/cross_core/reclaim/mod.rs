@@ -33,7 +33,7 @@ use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shar
 
 use crate::{
     limits::FLUSHES,
-    util::sync::{EPOCHS_ARE_LOOMS, Ordering, global, lazy_per_thread},
+    util::sync::{LOOM_SEES_EPOCHS, Ordering, global, lazy_per_thread},
 };
 
 global! {
@@ -256,7 +256,7 @@ pub(crate) fn help() {
 
 /// Stores a value that no thread can see, for the next thread that ends a shard to free.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
-    if EPOCHS_ARE_LOOMS {
+    if LOOM_SEES_EPOCHS {
         // A model must not free values of an earlier execution.
         drop(value);
         return;

@@ -17,7 +17,7 @@ pub(crate) fn attempts() -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn it_shows_what_is_published_until_it_is_retracted() {
+fn a_value_is_visible_until_it_is_retracted() {
     let [place] = Published::<i32>::empty_cells();
     let look = || place.with(|seen| seen.map(|value| *value));
     assert_eq!(look(), None);
@@ -29,7 +29,7 @@ fn it_shows_what_is_published_until_it_is_retracted() {
 }
 
 #[test]
-fn what_one_thread_publishes_another_one_sees_whole() {
+fn a_published_value_is_seen_whole() {
     for _ in 0..if cfg!(miri) { 5 } else { 1_000 } {
         let [place] = Published::empty_cells();
         thread::scope(|scope| {
@@ -42,7 +42,7 @@ fn what_one_thread_publishes_another_one_sees_whole() {
 }
 
 #[test]
-fn what_is_seen_can_be_kept() {
+fn a_protected_value_can_be_kept_as_an_arc() {
     let [place] = Published::empty_cells();
     place.publish(Arc::new(5));
     let kept = place.with(|seen| seen.map(|value| value.to_arc())).expect("published");
@@ -51,7 +51,7 @@ fn what_is_seen_can_be_kept() {
 }
 
 #[test]
-fn a_place_that_goes_lets_go_of_its_value() {
+fn a_dropped_cell_releases_its_value() {
     let ([place], value) = (Published::empty_cells(), Arc::new(()));
     place.publish(Arc::clone(&value));
     assert_eq!(Arc::strong_count(&value), 2);
@@ -60,7 +60,7 @@ fn a_place_that_goes_lets_go_of_its_value() {
 }
 
 #[test]
-fn a_value_that_is_looked_at_is_not_let_go_of() {
+fn a_value_is_not_released_while_it_is_read() {
     let ([place], value) = (Published::empty_cells(), Arc::new(()));
     place.publish(Arc::clone(&value));
     place.with(|seen| {
@@ -75,7 +75,7 @@ fn a_value_that_is_looked_at_is_not_let_go_of() {
 }
 
 #[test]
-fn what_is_buried_is_freed_when_nobody_looks() {
+fn garbage_is_freed_when_no_thread_is_pinned() {
     let ([place], value) = (Published::empty_cells(), Arc::new(()));
     let freed = attempts().any(|_| {
         place.publish(Arc::clone(&value));
@@ -88,7 +88,7 @@ fn what_is_buried_is_freed_when_nobody_looks() {
 
 /// While another thread holds the lock, a value is neither waited for nor freed.
 #[test]
-fn what_cannot_be_buried_now_is_buried_later() {
+fn a_deferred_free_retries_while_the_lock_is_held() {
     let value = Arc::new(());
     let other = GARBAGE.lock().unwrap_or_else(PoisonError::into_inner);
     defer_free(Arc::clone(&value));
@@ -104,7 +104,7 @@ fn what_cannot_be_buried_now_is_buried_later() {
 }
 
 #[test]
-fn who_else_uses_epochs_is_not_met() {
+fn other_users_of_epochs_are_not_affected() {
     let done = Arc::new(AtomicBool::new(false));
     let strangers = Arc::clone(&done);
     epoch::pin().defer(move || strangers.store(true, Ordering::Relaxed));
@@ -114,11 +114,11 @@ fn who_else_uses_epochs_is_not_met() {
     }
     assert!(!done.load(Ordering::Relaxed), "done by a thread that pins here");
     let _stays = epoch::pin();
-    what_is_buried_is_freed_when_nobody_looks();
+    garbage_is_freed_when_no_thread_is_pinned();
 }
 
 #[test]
-fn a_pointer_is_published_once_and_retracted_when_no_thread_looks() {
+fn a_pointer_is_published_once_and_retracted_when_no_thread_reads() {
     use std::sync::atomic::AtomicU32;
 
     static OVER: AtomicU32 = AtomicU32::new(0);

@@ -184,11 +184,11 @@ pub(crate) struct Slab {
 #[repr(align(128))]
 struct Hints {
     /// The page number from which an adder searches for an unpublished page.
-    vacant: Hint,
+    unpublished: Hint,
     /// The number of a page that probably has free nodes.
     room: Hint,
     /// The number of adders' pages whose nodes are all free.
-    whole: Hint,
+    empty_pages: Hint,
     /// The generation with which the nodes of a new page of the adders begin.
     first_generation: AtomicU64,
 }
@@ -253,9 +253,9 @@ impl Slab {
             shape: PageLayout::of::<T>(),
             takes_callbacks,
             hints: Hints {
-                vacant: Hint::new(1),
+                unpublished: Hint::new(1),
                 room: Hint::new(1),
-                whole: Hint::new(0),
+                empty_pages: Hint::new(0),
                 first_generation: AtomicU64::new(1),
             },
         });
@@ -330,7 +330,7 @@ impl Slab {
             self.clear_room_bit(number, pinned);
         }
         if left + 1 == PAGE {
-            self.hints.whole.decrement();
+            self.hints.empty_pages.decrement();
         }
         Some((page, index_of(number, place)))
     }
@@ -352,7 +352,7 @@ impl Slab {
 
     /// Returns true if more adders' pages are empty than the number of spare pages.
     fn has_surplus(&self) -> bool {
-        self.hints.whole.get() > SPARE_PAGES_MAX
+        self.hints.empty_pages.get() > SPARE_PAGES_MAX
     }
 
     /// Sets the room bit: an adder may find a free node in this page.
@@ -407,9 +407,9 @@ impl Slab {
             return self.publish_at(0, page).then_some(0);
         }
         // Also tries numbers before the hint, which may be too high.
-        let hint = self.hints.vacant.get() as usize;
+        let hint = self.hints.unpublished.get() as usize;
         let number = (hint..PAGES).chain(1..hint).find(|&number| self.publish_at(number, page))?;
-        self.hints.vacant.set(as_u32(number + 1));
+        self.hints.unpublished.set(as_u32(number + 1));
         Some(number)
     }
 
@@ -424,7 +424,7 @@ impl Slab {
         let slot = &self.pages[number];
         slot.handover.before_store();
         slot.page.retract(retired::mark_reclaimable);
-        self.hints.vacant.lower(as_u32(number));
+        self.hints.unpublished.lower(as_u32(number));
     }
 
     /// Returns the numbers of the published pages.

@@ -37,7 +37,7 @@ const NOT_ADMITTED: Location = Location::NEW;
 /// Freed remote nodes of one page, chained from `first` to `last`. The owner returns the chain to
 /// the page's free list with one push.
 #[derive(Debug, Default)]
-struct Returning {
+struct ReturnChain {
     page: usize,
     first: u32,
     last: u32,
@@ -55,7 +55,7 @@ pub(crate) struct OwnerNodes<T> {
     remote: Vec<usize>,
     /// The schedules of periodic timers, by page number and place. Most pages have no schedules.
     schedules: Vec<Vec<Schedule>>,
-    returning: Returning,
+    returning: ReturnChain,
     /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
     retired: RefCell<Retired>,
     /// There may be pages to free.
@@ -78,7 +78,7 @@ impl<T> OwnerNodes<T> {
             free: FreePlaces::new(),
             remote: Vec::new(),
             schedules: Vec::new(),
-            returning: Returning::default(),
+            returning: ReturnChain::default(),
             retired: RefCell::default(),
             has_garbage: false,
             payloads: PhantomData,
@@ -158,7 +158,7 @@ impl<T> OwnerNodes<T> {
         if self.returning.page != number {
             self.return_nodes();
         }
-        let Returning { page, first, last, count } = &mut self.returning;
+        let ReturnChain { page, first, last, count } = &mut self.returning;
         if *count == 0 {
             (*page, *last) = (number, index);
         }
@@ -175,7 +175,7 @@ impl<T> OwnerNodes<T> {
     /// Returns free nodes of remote timers to their page.
     pub(crate) fn return_nodes(&mut self) {
         if self.returning.count > 0 {
-            let Returning { first, last, count, .. } = mem::take(&mut self.returning);
+            let ReturnChain { first, last, count, .. } = mem::take(&mut self.returning);
             let header = &self.page_at(page_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);
@@ -184,7 +184,7 @@ impl<T> OwnerNodes<T> {
                 self.slab.set_room_bit(page_of(first));
             }
             if now == PAGE {
-                self.slab.hints.whole.increment();
+                self.slab.hints.empty_pages.increment();
                 if self.slab.has_surplus() {
                     self.trim();
                 }
@@ -220,12 +220,12 @@ impl<T> OwnerNodes<T> {
     /// Adopts the page of this number. Returns false if it is not published.
     #[inline]
     pub(crate) fn adopt(&mut self, number: usize) -> bool {
-        self.pages.has(number) || self.adopt_unknown(number)
+        self.pages.has(number) || self.adopt_slow(number)
     }
 
     #[cold]
     #[inline(never)]
-    fn adopt_unknown(&mut self, number: usize) -> bool {
+    fn adopt_slow(&mut self, number: usize) -> bool {
         let Some(page) = self.slab.page(number, &pin()) else { return false };
         self.pages.set(number, page);
         self.remote.push(number);
@@ -350,7 +350,7 @@ impl<T> OwnerNodes<T> {
         }
         let is_taken = |&number: &usize| self.page_at(number).header.free.take_all();
         let at = self.remote.iter().position(is_taken)?;
-        self.slab.hints.whole.decrement();
+        self.slab.hints.empty_pages.decrement();
         let number = self.remote.swap_remove(at);
         self.slab.begin_generations_at(self.page_at(number).header.end_of_generations());
         Some(number)
@@ -404,18 +404,18 @@ impl<T> OwnerNodes<T> {
     /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload(&self, index: u32, generation: u64) -> Option<&T> {
-        // SAFETY: the payload is present (`lends`). Only the owner takes it, which borrows its
+        // SAFETY: the payload is present (`can_lend`). Only the owner takes it, which borrows its
         // shard mutably for that.
-        self.lends(index, generation)
+        self.can_lend(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
 
     /// Returns the payload of a pending timer that the owner has added, to change it.
     #[inline]
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
-        // SAFETY: the payload is present (`lends`), no other thread uses it, and the borrow of
+        // SAFETY: the payload is present (`can_lend`), no other thread uses it, and the borrow of
         // `self` is exclusive.
-        self.lends(index, generation)
+        self.can_lend(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }
 
@@ -431,8 +431,8 @@ impl<T> OwnerNodes<T> {
     /// Returns true if the timer is pending and the owner has added it. Another thread that cancels
     /// such a timer leaves the payload to the owner.
     #[inline]
-    fn lends(&self, index: u32, generation: u64) -> bool {
-        self.knows(index) && self.entry(index).state().pending_own() == Some(generation)
+    fn can_lend(&self, index: u32, generation: u64) -> bool {
+        self.knows(index) && self.entry(index).state().pending_owner_added() == Some(generation)
     }
 
     /// Returns the first node from `index` on with a pending timer that the owner has added, and
@@ -441,7 +441,7 @@ impl<T> OwnerNodes<T> {
         while page_of(index) < self.pages.end() {
             if !self.knows(index) {
                 index = index_of(page_of(index) + 1, 0);
-            } else if let Some(generation) = self.entry(index).state().pending_own() {
+            } else if let Some(generation) = self.entry(index).state().pending_owner_added() {
                 return Some((index, generation));
             } else {
                 index += 1;

@@ -463,7 +463,7 @@ mod tests {
 
     /// Otherwise a thread could mistake it for an earlier head.
     #[test]
-    fn a_head_that_comes_back_has_another_tag() {
+    fn a_head_that_recurs_has_another_tag() {
         let (head, links) = (FreeHead::new(), [Link::new(0), Link::new(0)]);
         head.open();
         let mut seen = std::collections::HashSet::new();
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn a_timer_of_a_threads_wheel_fills_a_line() {
+    fn a_node_fills_a_cache_line() {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
         let nodes = PAGE * (64 + 8 + 8 + size_of::<Added>());

@@ -113,7 +113,7 @@ fn the_sweep_takes_every_payload() {
 }
 
 #[test]
-fn a_retired_page_is_gone_from_both_views_and_comes_again() {
+fn a_retired_page_leaves_both_views_and_is_replaced() {
     let (slab, mut own) = Slab::new();
     let indices: Vec<u32> =
         (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
@@ -163,7 +163,7 @@ fn reserved_pages_are_kept() {
 }
 
 #[test]
-fn a_page_that_is_looked_at_is_not_freed() {
+fn a_page_is_not_freed_while_it_is_read() {
     let (slab, mut own) = Slab::new();
     let indices: Vec<u32> =
         (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
@@ -198,7 +198,7 @@ fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
 const DUE: Schedule = Schedule { due: 5, period: 0 };
 
 #[test]
-fn a_node_taken_by_an_adder_comes_back() {
+fn a_node_taken_by_an_adder_is_returned() {
     let (slab, mut own) = Slab::of_callbacks();
     let mut seen = std::collections::HashSet::new();
     let mut last_generations = std::collections::HashMap::new();
@@ -281,7 +281,7 @@ fn no_node_is_taken_twice() {
 
 /// Several threads use stale and live handles while pages are published and retired.
 #[test]
-fn other_threads_may_ask_at_any_time() {
+fn other_threads_may_query_at_any_time() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     let rounds = if cfg!(miri) { 30 } else { 3_000 };

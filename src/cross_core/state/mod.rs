@@ -140,10 +140,10 @@
 //! The payload of a remotely added timer is `Send`. The thread that cancels the timer also drops
 //! its payload, since the owner may sleep for long. It makes the timer `Cancelling` with *payload
 //! taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If another
-//! thread is moving the timer, that thread does this instead. The swap that sets *payload taken*
-//! acquires the adder's writes and the runs of a periodic timer (S2), and the swap to `Cancelled`
-//! releases the node to the owner's `collect` (S1). If the shard ends in between, `sweep` leaves
-//! the payload alone.
+//! thread is moving the timer, the mover takes and drops the payload instead. The swap that sets
+//! *payload taken* acquires the adder's writes and the runs of a periodic timer (S2), and the swap
+//! to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends in between,
+//! `sweep` leaves the payload alone.
 //!
 //! # Models
 //!
@@ -162,7 +162,7 @@ const PERIODIC: u64 = 1 << 3;
 const QUEUED: u64 = 1 << 4;
 const MOVED: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
-const BY_OWNER: u64 = 1 << 7;
+const CANCELLED_BY_OWNER: u64 = 1 << 7;
 const _: () = assert!(
     REMOTE_GENERATION | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
@@ -502,9 +502,11 @@ impl StateWord {
             let (to, answer) = match Phase::of(word) {
                 Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
                 Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
-                Phase::Moving => (Phase::Cancelling.set_in(word) | BY_OWNER, Ok(Freed::Queued)),
+                Phase::Moving => {
+                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(Freed::Queued))
+                }
                 Phase::Running if word & PERIODIC != 0 => {
-                    (Phase::Stopping.set_in(word) | BY_OWNER, Err(Cancel::Running))
+                    (Phase::Stopping.set_in(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
                 }
                 Phase::Running | Phase::Stopping => return Err(Cancel::Running),
                 Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Cancelling => {
@@ -534,7 +536,7 @@ impl StateWord {
 
     /// Returns true if another thread has forbidden further runs.
     pub(crate) fn was_stopped_remotely(&self) -> bool {
-        self.load_relaxed() & BY_OWNER == 0
+        self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
 
     /// Ends a run and its timer.
@@ -562,7 +564,7 @@ impl StateWord {
                 // Release (S2): a stale handle may read this word, as in `arm`; only the owner
                 // leaves `Cancelled`.
                 self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
-                if word & BY_OWNER == 0 {
+                if word & CANCELLED_BY_OWNER == 0 {
                     Collected::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 } else {
                     Collected::Freed
@@ -614,7 +616,9 @@ impl StateWord {
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
-                Phase::Cancelled | Phase::Cancelling if word & BY_OWNER != 0 => Swept::Idle,
+                Phase::Cancelled | Phase::Cancelling if word & CANCELLED_BY_OWNER != 0 => {
+                    Swept::Idle
+                }
                 Phase::Cancelled | Phase::Cancelling => {
                     Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
@@ -686,7 +690,7 @@ impl StateWord {
 
     /// Returns the generation of the node's timer, if it is pending and the owner added it. Its
     /// payload is then present until the owner takes it.
-    pub(crate) fn pending_own(&self) -> Option<u64> {
+    pub(crate) fn pending_owner_added(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         let generation = word >> GENERATION_SHIFT;
@@ -703,7 +707,8 @@ impl StateWord {
     /// message.
     pub(crate) fn is_cancelled_remotely(&self) -> bool {
         let word = self.load_relaxed();
-        word & BY_OWNER == 0 && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)
+        word & CANCELLED_BY_OWNER == 0
+            && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)
     }
 
     /// Returns true if the node has no timer and no queued message.
@@ -717,7 +722,9 @@ impl StateWord {
         let word = self.load_relaxed();
         match Phase::of(word) {
             Phase::Private | Phase::Armed | Phase::Moving => true,
-            Phase::Cancelled | Phase::Cancelling => word & (BY_OWNER | PAYLOAD_TAKEN) == 0,
+            Phase::Cancelled | Phase::Cancelling => {
+                word & (CANCELLED_BY_OWNER | PAYLOAD_TAKEN) == 0
+            }
             Phase::Idle | Phase::Running | Phase::Stopping => false,
         }
     }
@@ -855,7 +862,7 @@ impl StateWord {
                 Phase::Cancelling
                     if by == Mover::Other
                         && has_send_payload(word)
-                        && word & (PAYLOAD_TAKEN | BY_OWNER) == 0 =>
+                        && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
                 {
                     word | PAYLOAD_TAKEN
                 }

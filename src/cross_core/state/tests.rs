@@ -108,7 +108,7 @@ fn a_cancel_during_a_run_forbids_the_next() {
 }
 
 #[test]
-fn a_moved_timer_is_placed_before_it_fires() {
+fn a_moved_timer_is_linked_before_it_fires() {
     for (kind, periodic) in [(Kind::Shared, false), (Kind::Periodic, true)] {
         let state = moved(kind);
         assert!(state.is_pending(GENERATION));
@@ -128,7 +128,7 @@ fn a_moved_timer_is_placed_before_it_fires() {
 }
 
 #[test]
-fn a_message_says_once_that_a_timer_was_moved() {
+fn a_message_reports_a_move_once() {
     let state = moved(Kind::Shared);
     assert_eq!(move_it(&state), Some(FollowUp::Nothing), "its message is queued already");
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
@@ -193,7 +193,7 @@ fn a_cancel_after_a_move_needs_no_message_of_its_own() {
 }
 
 #[test]
-fn a_message_met_during_a_move_is_followed_by_another() {
+fn a_message_consumed_during_a_move_is_followed_by_another() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.collect(), Collected::Nothing);
@@ -223,7 +223,7 @@ fn a_remote_timer_is_disarmed_unless_the_sweep_has_ended_it() {
 }
 
 #[test]
-fn the_sweep_tells_what_was_pending() {
+fn the_sweep_reports_pending_timers() {
     assert_eq!(armed(Kind::Private).sweep(), Swept::HandedBack { moved: false });
     assert_eq!(armed(Kind::Shared).sweep(), Swept::HandedBack { moved: false });
     assert_eq!(moved(Kind::Shared).sweep(), Swept::HandedBack { moved: true });
@@ -234,7 +234,7 @@ fn the_sweep_tells_what_was_pending() {
 }
 
 #[test]
-fn a_move_that_the_sweep_overtakes_has_come_too_late() {
+fn a_move_that_ends_after_the_sweep_fails() {
     let state = armed(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
@@ -249,7 +249,7 @@ fn a_move_that_the_sweep_overtakes_has_come_too_late() {
 }
 
 #[test]
-fn a_move_that_the_sweep_overtakes_leaves_the_one_before_as_it_was() {
+fn a_move_that_ends_after_the_sweep_keeps_the_previous_deadline() {
     let state = moved(Kind::Shared);
     assert_eq!(state.begin_move(GENERATION), Move::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
@@ -265,7 +265,7 @@ fn the_word_holds_the_largest_generation() {
 }
 
 /// Returns the word of a remotely added timer, before or after the owner has consumed its message.
-fn added_elsewhere(is_met: bool) -> (StateWord, u64) {
+fn added_remotely(is_met: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
     state.arm_remote(generation, Kind::Shared);
     if is_met {
@@ -275,9 +275,9 @@ fn added_elsewhere(is_met: bool) -> (StateWord, u64) {
 }
 
 #[test]
-fn who_cancels_what_another_thread_has_added_takes_the_payload() {
+fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_met in [true, false] {
-        let (state, generation) = added_elsewhere(is_met);
+        let (state, generation) = added_remotely(is_met);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
         // Only the canceller can end the timer now, although the owner may consume an earlier
         // message.
@@ -297,7 +297,7 @@ fn who_cancels_what_another_thread_has_added_takes_the_payload() {
 /// The queued message is that of the add.
 #[test]
 fn a_cancelled_timer_is_queued_once() {
-    let (state, generation) = added_elsewhere(false);
+    let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
     assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
@@ -305,9 +305,9 @@ fn a_cancelled_timer_is_queued_once() {
 }
 
 #[test]
-fn who_moves_a_cancelled_timer_takes_the_payload() {
+fn the_mover_of_a_cancelled_timer_takes_the_payload() {
     for by in [Mover::Other, Mover::Owner] {
-        let (state, generation) = added_elsewhere(true);
+        let (state, generation) = added_remotely(true);
         assert_eq!(state.begin_move(generation), Move::Begun);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == Mover::Other {
@@ -320,7 +320,7 @@ fn who_moves_a_cancelled_timer_takes_the_payload() {
 
 #[test]
 fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
-    let (state, generation) = added_elsewhere(true);
+    let (state, generation) = added_remotely(true);
     assert_eq!(state.begin_move(generation), Move::Begun);
     assert_eq!(state.cancel_own(generation), Ok(Freed::Queued));
     assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
@@ -328,8 +328,8 @@ fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
 }
 
 #[test]
-fn the_last_sweep_leaves_a_payload_to_who_has_cancelled() {
-    let (state, generation) = added_elsewhere(true);
+fn the_last_sweep_leaves_a_payload_to_its_canceller() {
+    let (state, generation) = added_remotely(true);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
     assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));

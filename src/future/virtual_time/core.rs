@@ -70,7 +70,7 @@ struct Queue {
 }
 
 /// The waker of a task.
-struct Call {
+struct TaskWaker {
     ready: Arc<Ready>,
     id: usize,
 }
@@ -185,7 +185,7 @@ fn run_jobs(jobs: &Receiver<Job>, ready: Arc<Ready>) {
 impl Tasks {
     fn add(&self, future: impl Future<Output = ()> + 'static) {
         let id = self.next.replace(self.next.get() + 1);
-        let waker = Waker::from(Arc::new(Call { ready: Arc::clone(&self.ready), id }));
+        let waker = Waker::from(Arc::new(TaskWaker { ready: Arc::clone(&self.ready), id }));
         self.futures.borrow_mut().insert(id, Running { future: Box::pin(future), waker });
         self.ready.queue().live += 1;
         self.ready.push(id);
@@ -232,7 +232,7 @@ impl Ready {
     }
 }
 
-impl Wake for Call {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.ready.push(self.id);
     }

@@ -15,7 +15,7 @@ pub(crate) const IS_LOOM: bool = true;
 pub(crate) const IS_MODEL: bool = true;
 
 /// True if loom sees the pointers of `crossbeam-epoch`.
-pub(crate) const EPOCHS_ARE_LOOMS: bool = cfg!(crossbeam_loom);
+pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 
 /// A lock that is only ever tried: a `Mutex` with a flag that shows loom whether it is taken. Loom
 /// does not see the order that the lock creates; no code relies on that order.
@@ -86,7 +86,7 @@ pub(crate) struct PointerOrder {
 
 impl PointerOrder {
     pub(crate) fn before_store(&self) {
-        if !EPOCHS_ARE_LOOMS {
+        if !LOOM_SEES_EPOCHS {
             // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,
             // and with other changes.
             self.changes.fetch_add(1, Ordering::AcqRel);
@@ -94,7 +94,7 @@ impl PointerOrder {
     }
 
     pub(crate) fn before_load(&self) {
-        if !EPOCHS_ARE_LOOMS {
+        if !LOOM_SEES_EPOCHS {
             // Acquire: stands for the Acquire load of the pointer, which loom does not see; pairs
             // with the Release in `before_store`.
             self.changes.fetch_add(0, Ordering::Acquire);
@@ -112,7 +112,7 @@ pub(crate) struct ReadCheck {
 impl ReadCheck {
     /// Asserts that the value was not released before the read that ends here.
     pub(crate) fn assert_allowed(&self) {
-        if EPOCHS_ARE_LOOMS {
+        if LOOM_SEES_EPOCHS {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads` cannot
             // see its store.
             assert_eq!(self.over.load(Ordering::Relaxed), 0, "a value was read after its release");
@@ -121,7 +121,7 @@ impl ReadCheck {
 
     /// Marks the value as released.
     pub(crate) fn forbid_reads(&self) {
-        if EPOCHS_ARE_LOOMS {
+        if LOOM_SEES_EPOCHS {
             // Relaxed: publishes nothing, see `assert_allowed`.
             self.over.store(1, Ordering::Relaxed);
         }

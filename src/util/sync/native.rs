@@ -17,7 +17,7 @@ pub(crate) const IS_LOOM: bool = false;
 pub(crate) const IS_MODEL: bool = cfg!(all(shuttle, feature = "models"));
 
 /// True if loom sees the pointers of `crossbeam-epoch`.
-pub(crate) const EPOCHS_ARE_LOOMS: bool = false;
+pub(crate) const LOOM_SEES_EPOCHS: bool = false;
 
 /// A fence that directly follows a swap. On x86 the swap itself is a full fence, so only the
 /// compiler needs one.

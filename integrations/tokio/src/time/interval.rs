@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_tick_is_made_up_for_or_begins_anew_or_is_left_out() {
+    fn a_missed_tick_bursts_delays_or_is_skipped() {
         assert_eq!([6, 10, 35].map(|late| distance(Burst, late)), [10, 10, 10]);
         assert_eq!([6, 10, 35].map(|late| distance(Delay, late)), [16, 20, 45]);
         assert_eq!([6, 10, 35].map(|late| distance(Skip, late)), [10, 20, 40]);

@@ -223,7 +223,7 @@ pub(super) fn now() -> Option<StdInstant> {
 /// Returns the clock of this thread, virtual after [`pause`], for a [`corewheel::Shard`] or a wheel
 /// that must see the same time.
 ///
-/// Before the first [`pause`] it is real, and stays so.
+/// Without a [`pause`] on this thread, time is real.
 ///
 /// # Examples
 ///
