@@ -1,5 +1,5 @@
-//! Handles: cancel, move and query a timer from any thread. The choice between the owner's path and
-//! the registry is made here.
+//! Handles: cancel, move and query a timer from any thread. A handle of the thread's own shard
+//! takes the owner's path; others find their shard through the registry.
 
 use std::{
     cell::Cell,
@@ -66,7 +66,7 @@ impl fmt::Display for Cancel {
     }
 }
 
-/// Names one timer: a plain value that any thread may copy, send and keep.
+/// Identifies one timer: a plain value that any thread may copy, send and keep.
 ///
 /// A handle keeps nothing alive, and may be kept for ever. When its timer, its shard or its thread
 /// has ended, it is *stale*: it answers [`Cancel::Ended`] and never reaches another timer.
@@ -99,7 +99,7 @@ impl TimerHandle {
         Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
-    /// Returns the handle of another timer of the shard of this one.
+    /// Returns the handle of another timer of the same shard.
     #[inline]
     pub(crate) fn sibling(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -127,8 +127,8 @@ impl TimerHandle {
         self.generation
     }
 
-    /// Returns the handle as a number, for a place that stores no Rust values: a C structure, or a
-    /// message. [`from_bits`](Self::from_bits) makes a handle of it again.
+    /// Encodes the handle as a number, for a C structure or a message.
+    /// [`from_bits`](Self::from_bits) decodes it.
     ///
     /// # Examples
     ///
@@ -150,10 +150,10 @@ impl TimerHandle {
 
     /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is live.
     ///
-    /// Returns `None` if no timer has this handle: it has ended, or the number is no handle. A
-    /// number that was made up may name any live timer of the process, and reaches nothing else.
+    /// Returns `None` if no timer has this handle: it has ended, or the number is no handle. An
+    /// invented number may match any live timer of the process, but nothing else.
     ///
-    /// Cost: constant, one look at the timer; no lock, no allocation.
+    /// Cost: constant, one load of the timer's state; no lock, no allocation.
     ///
     /// # Examples
     ///
@@ -167,21 +167,21 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // The owner trusts that a handle's generation was given to its index.
+        // The owner's path relies on valid handles, so invalid ones must be rejected here.
         let is_genuine = shard_and_index == HANDLE_TAG | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
         is_genuine.then_some(handle)
     }
 
-    /// Cancels the timer, from any thread, and says at once whether this call ended it.
+    /// Cancels the timer, from any thread. Returns at once whether this call ended the timer.
     ///
     /// * [`Cancel::Cancelled`]: the callback has not started and never will. It has been dropped
     ///   when this returns if the timer is this thread's, or was added by a
     ///   [`ShardRef`](crate::ShardRef). Otherwise the owner drops it in its next turn, or in a
     ///   later one if more than 1,024 messages wait. An owner that announces its sleeps turns
-    ///   within [`Config::drop_within`](crate::Config::drop_within). A thread that is moving the
-    ///   timer at that moment finishes first.
+    ///   within [`Config::drop_within`](crate::Config::drop_within). If another thread is moving
+    ///   the timer at that moment, the drop waits for that move.
     /// * [`Cancel::Running`]: the callback is running, perhaps on this very thread, as in a cancel
     ///   from inside it. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: the timer fired, was cancelled or handed back before, or the handle is
@@ -225,7 +225,7 @@ impl TimerHandle {
         answer
     }
 
-    /// Cancels a timer that a canceller takes the payload of, or that is in an unlikely state.
+    /// Cancels a timer whose payload this thread takes, or whose state is unlikely.
     #[inline(never)]
     fn cancel_slow(self) -> Cancel {
         self.send_request(|shared, taken| shared.cancel(self.index(), self.generation, taken))
@@ -233,7 +233,7 @@ impl TimerHandle {
     }
 
     /// Sends a request to the shard, if it exists, and wakes its owner if necessary, with nothing
-    /// borrowed. Then drops the payload that the request has taken from a cancelled timer.
+    /// borrowed. Then drops the payload, if the request has taken one from a cancelled timer.
     #[inline]
     fn send_request<R>(
         self,
@@ -251,7 +251,7 @@ impl TimerHandle {
         Some(answer)
     }
 
-    /// Wakes the owner, unless its shard has ended since.
+    /// Wakes the owner, unless its shard has ended.
     #[cold]
     #[inline(never)]
     fn wake(self, asleep: Asleep) {
@@ -276,11 +276,11 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// When this returns, the callback neither runs nor ever will, and its effects are visible
-    /// here. So the values that it uses can be freed. It answers like
+    /// here. So the values that the callback uses can be freed. It answers like
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
-    /// After a running callback, its captures have been dropped when this returns. Otherwise the
-    /// owner may drop them later, as after `cancel`, also if the answer is `Ended` because another
+    /// After a running callback, its captures have been dropped when this returns. In all other
+    /// cases the owner may drop them later, as after `cancel`. This includes `Ended` if another
     /// thread had cancelled the timer.
     ///
     /// This thread polls at intervals that grow to a millisecond; the owner pays nothing. It waits
@@ -372,12 +372,13 @@ impl TimerHandle {
     /// it has ended or is running; then nothing changes. If several threads reset concurrently, all
     /// get `true` and the last to complete wins.
     ///
-    /// On its own thread a timer is never moved into a turn that has begun. A periodic timer makes
-    /// its next run then, and keeps its period from there. An earlier slack or spread is forgotten.
+    /// On its own thread a timer is never moved into a turn that has begun. For a periodic timer
+    /// this moves the next run, and later runs follow at its period. Slack and spread of earlier
+    /// calls no longer apply.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
     /// compare-and-swaps on the timer and at most one on the owner's mailbox. It wakes the owner if
-    /// that sleeps beyond the new deadline.
+    /// the sleep would miss the new deadline.
     ///
     /// # Examples
     ///
@@ -462,7 +463,7 @@ impl fmt::Display for TimerHandle {
     }
 }
 
-/// Names a timer of this thread, and cannot leave the thread; from
+/// Identifies a timer of this thread, and cannot leave the thread; from
 /// [`LocalTimer::add_local`](crate::LocalTimer::add_local).
 ///
 /// No other thread can end the timer, so cancelling and firing need no atomic swap.
@@ -485,7 +486,7 @@ pub struct LocalHandle {
 }
 
 impl LocalHandle {
-    /// Names no timer, because no timer has generation 0.
+    /// Matches no timer, because no timer has generation 0.
     pub(crate) const NONE: Self = Self {
         handle: TimerHandle { generation: 0, shard_and_index: HANDLE_TAG },
         not_send: PhantomData,
@@ -522,8 +523,8 @@ impl LocalHandle {
         })
     }
 
-    /// Returns a handle of the same timer that may leave the thread. From now on ending the timer
-    /// takes a swap. This handle stays valid.
+    /// Returns a handle of this timer that may leave the thread. From now on, ending the timer
+    /// takes an atomic swap. This handle stays valid.
     ///
     /// # Examples
     ///
@@ -550,7 +551,7 @@ impl fmt::Debug for LocalHandle {
     }
 }
 
-/// Shows the same as the [`TimerHandle`] of the timer.
+/// Shows shard, index and generation, as in `0:17#4`.
 impl fmt::Display for LocalHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.handle.fmt(f)
@@ -629,14 +630,14 @@ per_thread! {
     static OWNER: Cell<Option<Owner>> = Cell::new(None);
 }
 
-/// This thread's own wheel. `local` stores it here, so that a handle need not know `local`.
+/// This thread's own wheel. `local` stores it here, so that handles do not depend on `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
     pub(crate) path: &'static OwnerPath,
 }
 
-/// How a thread reaches its own wheel.
+/// The functions by which a handle uses the wheel of its own thread.
 pub(crate) struct OwnerPath {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
@@ -651,7 +652,7 @@ impl Owner {
     /// Makes handles of this shard take the owner's path on this thread. With `None`, no handle
     /// does.
     pub(crate) fn set(owner: Option<Self>) {
-        // A thread without thread-locals has no use for one.
+        // Fails if the thread-locals are destroyed; then no handle needs the path.
         let _ = OWNER.try_with(|place| place.set(owner));
     }
 
@@ -683,7 +684,7 @@ impl Owner {
     }
 }
 
-/// The waits between two polls: at first a yield, then ever longer sleeps.
+/// The waits between two polls: first yields, then increasingly long sleeps.
 #[derive(Debug, Default)]
 struct Backoff(u32);
 

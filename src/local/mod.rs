@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::client::{Client, ClientPlace, DrivesHere};
+pub(crate) use self::client::{Client, ClientId, DriverRegistration};
 pub use self::shard_ref::ShardRef;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use self::timer_fd::TimerFd;
@@ -35,7 +35,7 @@ use crate::{
     clock::Clock,
     config::Config,
     cross_core::{
-        callback::{Callback, Once, RunAgain, RunOnce},
+        callback::{Callback, Once, RunOnce, RunRepeatedly},
         handle::{Cancel, LocalHandle, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         origin::Origin,
@@ -46,7 +46,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
     metrics::ShardMetrics,
-    shard::{Due, Engine, PreparedSleep},
+    shard::{DueTime, Engine, PreparedSleep},
     when::When,
 };
 
@@ -81,7 +81,8 @@ pub fn local_timer() -> LocalTimer {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
 
-/// Names the way out where the compiler finds that a future of this thread is not `Send`.
+/// Appears in the compiler's error if a future of this thread must be `Send`; its name states the
+/// solution.
 enum UseTimersForSendFutures {}
 
 /// The result of a turn.
@@ -112,10 +113,10 @@ impl fmt::Display for Turn {
 }
 
 impl LocalTimer {
-    /// Runs `callback` once, after a delay, at an instant, or roughly then; see [`When`]. It runs
-    /// in the first turn at or after that moment, rounded up to a tick; never early, and never in a
-    /// turn that has begun. A zero delay runs in the next turn; a delay beyond 584 years never
-    /// runs.
+    /// Runs `callback` once, after a delay, at an instant, with slack or spread if wanted; see
+    /// [`When`]. It runs in the first turn at or after that moment, rounded up to a tick; never
+    /// early, and never in a turn that has begun. A zero delay runs in the next turn; a delay
+    /// beyond 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
     /// timers, and for a callback that captures more than 32 bytes or a value aligned to more than
@@ -277,8 +278,8 @@ impl LocalTimer {
     /// [`time_until_next`](Self::time_until_next) is zero. A timer that a callback adds fires in a
     /// later turn.
     ///
-    /// A panic of a callback is caught and reported; the other callbacks run. A nested call from a
-    /// callback does nothing and sets [`Turn::nested`].
+    /// A panic of a callback is caught and reported, and the other callbacks still run. A nested
+    /// call from a callback does nothing and sets [`Turn::nested`].
     ///
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant
     /// per timer besides the callback. Each elapsed tick adds a few entries from a higher level of
@@ -292,8 +293,8 @@ impl LocalTimer {
 
     /// Fires the due timers within a budget. The turn consumes at most `budget` remote requests,
     /// each of which may run a timer. Then it touches at most `budget` entries of the wheel; an
-    /// entry is touched when it fires or moves. The rest comes first in the next turn, in order.
-    /// Until then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
+    /// entry is touched when it fires or moves. The next turn begins with the rest, in order. Until
+    /// then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
     pub fn turn_within(self, budget: usize) -> Turn {
         Local::turn(budget)
     }
@@ -301,8 +302,8 @@ impl LocalTimer {
     /// Fires the due timers, as [`turn`](Self::turn) does, at a time `now` that the loop has just
     /// read.
     ///
-    /// `now` is an instant of the wheel's clock. One before the latest reading counts as that
-    /// reading. With one in the future, timers fire early.
+    /// `now` is an instant of the wheel's clock. If it is before the latest reading, that reading
+    /// is used. If it is in the future, timers fire early.
     ///
     /// # Examples
     ///
@@ -414,7 +415,7 @@ impl LocalTimer {
         }
     }
 
-    /// Drives a thread that only runs timers until none is [left](Self::is_empty).
+    /// Drives a thread that only runs timers, until [no timer is live](Self::is_empty).
     ///
     /// # Examples
     ///
@@ -477,8 +478,8 @@ impl LocalTimer {
         }
     }
 
-    /// Returns the number of live timers, including held ones. A timer that another thread
-    /// adds counts once a turn has taken it from the mailbox.
+    /// Returns the number of live timers. Remotely cancelled timers count until the owner has
+    /// collected them, and remotely added ones from their admission in a turn.
     pub fn len(self) -> usize {
         Local::with(|local| local.with_engine(|shard| shard.len())).unwrap_or(0)
     }
@@ -536,9 +537,9 @@ impl LocalTimer {
         Local::with(|local| local.with_engine(|shard| shard.metrics())).ok()
     }
 
-    /// Returns where in the program the live timers were added, and their ages, to find a timer
-    /// without a cancel. A periodic timer is left out during its own run. Empty in an exiting
-    /// thread. Needs the feature `origins`.
+    /// Returns the calls that added the live timers, and the timers' ages. Use it to find timers
+    /// that are never cancelled. A periodic timer is left out during its own run. The report of an
+    /// exiting thread is empty. Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds for each timer of the largest number of live timers.
     ///
@@ -676,10 +677,10 @@ impl LocalTimer {
         drained.into_iter().map(PendingTimer::new).collect()
     }
 
-    /// Returns a file descriptor that is readable when this thread's wheel wants a turn. Later
-    /// calls return the same descriptor.
+    /// Returns a file descriptor that is readable when this thread's wheel must turn. Later calls
+    /// return the same descriptor.
     ///
-    /// It stays silent until it is [armed](TimerFd::arm). The hook of
+    /// It is not readable until it is [armed](TimerFd::arm). The hook of
     /// [`Config::on_wake`](crate::Config::on_wake) is still called.
     ///
     /// # Errors
@@ -713,16 +714,16 @@ impl LocalTimer {
     ) -> Result<TimerHandle, AddError<F>> {
         match when.delay() {
             Some(delay) => {
-                let due = |shard: &mut Engine<Callback>| Due::at(shard.due_after(delay));
+                let due = |shard: &mut Engine<Callback>| DueTime::at(shard.due_after(delay));
                 Self::insert(kind, origin, due, callback)
             }
             None => Self::insert_when(kind, origin, when, Once::new(callback))
-                .map_err(|(reason, callback)| AddError::new(reason, callback.into_own())),
+                .map_err(|(reason, callback)| AddError::new(reason, callback.downcast())),
         }
     }
 
-    /// Adds a one-shot timer at an instant, or with slack or spread. It is not generic, so that it
-    /// makes no second copy of an insertion.
+    /// Adds a one-shot timer at an instant, or with slack or spread. Not generic, to avoid a second
+    /// copy of the insertion code per closure type.
     fn insert_when(
         kind: Kind,
         origin: Origin,
@@ -737,7 +738,7 @@ impl LocalTimer {
     pub(super) fn insert<F: FnOnce() + 'static>(
         kind: Kind,
         origin: Origin,
-        due: impl FnOnce(&mut Engine<Callback>) -> Due,
+        due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let callback = RunOnce(callback);
@@ -759,7 +760,7 @@ impl LocalTimer {
         let mut callback = Some(RunOnce(callback));
         let added = Local::with(|local| {
             local.assert_driven();
-            local.add(Kind::Private, origin, |_| Due::at(nanos), &mut callback)
+            local.add(Kind::Private, origin, |_| DueTime::at(nanos), &mut callback)
         });
         added?.map(LocalHandle::new)
     }
@@ -770,15 +771,15 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let due = |shard: &mut Engine<Callback>| shard.due_every(period);
-        Self::insert_built(Kind::Periodic, origin, due, RunAgain(callback))
-            .map_err(|(reason, RunAgain(callback))| AddError::new(reason, callback))
+        Self::insert_built(Kind::Periodic, origin, due, RunRepeatedly(callback))
+            .map_err(|(reason, RunRepeatedly(callback))| AddError::new(reason, callback))
     }
 
     #[inline]
     fn insert_built<B: Build<Callback>>(
         kind: Kind,
         origin: Origin,
-        due: impl FnOnce(&mut Engine<Callback>) -> Due,
+        due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: B,
     ) -> Result<TimerHandle, (AddErrorReason, B)> {
         let mut callback = Some(callback);
@@ -795,12 +796,13 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, origin, |_| Due::at(0), callback)
+        Self::insert(Kind::Shared, origin, |_| DueTime::at(0), callback)
     }
 
-    /// Registers a client of this thread's wheel. It must cancel its timers before it is dropped,
-    /// since its place may then go to another client. Returns an error if there is no wheel.
-    pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientPlace, AddErrorReason> {
+    /// Registers a client of this thread's wheel. The client must cancel its timers before it is
+    /// dropped, since another client may then get its identifier. Returns an error if there is no
+    /// wheel.
+    pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientId, AddErrorReason> {
         Local::with(|local| local.register(client))
     }
 
@@ -812,7 +814,7 @@ impl LocalTimer {
     /// refers to the client.
     #[inline(never)]
     pub(crate) fn add_expiry(
-        client: ClientPlace,
+        client: ClientId,
         index: u32,
         delay: Duration,
         origin: Origin,
@@ -822,7 +824,7 @@ impl LocalTimer {
                 if !engine.may_add() {
                     return None;
                 }
-                let due = Due::at(engine.due_after(delay));
+                let due = DueTime::at(engine.due_after(delay));
                 let expire = move || Self::expire(client, index);
                 engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire))).ok()
             })
@@ -846,7 +848,7 @@ impl LocalTimer {
         });
     }
 
-    fn expire(client: ClientPlace, index: u32) {
+    fn expire(client: ClientId, index: u32) {
         if let Ok(Some(client)) = Local::with(|local| local.client(client)) {
             client.expire(index);
         }
@@ -858,7 +860,7 @@ impl LocalTimer {
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
         let cancelled = Local::with(|local| {
-            // Its callback has nothing to drop.
+            // The callback has no destructor to run.
             let cancelled = local.with_engine(|shard| shard.cancel(timer.handle(), |_| false));
             if cancelled.is_ok() {
                 local.publish_cancel_if_asleep();
@@ -874,7 +876,7 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, origin, |_| Due::at(nanos), callback)
+        Self::insert(Kind::Shared, origin, |_| DueTime::at(nanos), callback)
     }
 
     /// Moves the timer of a future of this thread to the moment that `nanos` returns. Returns that
@@ -909,7 +911,7 @@ impl LocalTimer {
     }
 
     /// Records that no task drives this thread's wheel any more.
-    pub(crate) fn forget_task() {
+    pub(crate) fn remove_task() {
         let _ = Local::with(|local| local.shared.hooks.set_task(None));
     }
 
@@ -942,7 +944,7 @@ impl LocalTimer {
         Local::with(|local| local.with_engine(|shard| shard.tick().period(period)))
     }
 
-    /// Spreads timers of this thread's wheel as the shard of that number would.
+    /// Starts the spread sequence of this thread's wheel like that of shard `number`.
     pub(crate) fn spread_as(number: u32) {
         let _ =
             Local::with(|local| local.with_engine(|shard| shard.shared().spread.start_as(number)));
@@ -954,8 +956,8 @@ impl LocalTimer {
     }
 
     /// Returns true if `shared` is the shared part of this thread's wheel.
-    pub(crate) fn is_made_of(shared: &Arc<Shared>) -> bool {
-        Local::with(|local| local.is_made_of(shared)).unwrap_or(false)
+    pub(crate) fn is_own_shared(shared: &Arc<Shared>) -> bool {
+        Local::with(|local| local.is_own_shared(shared)).unwrap_or(false)
     }
 
     /// Runs the user's code and catches its panic.
@@ -1024,7 +1026,7 @@ impl LocalHandle {
     }
 }
 
-/// Looks at a timer of this thread's wheel, if it is pending.
+/// Calls `look` with the thread's shard, if this is a pending timer of it.
 fn with_pending<R>(
     handle: TimerHandle,
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,

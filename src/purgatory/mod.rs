@@ -55,7 +55,8 @@
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
 // core has a watch there, and an event there sends a message back. The operation checks its
-// condition once more when it hears that such a watch is in place, so no event falls between.
+// condition once more when the other core has acknowledged the watch, so no event is missed in
+// between.
 //
 // A purgatory that ends notifies the operations that watch its keys. A message that cannot be
 // delivered is answered by its destructor (`group`). In both cases the watches end, and the
@@ -102,8 +103,8 @@ use crate::{
 ///
 /// Beside the operation and its timer: about 70 bytes for an operation and its first watch, 50 for
 /// each further watch, the key for each watch, and up to 16 bytes for each key. The memory of a
-/// burst is used again. When nothing waits, memory that 64 turns did not need is freed in the next turn. Equal bursts
-/// allocate nothing. Before a sleep of a second or more, all memory is freed that nothing uses.
+/// burst is reused, so that equal bursts allocate nothing. When no operation waits, memory that was
+/// not needed in 64 turns is freed. Before a sleep of a second or more, all unused memory is freed.
 ///
 /// # Keys
 ///
@@ -153,8 +154,8 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// It is made on first use and ends with the thread. A thread that is exiting gets a new one each
-/// time.
+/// It is created on first use and ends with the thread. An exiting thread gets a new purgatory for
+/// each call.
 ///
 /// Cost: a comparison for each pair of types that the thread has used.
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
@@ -176,7 +177,7 @@ fn make_local<K: WatchKey, Op: DelayedOperation>(
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
-    /// Makes a purgatory of this thread alone. For several cores see [`PurgatoryGroup`].
+    /// Creates a purgatory of this thread alone. For several cores see [`PurgatoryGroup`].
     pub fn new() -> Self {
         Self(Inner::new(None))
     }
@@ -188,7 +189,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// timeout or by force. An operation that completes at once touches neither the wheel nor the
     /// keys.
     ///
-    /// Cost: constant per key on average. A table that has to grow moves all its entries.
+    /// Cost: constant per key on average. When a table grows, it moves all its entries.
     ///
     /// # Errors
     ///
@@ -204,9 +205,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.add(operation, keys, timeout)
     }
 
-    /// Checks the operations that watch `key`, in the order in which they came, and completes those
-    /// whose condition holds. Returns how many operations of this core have completed by their
-    /// condition.
+    /// Checks the operations that watch `key`, in the order in which they were added, and completes
+    /// those whose condition holds. Returns how many operations of this core have completed by
+    /// their condition.
     ///
     /// For a key of another core it does nothing: use [`notify`](Self::notify).
     ///
@@ -256,7 +257,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.check_one(id)
     }
 
-    /// Checks the operations that wait on `key`, on whichever core.
+    /// Checks the operations that wait on `key`, on all cores.
     ///
     /// Events for other cores are sent in batches, when the loop next turns or prepares to sleep.
     ///
@@ -273,11 +274,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.force_complete(id)
     }
 
-    /// Takes out the operations of this core that watch `key` and returns them in the order in
-    /// which they came. `on_complete` does not run.
+    /// Removes the operations of this core that watch `key` and returns them in the order in which
+    /// they were added. `on_complete` does not run.
     ///
-    /// An operation whose `try_complete` is running stays. The watches on a key of another core are
-    /// on that core, so this finds none for such a key.
+    /// An operation whose `try_complete` is running stays. For a key of another core it finds
+    /// nothing, because the watches are on that core.
     ///
     /// Cost: constant per operation and key that it watches.
     #[must_use = "the operations that were taken out"]
@@ -285,8 +286,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.cancel_for_key(key)
     }
 
-    /// Takes out all operations and returns them in no particular order. `on_complete` does not
-    /// run.
+    /// Removes all operations and returns them in no particular order. `on_complete` does not run.
     ///
     /// An operation whose `try_complete` is running stays.
     ///
@@ -325,20 +325,20 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Makes this thread's purgatory in the group, as core `index` of `shards`.
     ///
     /// `shards` are the timers of all the group's cores ([`Core::shards`](crate::Core::shards)),
-    /// the same for each core. Call it once per core, and on each core: requests to a core that has
-    /// not joined are kept until it joins or ends. They are served in the call.
+    /// the same for each core. Call it once on each core. Requests to a core that has not joined
+    /// are buffered until it joins or ends; joining serves them.
     ///
     /// # Panics
     ///
-    /// If there is no such core, it is not this thread's, it has joined before, or another core has
-    /// joined with another number of cores.
+    /// If `index` is out of range, or `shards[index]` is not this thread's wheel. If this thread
+    /// has joined before, or another core has joined with a different number of cores.
     pub fn join<Op: DelayedOperation>(
         &self,
         index: usize,
         shards: &[ShardRef],
     ) -> Purgatory<K, Op> {
         let inner = Inner::new(Some(self.member(index, shards)));
-        // A thread that is exiting has no timer to register with.
+        // Fails in an exiting thread, which has no wheel.
         let _ = inner.register();
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
@@ -371,16 +371,17 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash: KeyHash,
-    /// Counts events. An operation that is being added checks again if there was one.
+    /// The number of events so far. If it changes while an operation is being added, the operation
+    /// checks its condition again.
     events: Cell<u64>,
-    /// How many operations are ending, one inside the other.
+    /// The current nesting depth of ending operations.
     ending: Cell<usize>,
-    /// Operations that have completed too deep inside others to end there.
+    /// Operations that completed beyond the maximum nesting depth, and end after the outermost one.
     deferred: RefCell<VecDeque<(Op, Completion)>>,
     has_deferred: Cell<bool>,
-    /// How it reaches other cores.
+    /// The connection to other cores, in a group.
     member: Option<Member<K>>,
-    /// Where the thread's timer finds it, once it has a timer.
+    /// Its registration with the thread's wheel, after its first operation was parked.
     client: Cell<Option<ClientId>>,
 }
 
@@ -426,8 +427,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(self.watch_others(id, events, next, keys))
     }
 
-    /// Parks an operation that watches a key of this core, or none. Returns both if there is no
-    /// room.
+    /// Parks an operation with at most one watch on a key of this core. Returns operation and key
+    /// if the wheel has no room.
     #[track_caller]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
@@ -451,7 +452,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(id)
     }
 
-    /// Registers and makes room if necessary, and parks an operation.
+    /// The slow path of parking: registers with the wheel and makes room if necessary.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -462,7 +463,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Id, AddError<Op>> {
         let client = self.client.get().map_or_else(|| self.register(), Ok);
-        // Making room drops callbacks, which may change the table.
+        // Making room drops callbacks, whose destructors may change the table.
         match client.and_then(|client| LocalTimer::ensure_room().map(|()| client)) {
             Ok(client) => self
                 .try_park(client, operation, key, timeout)
@@ -471,7 +472,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Has an operation watch further keys.
+    /// Adds watches of an operation on its other keys.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_others(
@@ -481,10 +482,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         next: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> Outcome {
-        // The code of the keys may complete the operation.
+        // Stops if the keys' own code has completed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // An event may have come before the watch on its key, from `try_complete` or the code of
-        // the keys.
+        // `try_complete` or the keys' own code may have caused an event on a key before it was
+        // watched.
         if self.events.get() != events {
             self.check_one(id);
             waits = self.table.borrow_mut().waits(id);
@@ -508,7 +509,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(client)
     }
 
-    /// Has an operation watch a key. Returns false if the operation has completed.
+    /// Adds a watch of an operation on a key. Returns false if the operation has completed.
     fn watch(&self, id: Id, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
             let waits = self.table.borrow_mut().waits(id);
@@ -568,7 +569,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Has an operation check its condition, if it waits. Returns true if this has completed the
+    /// Checks the condition of an operation, if it waits. Returns true if this has completed the
     /// operation.
     fn check_one(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
@@ -612,7 +613,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         is_claimed
     }
 
-    /// Completes an operation whose timer has fired or was cancelled.
+    /// Completes an operation. Its timer must have fired or been cancelled.
     fn complete(&self, index: u32, how: Completion) {
         let mut table = self.table.borrow_mut();
         if let Some(operation) = table.take_completed(index, how) {
@@ -620,7 +621,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Ends an operation that was taken out.
+    /// Removes an operation's record and watches, and ends it.
     #[inline(never)]
     fn finish(
         &self,
@@ -634,7 +635,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.end(operation, how);
     }
 
-    /// Removes an operation that was taken out: it leaves all its keys.
+    /// Removes an operation's record and all its watches.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
@@ -701,7 +702,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.take_out_all(ids.into_iter())
     }
 
-    /// Takes operations out for good, except those that are checked out.
+    /// Removes operations, except those that are checked out.
     fn take_out_all(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
@@ -716,7 +717,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     // ---- other cores
 
-    /// Returns the core that a key belongs to, and how to reach it, if it is another core.
+    /// Returns the core of a key and the connection to it, if it is not this core.
     #[inline]
     fn other_core_of(&self, key: &K) -> Option<(&Member<K>, u32)> {
         let member = self.member.as_ref()?;
@@ -744,8 +745,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Message::WatchAck { operation, watch } => {
                 let waits = self.table.borrow_mut().add_remote(operation, from, watch);
                 if waits {
-                    // There may have been an event on the key before the watch. This check does not
-                    // wait for the other watches, because a core may be slow or have ended.
+                    // Checks the condition, because there may have been an event on the key before
+                    // the watch was added. It does not wait for the other watches, whose cores may
+                    // be slow or have ended.
                     self.check_one(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
@@ -758,7 +760,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Takes a message and contains a panic of its key. A sender that waits for an answer gets one.
+    /// Handles a message, and catches panics of its key. Then a sender that waits for an answer
+    /// still gets one.
     fn take_contained(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.answer() } else { None };
         let mut is_taken = false;
@@ -784,7 +787,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Tells the operations of other cores that watch a key here that there will be no more events.
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
-        // Sending may call a wake hook.
+        // Collected first, because sending may call a wake hook, which may use the table.
         let others: Vec<_> = self.table.borrow().operations_of_others().collect();
         for (core, operation) in others {
             member.send(core, Message::OwnerClosed { operation });
@@ -824,7 +827,8 @@ impl<K: WatchKey, Op: DelayedOperation> Client for Inner<K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
-        // First all timers, because code that runs below may make a purgatory in this one's place.
+        // Cancels all timers first: code that runs below may register another purgatory under the
+        // same identifier.
         for id in &ids {
             self.table.get_mut().cancel_timer(id.index);
         }
@@ -840,7 +844,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     }
 }
 
-/// Returns true if the condition holds. A panic counts as false.
+/// Returns true if the operation's condition holds. A panic counts as false.
 #[inline]
 fn condition_holds<Op: DelayedOperation>(operation: &mut Op) -> bool {
     let mut condition_holds = false;

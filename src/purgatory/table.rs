@@ -1,13 +1,12 @@
-//! The operations of one core and the watches on its keys, and nothing that runs an operation's
-//! code.
+//! The operations of one core and the watches on its keys. This module runs no code of operations.
 //!
-//! An operation, its timer and its first watch are one record. Its further watches, and the watches
-//! of other cores' operations, are records of their own. All refer to one another by index.
+//! An operation, its timer and its first watch form one record. Each of its extra watches, and each
+//! watch of another core's operation, is a separate record. Records refer to one another by index.
 //!
-//! The watches of a key form a ring in the order in which they came. The first watch holds the key.
-//! An operation that completes leaves all its rings at once, in one step per watch. An event walks
-//! along a ring by a *cursor*, which moves on when its watch is unlinked, so the walk survives
-//! whatever the operations do.
+//! The watches of a key form a ring, in the order in which they were added. The first watch holds
+//! the key. When an operation completes, each of its watches is unlinked in one step. An event
+//! walks along a ring by a *cursor*. When the watch at a cursor is unlinked, the cursor moves to
+//! the next one, so operations may change the ring during the walk.
 //!
 //! The first watches form a hash table: an array of chains that run through their records.
 
@@ -20,22 +19,22 @@ use crate::{
     local::LocalTimer,
 };
 
-/// The index of nothing.
+/// The index that means "none".
 pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Table<K, Op> {
     operations: Slab<Parked<K, Op>>,
-    further: Slab<FurtherWatch<K>>,
+    extra: Slab<ExtraWatch<K>>,
     remote: Slab<RemoteWatch>,
-    /// The first watch of the first key of each chain, by the low bits of the hash. A power of two,
-    /// or empty.
+    /// The first watch of each chain's first key, by the low bits of the hash. The length is a
+    /// power of two, or zero.
     chains: Vec<WatchIndex>,
-    /// How many keys are watched, and by how many watches.
+    /// The number of watched keys, and the number of watches.
     keys: usize,
     watches: usize,
-    /// Where the events in progress are, the outermost one first.
+    /// The cursors of the events in progress, the outermost first.
     cursors: Vec<WatchIndex>,
-    /// Keys that are to be dropped when the table is not borrowed.
+    /// Keys that must be dropped while the table is not borrowed.
     dropped: Vec<K>,
     last_number: NonZeroU64,
     /// Turns since the interval for [`trim`](Self::trim) began.
@@ -53,9 +52,10 @@ struct Parked<K, Op> {
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     first_watch: Watch<K>,
-    /// Its latest watch that another core has confirmed, from which the earlier ones follow.
+    /// The latest of its watches that other cores have acknowledged; each links to the previous
+    /// one.
     remote: u32,
-    /// How it was completed while it was checked out.
+    /// Set if it was completed while it was checked out.
     completed: Option<Completion>,
     /// There was another event while it was checked out.
     check_again: bool,
@@ -67,7 +67,7 @@ struct Watch<K> {
     /// The key and its hash, if this is the first watch of the key.
     key: Option<K>,
     hash: u32,
-    /// The first watch of the next key of the chain, if this is the first watch of its key.
+    /// The first watch of the chain's next key. Valid in the first watch of a key.
     next_key: WatchIndex,
     /// The neighbours in the ring of the key, which begins and ends at the first watch.
     /// [`WatchIndex::NONE`] if it is not linked.
@@ -77,21 +77,22 @@ struct Watch<K> {
 }
 
 /// A watch with a record of its own. A free record has no key.
-struct FurtherWatch<K> {
-    /// The number of the operation if that is of this core. `None` if the record is free.
+struct ExtraWatch<K> {
+    /// The number of the operation, if it is on this core. `None` if the record is free.
     number: Option<NonZeroU64>,
     operation: Id,
-    /// The core of the operation, [`OWN_CORE`] for this one. Links free records.
+    /// The core of the operation; [`THIS_CORE`] for this one. In a free record, the next free
+    /// record.
     core: u32,
     watch: Watch<K>,
 }
 
-/// Where a watch is: in the operation of an index, or in a record of its own.
+/// The index of an operation's record, for its first watch, or of an extra watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
-/// Set in the index of a watch that has a record of its own.
-const FURTHER: u32 = 1 << 31;
+/// Set in the index of an extra watch.
+const EXTRA: u32 = 1 << 31;
 
 impl WatchIndex {
     const NONE: Self = Self(NONE);
@@ -102,23 +103,23 @@ impl WatchIndex {
     }
 
     #[inline]
-    fn further(index: u32) -> Self {
-        Self(index | FURTHER)
+    fn extra(index: u32) -> Self {
+        Self(index | EXTRA)
     }
 
     /// Returns true for [`NONE`](Self::NONE) too.
     #[inline]
-    fn is_further(self) -> bool {
-        self.0 & FURTHER != 0
+    fn is_extra(self) -> bool {
+        self.0 & EXTRA != 0
     }
 
     #[inline]
     fn index(self) -> u32 {
-        self.0 & !FURTHER
+        self.0 & !EXTRA
     }
 }
 
-const OWN_CORE: u32 = u32::MAX;
+const THIS_CORE: u32 = u32::MAX;
 
 impl<K> Watch<K> {
     const UNLINKED: Self = Self {
@@ -145,7 +146,7 @@ pub(super) struct RemoteWatch {
     pub(super) next_of_operation: u32,
 }
 
-/// A key that is to be watched, and its first watch, or none if it is not watched yet.
+/// A key that will be watched, and its current first watch, if it has one.
 pub(super) struct KeyEntry<K> {
     key: K,
     hash: u32,
@@ -167,23 +168,23 @@ pub(super) enum Watcher {
     Other { core: u32, operation: Id, watch: Id },
 }
 
-/// The beginning of an event.
-pub(super) enum Begun<Op> {
+/// The result of beginning an event.
+pub(super) enum EventStart<Op> {
     /// The key has no watch.
     Unwatched,
-    /// The key has one watch, whose operation is to check its condition; see [`Next::Check`].
+    /// The key has one watch, whose operation is to check its condition; see [`EventStep::Check`].
     Single(u32, Op),
     Ring(Event),
 }
 
 /// The next step of an event.
-pub(super) enum Next<Op> {
-    /// Has the operation of this index check its condition. It is checked out, so it keeps its
-    /// place.
+pub(super) enum EventStep<Op> {
+    /// The caller checks the condition of this operation, which is checked out.
     Check(u32, Op),
-    /// Tells another core to check its operation, which has this watch here.
+    /// The caller tells another core to check the operation that has this watch here.
     Tell { core: u32, operation: Id, watch: Id },
-    /// There is no watch left, or the operation is checked out already and checks again.
+    /// There is nothing to do: no watch is left, or the operation is checked out and will check
+    /// again.
     Nothing,
 }
 
@@ -194,9 +195,9 @@ pub(super) enum Checked {
     Met,
     /// The operation was completed during the check, and the caller removes it.
     Completed(Completion),
-    /// There was an event during the check, so one more check follows.
+    /// There was an event during the check, so the caller checks once more.
     Again,
-    /// The operation waits on, and the caller checks it in.
+    /// The operation still waits, and the caller checks it in.
     Waits,
 }
 
@@ -208,8 +209,8 @@ impl<K, Op> Parked<K, Op> {
         operation
     }
 
-    /// Returns true if the caller completes the operation, because it has cancelled the timer. Once
-    /// the thread's timer has ended nothing cancels it, and nothing else completes the operation.
+    /// Cancels the operation's timer. Returns true if that succeeds, so that the caller completes
+    /// the operation. After the thread's wheel has ended, it always succeeds.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     fn claim(&self) -> bool {
@@ -221,7 +222,7 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
             operations: Slab::new(),
-            further: Slab::new(),
+            extra: Slab::new(),
             remote: Slab::new(),
             chains: Vec::new(),
             keys: 0,
@@ -257,23 +258,28 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some()
     }
 
-    /// Takes an operation out to check its condition. One that is checked out already will check
+    /// Checks an operation out, to check its condition. If it is checked out already, it will check
     /// again.
     pub(super) fn check_out(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
-    /// Ends a check. An operation that has completed is to be removed, one that waits checked in.
+    /// Ends a check. The caller removes a completed operation, and checks in a waiting one.
     ///
     /// If the operation's own code caused an event during the check, one more check follows. No
     /// third one does, because each check may cause an event.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
-    pub(super) fn end_check(&mut self, index: u32, is_met: bool, is_again: bool) -> Checked {
+    pub(super) fn end_check(
+        &mut self,
+        index: u32,
+        condition_holds: bool,
+        is_again: bool,
+    ) -> Checked {
         let parked = self.operations.at(index);
         if let Some(how) = parked.completed {
             Checked::Completed(how)
-        } else if is_met && parked.claim() {
+        } else if condition_holds && parked.claim() {
             Checked::Met
         } else if parked.check_again && !is_again {
             parked.check_again = false;
@@ -287,13 +293,13 @@ impl<K, Op> Table<K, Op> {
         self.operations.at(index).operation = Some(operation);
     }
 
-    /// Returns true if the caller completes the operation. If it waits, this cancels its timer.
+    /// Returns true if the caller must complete the operation. If it waits, this cancels its timer.
     pub(super) fn claim(&mut self, id: Id) -> bool {
         self.get(id).is_some_and(|parked| parked.claim())
     }
 
-    /// Takes out an operation whose timer has fired or was cancelled. One that is checked out ends
-    /// when its check returns.
+    /// Takes an operation whose timer has fired or was cancelled. One that is checked out ends when
+    /// its check returns.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.at(index);
         let operation = parked.operation.take();
@@ -301,7 +307,7 @@ impl<K, Op> Table<K, Op> {
         operation
     }
 
-    /// Takes out an operation that is not checked out, and cancels its timer.
+    /// Takes an operation that is not checked out, and cancels its timer.
     pub(super) fn take_waiting(&mut self, id: Id) -> Option<Op> {
         let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
         if parked.claim() { parked.operation.take() } else { None }
@@ -312,8 +318,8 @@ impl<K, Op> Table<K, Op> {
         LocalTimer::cancel_expiry(self.operations.at(index).timer);
     }
 
-    /// Removes an operation that was taken out, with its watches on this core. Returns the latest
-    /// of its watches on other cores.
+    /// Removes the record of an operation, with its watches on this core. Returns the latest of its
+    /// watches on other cores.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     pub(super) fn remove(&mut self, index: u32) -> u32 {
@@ -324,22 +330,22 @@ impl<K, Op> Table<K, Op> {
         if first_watch.next != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::in_operation(index), first_watch);
             while next != WatchIndex::NONE {
-                next = self.remove_further(next.index());
+                next = self.remove_extra(next.index());
             }
         }
         remote
     }
 
-    /// Removes a watch that has a record of its own. Returns the next watch of its operation.
-    fn remove_further(&mut self, index: u32) -> WatchIndex {
-        let further = self.further.free(index);
-        further.number = None;
-        let watch = further.watch.take();
-        self.unlink(WatchIndex::further(index), watch)
+    /// Removes an extra watch. Returns the next watch of its operation.
+    fn remove_extra(&mut self, index: u32) -> WatchIndex {
+        let extra = self.extra.free(index);
+        extra.number = None;
+        let watch = extra.watch.take();
+        self.unlink(WatchIndex::extra(index), watch)
     }
 
-    /// Records the watch that core `core` holds for an operation of this core. Returns false if the
-    /// operation has completed.
+    /// Records a watch that another core, `core`, holds for an operation of this core. Returns
+    /// false if the operation has completed.
     pub(super) fn add_remote(&mut self, operation: Id, core: u32, watch: Id) -> bool {
         let latest = self.remote.next_index();
         let Some(parked) = self.get(operation) else { return false };
@@ -357,16 +363,16 @@ impl<K, Op> Table<K, Op> {
 
     /// Unlinks the watch of another core's operation, if it is still there.
     pub(super) fn unwatch(&mut self, watch: Id) {
-        let found = self.further.records.get(watch.index as usize);
+        let found = self.extra.records.get(watch.index as usize);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
-            self.remove_further(watch.index);
+            self.remove_extra(watch.index);
         }
     }
 
     #[inline]
     fn watch_at(&self, index: WatchIndex) -> Option<&Watch<K>> {
-        if index.is_further() {
-            self.further.records.get(index.index() as usize).map(|further| &further.watch)
+        if index.is_extra() {
+            self.extra.records.get(index.index() as usize).map(|extra| &extra.watch)
         } else {
             self.operations.records.get(index.0 as usize).map(|parked| &parked.first_watch)
         }
@@ -374,23 +380,22 @@ impl<K, Op> Table<K, Op> {
 
     #[inline]
     fn linked(&mut self, index: WatchIndex) -> &mut Watch<K> {
-        if index.is_further() {
-            &mut self.further.at(index.index()).watch
+        if index.is_extra() {
+            &mut self.extra.at(index.index()).watch
         } else {
             &mut self.operations.at(index.0).first_watch
         }
     }
 
-    /// Returns `next`, which the watch at `index` has as its next one, or none if that is the first
-    /// one of the ring.
+    /// Returns the successor `next` of the watch at `index`, or none if the ring ends there.
     #[inline]
     fn after(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
         if is_last { WatchIndex::NONE } else { next }
     }
 
-    /// Takes a watch, whose record is free already, out of its ring. Returns the next watch of its
-    /// operation. A key that loses its last watch is dropped later.
+    /// Unlinks a watch, whose record is free already, from its ring. Returns the next watch of its
+    /// operation. A key without watches is dropped later.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
@@ -414,7 +419,7 @@ impl<K, Op> Table<K, Op> {
             if is_last {
                 *link = next_key;
                 self.keys -= 1;
-                self.drop_later(key);
+                self.defer_drop(key);
             } else {
                 *link = next;
                 let first = self.linked(next);
@@ -424,10 +429,10 @@ impl<K, Op> Table<K, Op> {
         next_of_operation
     }
 
-    /// Moves the events that are at a watch on to the next one.
+    /// Moves the cursors that are at a watch to the next one.
     #[cold]
     fn move_cursors(&mut self, index: WatchIndex, is_first: bool, next: WatchIndex) {
-        // The successor of a first watch that is not the only one becomes the first.
+        // If this was the first watch, its successor becomes the first.
         let next = if is_first && next != index { next } else { self.after(next, index) };
         self.cursors
             .iter_mut()
@@ -435,13 +440,13 @@ impl<K, Op> Table<K, Op> {
             .for_each(|cursor| *cursor = next);
     }
 
-    fn drop_later(&mut self, key: K) {
+    fn defer_drop(&mut self, key: K) {
         if mem::needs_drop::<K>() {
             self.dropped.push(key);
         }
     }
 
-    /// Returns a key that is to be dropped now that the table is not borrowed.
+    /// Returns a key that the caller drops while the table is not borrowed.
     pub(super) fn take_dropped(&mut self) -> Option<K> {
         self.dropped.pop()
     }
@@ -458,9 +463,9 @@ impl<K, Op> Table<K, Op> {
         self.chains.resize(len, WatchIndex::NONE);
         let own = self.operations.records.iter_mut().map(|parked| &mut parked.first_watch);
         let own = own.zip((0..).map(WatchIndex::in_operation));
-        let further = self.further.records.iter_mut().map(|further| &mut further.watch);
-        let further = further.zip((0..).map(WatchIndex::further));
-        for (watch, index) in own.chain(further).filter(|(watch, _)| watch.key.is_some()) {
+        let extra = self.extra.records.iter_mut().map(|extra| &mut extra.watch);
+        let extra = extra.zip((0..).map(WatchIndex::extra));
+        for (watch, index) in own.chain(extra).filter(|(watch, _)| watch.key.is_some()) {
             let chain = &mut self.chains[watch.hash as usize & (len - 1)];
             watch.next_key = mem::replace(chain, index);
         }
@@ -468,7 +473,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Takes the next step of an event.
     #[inline]
-    pub(super) fn step(&mut self, event: &mut Event) -> Next<Op> {
+    pub(super) fn step(&mut self, event: &mut Event) -> EventStep<Op> {
         if mem::take(&mut event.is_suspended) {
             event.next = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
@@ -480,34 +485,33 @@ impl<K, Op> Table<K, Op> {
         match watcher {
             Some(Watcher::Own(Id { index, .. })) => {
                 let operation = self.operations.at(index).check_out();
-                operation.map_or(Next::Nothing, |operation| Next::Check(index, operation))
+                operation.map_or(EventStep::Nothing, |operation| EventStep::Check(index, operation))
             }
             Some(Watcher::Other { core, operation, watch }) => {
-                Next::Tell { core, operation, watch }
+                EventStep::Tell { core, operation, watch }
             }
-            None => Next::Nothing,
+            None => EventStep::Nothing,
         }
     }
 
-    /// Returns the next watch of an event and moves on.
+    /// Returns the next watch of an event, and moves its cursor.
     #[inline]
     fn next_watcher(&self, event: &mut Event) -> Option<Watcher> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
         let place = at.index() as usize;
-        let (number, watcher, watch) = if at.is_further() {
-            let further = self.further.records.get(place)?;
-            let (number, &FurtherWatch { operation, core, .. }) = (further.number?, further);
+        let (number, watcher, watch) = if at.is_extra() {
+            let extra = self.extra.records.get(place)?;
+            let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
             let watch = Id { number, index: at.index() };
             let other = Watcher::Other { core, operation, watch };
-            let watcher = if core == OWN_CORE { Watcher::Own(operation) } else { other };
-            (number, watcher, &further.watch)
+            let watcher = if core == THIS_CORE { Watcher::Own(operation) } else { other };
+            (number, watcher, &extra.watch)
         } else {
             let parked = self.operations.records.get(place)?;
             let number = parked.number?;
             (number, Watcher::Own(Id { number, index: at.index() }), &parked.first_watch)
         };
-        // Later watches were added during the event. An operation that was being added before the
-        // event adds no watch during it, because the event is inside that call.
+        // Watches with later numbers were added during the event, and are not part of it.
         if number > event.last_number {
             return None;
         }
@@ -517,12 +521,12 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the operations of other cores that watch a key here, once for each watch.
     pub(super) fn operations_of_others(&self) -> impl Iterator<Item = (u32, Id)> {
-        let watches = self.further.records.iter().filter(|watch| watch.number.is_some());
-        let others = watches.filter(|watch| watch.core != OWN_CORE);
+        let watches = self.extra.records.iter().filter(|watch| watch.number.is_some());
+        let others = watches.filter(|watch| watch.core != THIS_CORE);
         others.map(|watch| (watch.core, watch.operation))
     }
 
-    /// Returns the names of all operations of this core.
+    /// Returns the identifiers of all operations of this core.
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
         (0..).zip(&self.operations.records).filter_map(|(index, parked)| {
             let number = parked.number?;
@@ -554,11 +558,13 @@ impl<K, Op> Table<K, Op> {
     /// Returns true if no operation waits and [`trim`](Self::trim) may find memory to free.
     #[inline]
     pub(super) fn has_spare_memory(&self) -> bool {
-        self.operations.len == 0 && self.is_spacious()
+        self.operations.len == 0 && self.has_excess_memory()
     }
 
-    fn is_spacious(&self) -> bool {
-        self.operations.is_spacious() || self.further.is_spacious() || self.remote.is_spacious()
+    fn has_excess_memory(&self) -> bool {
+        self.operations.has_excess_memory()
+            || self.extra.has_excess_memory()
+            || self.remote.has_excess_memory()
     }
 
     /// Counts a turn, and at the end of an interval frees the memory that the interval did not
@@ -569,20 +575,20 @@ impl<K, Op> Table<K, Op> {
         if is_long_sleep || self.turns >= TURNS_PER_INTERVAL {
             self.turns = 0;
             self.operations.end_interval(is_long_sleep);
-            self.further.end_interval(is_long_sleep);
+            self.extra.end_interval(is_long_sleep);
             self.remote.end_interval(is_long_sleep);
-            if self.operations.records.capacity() + self.further.records.capacity() == 0 {
+            if self.operations.records.capacity() + self.extra.records.capacity() == 0 {
                 self.chains = Vec::new();
             }
         }
-        self.is_spacious()
+        self.has_excess_memory()
     }
 }
 
 /// An event in progress: its walk along the watches of a key.
 pub(super) struct Event {
     next: WatchIndex,
-    /// The next watch is in the table's cursors, because other code may unlink it now.
+    /// The next watch is in the table's cursors, so that it is updated when a watch is unlinked.
     is_suspended: bool,
     /// Watches with later numbers were added during the event.
     last_number: NonZeroU64,
@@ -647,7 +653,7 @@ impl<K: Eq, Op> Table<K, Op> {
     pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
         let entry = self.entry(hash, key);
         let Some(parked) = self.get(operation) else {
-            self.drop_later(entry.key);
+            self.defer_drop(entry.key);
             return false;
         };
         if parked.first_watch.next == WatchIndex::NONE {
@@ -658,11 +664,11 @@ impl<K: Eq, Op> Table<K, Op> {
                 self.join_ring(first, at);
             }
         } else {
-            let index = self.add_further(operation.number, OWN_CORE, operation, entry);
-            let further = self.further.at(index);
+            let index = self.add_extra(operation.number, THIS_CORE, operation, entry);
+            let extra = self.extra.at(index);
             let first_watch = &mut self.operations.at(operation.index).first_watch;
-            further.watch.next_of_operation = first_watch.next_of_operation;
-            first_watch.next_of_operation = WatchIndex::further(index);
+            extra.watch.next_of_operation = first_watch.next_of_operation;
+            first_watch.next_of_operation = WatchIndex::extra(index);
         }
         true
     }
@@ -670,30 +676,30 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Adds a watch of another core's operation.
     pub(super) fn watch_for_other(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
         let (key, number) = (self.entry(hash, key), self.next_number());
-        Id { number, index: self.add_further(number, core, operation, key) }
+        Id { number, index: self.add_extra(number, core, operation, key) }
     }
 
-    fn add_further(
+    fn add_extra(
         &mut self,
         number: NonZeroU64,
         core: u32,
         operation: Id,
         entry: KeyEntry<K>,
     ) -> u32 {
-        let index = self.further.next_index();
-        let (at, first) = (WatchIndex::further(index), entry.first);
+        let index = self.extra.next_index();
+        let (at, first) = (WatchIndex::extra(index), entry.first);
         let watch = self.link(at, entry);
-        let further = self.further.occupy(index);
-        (further.number, further.core, further.operation) = (Some(number), core, operation);
-        further.watch = watch;
+        let extra = self.extra.occupy(index);
+        (extra.number, extra.core, extra.operation) = (Some(number), core, operation);
+        extra.watch = watch;
         if first != WatchIndex::NONE {
             self.join_ring(first, at);
         }
         index
     }
 
-    /// Returns a watch that is the only one of its key, for the caller to put at its index. A key
-    /// that is watched already has no other entry: then the watch [joins](Self::join_ring).
+    /// Returns the new watch, which the caller stores at its index. If the key has watches already,
+    /// the new watch [joins](Self::join_ring) their ring.
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
@@ -719,32 +725,32 @@ impl<K: Eq, Op> Table<K, Op> {
         let watch = self.linked(index);
         (watch.previous, watch.next) = (previous, first);
         if let Some(key) = watch.key.take() {
-            self.drop_later(key);
+            self.defer_drop(key);
         }
     }
 
-    /// Begins an event on a key. If only one operation of this core watches it, checks that out.
+    /// Begins an event on a key. If only one operation of this core watches the key, checks it out.
     #[inline]
-    pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> Begun<Op> {
+    pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> EventStart<Op> {
         let first = self.find(hash, key);
-        if !first.is_further() {
+        if !first.is_extra() {
             let parked = self.operations.at(first.0);
             if parked.first_watch.next == first
                 && let Some(operation) = parked.check_out()
             {
-                return Begun::Single(first.0, operation);
+                return EventStart::Single(first.0, operation);
             }
         } else if first == WatchIndex::NONE {
-            return Begun::Unwatched;
+            return EventStart::Unwatched;
         }
-        Begun::Ring(self.event_at(first))
+        EventStart::Ring(self.event_at(first))
     }
 
     fn event_at(&self, next: WatchIndex) -> Event {
         Event { next, is_suspended: false, last_number: self.last_number }
     }
 
-    /// Returns the watches on a key in the order in which they came.
+    /// Returns the watches on a key, in the order in which they were added.
     pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = Watcher> {
         let mut event = self.event_at(self.find(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
@@ -757,11 +763,11 @@ struct Slab<T> {
     /// The first free record. [`NONE`] if all are in use.
     free: u32,
     len: u32,
-    /// The most records in use at once in this interval.
+    /// The largest number of records in use in this interval.
     peak: u32,
 }
 
-/// A record of a slab. A free one holds nothing that has a destructor.
+/// A record of a slab. Free records have no fields to drop.
 trait Record {
     const FREE: Self;
 
@@ -787,7 +793,7 @@ impl<K, Op> Record for Parked<K, Op> {
     }
 }
 
-impl<K> Record for FurtherWatch<K> {
+impl<K> Record for ExtraWatch<K> {
     const FREE: Self =
         Self { number: None, operation: Id::NONE, core: NONE, watch: Watch::UNLINKED };
 
@@ -798,7 +804,7 @@ impl<K> Record for FurtherWatch<K> {
 }
 
 impl Record for RemoteWatch {
-    const FREE: Self = Self { core: OWN_CORE, watch: Id::NONE, next_of_operation: NONE };
+    const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, next_of_operation: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
         &mut self.next_of_operation
@@ -815,16 +821,16 @@ impl<T> Slab<T> {
         &mut self.records[index as usize]
     }
 
-    fn is_spacious(&self) -> bool {
+    fn has_excess_memory(&self) -> bool {
         self.len == 0 && self.records.capacity() > SPARE_SLOTS_MAX
     }
 
-    /// Frees the memory of an empty slab if it is more than twice the peak of the interval, or if
-    /// `all` of it is to be freed.
+    /// Frees the memory of an empty slab, if it is more than twice the peak of the interval or
+    /// `all` is true.
     fn end_interval(&mut self, all: bool) {
         let needed = if all { 0 } else { 2 * self.peak as usize };
         self.peak = self.len;
-        if self.is_spacious() && self.records.capacity() > needed {
+        if self.has_excess_memory() && self.records.capacity() > needed {
             *self = Self::new();
         }
     }
@@ -839,11 +845,11 @@ impl<T: Record> Slab<T> {
 
     #[cold]
     fn fresh_index(&self) -> u32 {
-        let index = u32::try_from(self.records.len()).ok().filter(|&index| index < !FURTHER);
+        let index = u32::try_from(self.records.len()).ok().filter(|&index| index < !EXTRA);
         index.unwrap_or_else(|| panic!("2^31 operations or watches"))
     }
 
-    /// Occupies the record at the [`next_index`](Self::next_index). The caller writes it.
+    /// Occupies the record at [`next_index`](Self::next_index). The caller writes it.
     #[inline]
     fn occupy(&mut self, index: u32) -> &mut T {
         if index as usize == self.records.len() {
@@ -856,7 +862,7 @@ impl<T: Record> Slab<T> {
         record
     }
 
-    /// Frees a record, which the caller empties.
+    /// Frees a record. The caller drops its contents.
     #[inline]
     fn free(&mut self, index: u32) -> &mut T {
         self.len -= 1;
@@ -870,7 +876,7 @@ impl<T: Record> Slab<T> {
 mod tests {
     use super::*;
 
-    /// Operations and keys are numbers, and the hash of a key has two bits.
+    /// A table whose operations and keys are numbers. The hash of a key has two bits.
     type Numbers = Table<u32, u32>;
 
     fn hash(key: u32) -> u32 {
@@ -913,13 +919,13 @@ mod tests {
     #[test]
     fn records_are_small() {
         assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 24);
-        assert_eq!(size_of::<FurtherWatch<u64>>(), size_of::<Watch<u64>>() + 24);
+        assert_eq!(size_of::<ExtraWatch<u64>>(), size_of::<Watch<u64>>() + 24);
         assert_eq!(size_of::<Parked<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 72);
         assert_eq!(size_of::<RemoteWatch>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
 
-    /// The first watch of each is in its own record; the second one is apart.
+    /// The first watch of each operation is in its record; the second one is an extra watch.
     #[test]
     fn watches_are_in_order_and_unlink_from_everywhere() {
         for gone in 0..4 {
@@ -957,7 +963,7 @@ mod tests {
         let second = add(&mut table, &[1]);
         assert_eq!({ first.index }, { second.index });
         assert!(table.get(first).is_none() && table.get(second).is_some());
-        // Also after the memory was freed.
+        // This also holds after the memory was freed.
         remove(&mut table, second);
         while table.trim(true) {}
         let third = add(&mut table, &[1]);
@@ -986,12 +992,12 @@ mod tests {
 
     /// Takes a step of an event and checks the operation in. Returns its index.
     fn step(table: &mut Numbers, event: &mut Event) -> Option<u32> {
-        let Next::Check(index, operation) = table.step(event) else { return None };
+        let EventStep::Check(index, operation) = table.step(event) else { return None };
         table.check_in(index, operation);
         Some(index)
     }
 
-    /// Before each step of an event, another watch of the key goes or comes.
+    /// Before each step of an event, the test removes or adds a watch of the key.
     #[test]
     fn an_event_survives_changes_during_it() {
         for gone in 0..5 {
@@ -1029,7 +1035,7 @@ mod tests {
     }
 
     fn capacities(table: &Numbers) -> [usize; 3] {
-        let (operations, watches) = (&table.operations.records, &table.further.records);
+        let (operations, watches) = (&table.operations.records, &table.extra.records);
         [operations.capacity(), watches.capacity(), table.chains.len()]
     }
 

@@ -372,7 +372,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let Placement { links, location, .. } = entry.take_placement();
         if !location.is_near() {
-            self.detach_elsewhere(storage, entry.index(), links, location);
+            self.detach_other(storage, entry.index(), links, location);
         } else if let Some(slot) = self.slots.unlink(storage, links) {
             self.slots.clear(slot);
         }
@@ -380,7 +380,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Unlinks an entry that was not linked into a slot of the first level.
     #[inline(never)]
-    fn detach_elsewhere(
+    fn detach_other(
         &mut self,
         storage: &impl Storage,
         index: u32,
@@ -437,7 +437,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn begin(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
         if self.has_late() {
-            self.join_late(storage);
+            self.merge_late(storage);
         }
         self.pass_end = self.pass_end.max(pass_end);
     }
@@ -465,7 +465,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// level. There, late entries keep their location and are not counted in `uncascaded`. Each
     /// portion moves at least one of them, and the final cascade moves the rest.
     #[cold]
-    fn join_late(&mut self, storage: &impl Storage) {
+    fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
         let slot = if tick <= self.last_near {
             let slot = Geometry::<BITS, LEVELS>::near_at(tick);

@@ -73,7 +73,7 @@ impl Location {
     pub(crate) const UNLINKED: Self = Self(1);
     /// In the aligned slot that starts at its deadline.
     pub(super) const ALIGNED: Self = Self(2);
-    /// In the late slot, or in the slot that this was spliced into.
+    /// In the late slot, or in the slot into which the late slot was spliced.
     pub(super) const LATE: Self = Self(3);
     /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(4);

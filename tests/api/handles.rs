@@ -13,10 +13,7 @@ use corewheel::{
 
 use crate::{
     common::{TICK, in_virtual_time, on_a_thread},
-    support::{
-        Counter, cancel_elsewhere, manual_shard, never, on_a_core, pass,
-        turn_after,
-    },
+    support::{Counter, cancel_elsewhere, manual_shard, never, on_a_core, pass, turn_after},
 };
 
 // ---- types
