@@ -853,7 +853,7 @@ impl<T> Shard<T> {
                 }
             }
         };
-        Some(self.into_expired(claimed, ended))
+        Some(self.end_expired(claimed, ended))
     }
 
     fn next_expiry_in_pass(&mut self) -> Option<Expiry<'_, T>> {
@@ -861,7 +861,7 @@ impl<T> Shard<T> {
         let index = claimed.index;
         if !claimed.run.is_periodic() {
             let (claimed, ended) = self.engine.end(claimed);
-            return Some(Expiry::Ended(self.into_expired(claimed, ended)));
+            return Some(Expiry::Ended(self.end_expired(claimed, ended)));
         }
         let expired = self.expired(claimed, claimed.run.generation(), ());
         let next = self.engine.next_run(index);
@@ -883,7 +883,7 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a timer that has fired and ended.
     #[inline]
-    fn into_expired(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
+    fn end_expired(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
         self.engine.count_ended(claimed, ended.freed);
         self.expired(claimed, ended.generation, ended.payload)
     }

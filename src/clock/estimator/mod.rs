@@ -141,7 +141,7 @@ impl ClockEstimator {
         }
         match (guess, Rate::measured(since, anchor)) {
             (Some(guess), Some(rate)) if rate.agrees_with(guess) => {
-                self.start_window(rate.with_margin(), anchor)
+                self.start_window(rate.with_margin(), anchor);
             }
             (_, rate) => self.state = State::Calibrating { since: anchor, guess: rate },
         }
