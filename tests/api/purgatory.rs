@@ -13,7 +13,7 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Config, ShardRef, local_timer,
+    AddErrorReason, Cancel, Config, ShardRef, local_timer,
     purgatory::{
         Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup,
         WatchKey, local_purgatory,
@@ -24,7 +24,10 @@ use crate::{
     common::{TICK, on_a_thread},
     lockstep::Lockstep,
     operation::{Op, Seen, wait},
-    support::{Counter, Log, after_the_timer, configured, forget, on_a_core, pass, turn_after},
+    support::{
+        Counter, Log, OnDrop, after_the_timer, cancel_elsewhere, configured, forget, on_a_core,
+        pass, turn_after,
+    },
 };
 
 /// On several cores a key belongs to the core of its number.
@@ -147,6 +150,31 @@ fn a_full_timer_hands_the_operation_back() {
             assert_eq!(refused.reason(), AddErrorReason::Full);
             assert_eq!(refused.into_inner().seen.looks(), 2);
             assert_eq!((own.len(), own.watched(&1), own.counts().added), (1, 0, 1));
+        },
+    );
+}
+
+/// The wheel is full of timers that another thread has cancelled. The destructor of one of them
+/// completes an operation on the key that the new operation watches.
+#[test]
+fn an_operation_makes_room_for_its_timer() {
+    configured(
+        |config| config.limit(2),
+        |_| {
+            let own = Rc::new(Waits::new());
+            let (earlier, later) = (add(&own, [0], 1000), Seen::new());
+            let (ends, met) = (Rc::clone(&own), Arc::clone(&earlier));
+            let dropped = OnDrop(move || {
+                met.set();
+                assert_eq!(ends.check_and_complete(&0), 1);
+            });
+            let cancelled = local_timer().add(TICK, move || drop(dropped));
+            assert_eq!(cancel_elsewhere(cancelled), Cancel::Cancelled);
+            wait(&own, later.op(), [0], 1000);
+            earlier.assert_ended(Completion::Condition);
+            later.set();
+            assert_eq!((own.watched(&0), own.check_and_complete(&0)), (1, 1));
+            later.assert_ended(Completion::Condition);
         },
     );
 }
