@@ -76,6 +76,9 @@ const UNSAFE: &[&str] = &[
 
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
+/// Other crates cannot reach them, or a macro writes them.
+const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "FireWaker", "Origin"];
+
 /// How many lines may stand between an atomic operation and its reason.
 const REASON_REACH: usize = 8;
 
@@ -89,7 +92,7 @@ struct Home {
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 
-const RULES: [Rule; 3] = [order, homes, reasons];
+const RULES: [Rule; 4] = [order, homes, reasons, examples];
 
 #[test]
 fn src_is_tidy() {
@@ -181,6 +184,12 @@ fn gives_reason(comments: &str, ordering: &str) -> bool {
     })
 }
 
+/// Every public type and function has an example.
+fn examples(source: &Source) -> Vec<Finding> {
+    let items = source.without_example().filter(|(_, name)| !WITHOUT_EXAMPLE.contains(name));
+    items.map(|(line, name)| (line, format!("`{name}` has no example"))).collect()
+}
+
 // ---- each rule still bites
 
 /// A rule, a file, its text, and the lines where the rule finds something.
@@ -220,6 +229,19 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         (reasons, STATE, far, &[11]),
         (reasons, STATE, swap, &[]),
         (reasons, STATE, "use crate::sync::Ordering::{Acquire, Release};", &[]),
+        (
+            examples,
+            "src/error.rs",
+            "/// Says.\npub fn a() {}\n/// Says.\npub struct B {\n    pub c: u8,\n}",
+            &[2, 4],
+        ),
+        (
+            examples,
+            "src/error.rs",
+            "/// ```\n/// a();\n/// ```\n///\n#[inline]\npub const fn a() {}",
+            &[],
+        ),
+        (examples, "src/error.rs", "pub(crate) fn a() {}\n#[doc(hidden)]\npub fn b() {}", &[]),
     ];
     for &(rule, file, text, expected) in cases {
         let found: Vec<_> = rule(&Source::new(file, text)).into_iter().map(|(at, _)| at).collect();

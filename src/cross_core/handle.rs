@@ -502,17 +502,50 @@ impl LocalHandle {
 
     /// Cancels the timer. Its callback has been dropped when this returns. See
     /// [`TimerHandle::cancel`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// assert_eq!(retry.cancel(), Cancel::Cancelled);
+    /// assert_eq!(retry.cancel(), Cancel::Ended);
+    /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
         Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.path.cancel)(self.handle))
     }
 
     /// Returns true if the timer waits for its deadline. See [`TimerHandle::is_pending`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// assert!(retry.is_pending());
+    /// retry.cancel();
+    /// assert!(!retry.is_pending());
+    /// ```
     pub fn is_pending(self) -> bool {
         Owner::of(self.handle).is_some_and(|owner| (owner.path.is_pending)(self.handle))
     }
 
     /// Moves the timer, earlier or later. Returns true if it was moved. See [`TimerHandle::reset`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// assert!(retry.reset(Duration::from_secs(2)));
+    /// ```
     #[inline]
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
@@ -578,6 +611,16 @@ pub struct TimerGuard(TimerHandle);
 
 impl TimerGuard {
     /// Returns the handle of the timer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
+    /// assert!(deadline.handle().is_pending());
+    /// ```
     pub fn handle(&self) -> TimerHandle {
         self.0
     }

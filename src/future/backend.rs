@@ -17,6 +17,24 @@ use crate::{
 
 /// The backend of a future's timer: this thread ([`LocalTimer`]), or one of the wheels of
 /// [`Timers`](super::Timers) ([`Remote`](super::Remote)). No other type implements it.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::{Backend, Sleep, VirtualTime, sleep};
+/// use std::time::Duration;
+///
+/// /// Waits twice, on any backend.
+/// async fn twice<H: Backend>(mut sleep: Sleep<H>, again: Duration) {
+///     (&mut sleep).await;
+///     sleep.reset_after(again);
+///     sleep.await;
+/// }
+///
+/// let time = VirtualTime::new();
+/// time.block_on(|| twice(sleep(Duration::from_secs(1)), Duration::from_secs(2)));
+/// assert_eq!(time.elapsed(), Duration::from_secs(3));
+/// ```
 pub trait Backend: BackendOps {}
 
 impl<P: BackendOps> Backend for P {}

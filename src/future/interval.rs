@@ -15,6 +15,26 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks keep to their schedule: the period does not drift, for any tick of the wheel and any
 /// lateness within a period. [`MissedTickBehavior`] decides what happens after a whole missed
 /// period.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::{VirtualTime, interval, sleep};
+/// use std::time::Duration;
+///
+/// let time = VirtualTime::new();
+/// let times = time.block_on(|| async {
+///     let mut ticks = interval(Duration::from_secs(10));
+///     let start = ticks.tick().await; // at once
+///     let mut times = Vec::new();
+///     for work in [3, 8, 1] {
+///         sleep(Duration::from_secs(work)).await;
+///         times.push((ticks.tick().await - start).as_secs());
+///     }
+///     times
+/// });
+/// assert_eq!(times, [10, 20, 30]); // it does not drift
+/// ```
 #[derive(Debug)]
 pub struct Interval<H: Backend = LocalTimer> {
     /// Waits for the next tick.
@@ -36,6 +56,23 @@ pub struct Interval<H: Backend = LocalTimer> {
 /// | `Burst` | 0 s | 35 s (the one of 10 s) | at once (20 s) | at once (30 s) | 40 s | 50 s |
 /// | `Delay` | 0 s | 35 s | 45 s | 55 s | 65 s | 75 s |
 /// | `Skip` | 0 s | 35 s | 40 s | 50 s | 60 s | 70 s |
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::{MissedTickBehavior, VirtualTime, interval, sleep};
+/// use std::time::Duration;
+///
+/// let time = VirtualTime::new();
+/// let times = time.block_on(|| async {
+///     let mut ticks = interval(Duration::from_secs(10));
+///     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+///     let start = ticks.tick().await;
+///     sleep(Duration::from_secs(35)).await;
+///     [ticks.tick().await, ticks.tick().await].map(|tick| (tick - start).as_secs())
+/// });
+/// assert_eq!(times, [10, 40]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MissedTickBehavior {
     /// Yields missed ticks at once, so that the number of ticks equals the number of periods.
@@ -94,6 +131,19 @@ impl<H: Backend> Interval<H> {
     ///
     /// If [no timer can be had](super#without-a-timer), or the thread has [no
     /// driver](super#without-a-driver).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{future::interval, local_timer};
+    /// use std::{task::{Context, Waker}, time::Duration};
+    ///
+    /// local_timer().register_driver(); // a loop of ours turns the wheel
+    /// let mut ticks = interval(Duration::from_secs(10));
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(ticks.poll_tick(&mut context).is_ready()); // the first one is at once
+    /// assert!(ticks.poll_tick(&mut context).is_pending());
+    /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         self.try_poll_tick(cx)
             .map(|tick| tick.unwrap_or_else(|reason| panic!("cannot tick: {reason}")))
@@ -108,6 +158,21 @@ impl<H: Backend> Interval<H> {
     /// # Panics
     ///
     /// If it would wait on a thread [without a driver](super#without-a-driver).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, Config, future::interval};
+    /// use std::{task::{Context, Poll, Waker}, time::Duration};
+    ///
+    /// Config::new().limit(0).install()?;
+    /// let mut ticks = interval(Duration::from_secs(10));
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(matches!(ticks.try_poll_tick(&mut context), Poll::Ready(Ok(_)))); // at once
+    /// let refused = ticks.try_poll_tick(&mut context);
+    /// assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend().nanos_after(Duration::ZERO)?;
@@ -117,28 +182,103 @@ impl<H: Backend> Interval<H> {
     }
 
     /// Moves the next tick to one period from now, where the schedule starts again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, interval};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let waited = time.block_on(|| async {
+    ///     let mut ticks = interval(Duration::from_secs(10));
+    ///     let start = ticks.tick().await;
+    ///     corewheel::future::sleep(Duration::from_secs(4)).await;
+    ///     ticks.reset();
+    ///     (ticks.tick().await - start).as_secs()
+    /// });
+    /// assert_eq!(waited, 14);
+    /// ```
     pub fn reset(&mut self) {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
     /// Moves the next tick to now, where the schedule starts again: the next poll is ready. A task
     /// that waits for a tick is woken at the wheel's next tick.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, interval};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let waited = time.block_on(|| async {
+    ///     let mut ticks = interval(Duration::from_secs(10));
+    ///     let start = ticks.tick().await;
+    ///     ticks.reset_immediately();
+    ///     (ticks.tick().await - start).as_secs()
+    /// });
+    /// assert_eq!(waited, 0);
+    /// ```
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);
     }
 
     /// Moves the next tick to `duration` from now, where the schedule starts again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, interval};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let waited = time.block_on(|| async {
+    ///     let mut ticks = interval(Duration::from_secs(10));
+    ///     let start = ticks.tick().await;
+    ///     ticks.reset_after(Duration::from_secs(25));
+    ///     (ticks.tick().await - start).as_secs()
+    /// });
+    /// assert_eq!(waited, 25);
+    /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
     }
 
     /// Moves the next tick to `deadline`, an instant of the wheel's clock, where the schedule
     /// starts again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, interval};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let waited = time.block_on(|| async {
+    ///     let mut ticks = interval(Duration::from_secs(10));
+    ///     let start = ticks.tick().await;
+    ///     ticks.reset_at(start + Duration::from_secs(25));
+    ///     (ticks.tick().await - start).as_secs()
+    /// });
+    /// assert_eq!(waited, 25);
+    /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
     }
 
     /// Returns the time between two ticks: at least a tick of the wheel.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::interval;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(interval(Duration::from_secs(10)).period(), Duration::from_secs(10));
+    /// assert_eq!(interval(Duration::ZERO).period(), Duration::from_millis(1)); // a tick of the wheel
+    /// ```
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.period)
     }
@@ -168,11 +308,32 @@ impl<H: Backend> Interval<H> {
     }
 
     /// Returns the behavior for missed ticks; initially [`MissedTickBehavior::Burst`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{MissedTickBehavior, interval};
+    /// use std::time::Duration;
+    ///
+    /// let ticks = interval(Duration::from_secs(10));
+    /// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Burst);
+    /// ```
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
     /// Sets the behavior for missed ticks from now on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{MissedTickBehavior, interval};
+    /// use std::time::Duration;
+    ///
+    /// let mut ticks = interval(Duration::from_secs(10));
+    /// ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    /// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Skip);
+    /// ```
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }

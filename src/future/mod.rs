@@ -127,6 +127,20 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// ([`LocalTimer::now`](crate::LocalTimer::now)). See [`Sleep`].
 ///
 /// A past deadline is ready at the first poll.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{future::{VirtualTime, sleep_until}, local_timer};
+/// use std::time::Duration;
+///
+/// let time = VirtualTime::new();
+/// time.block_on(|| async {
+///     let deadline = local_timer().now() + Duration::from_millis(250);
+///     sleep_until(deadline).await;
+///     assert_eq!(local_timer().now(), deadline);
+/// });
+/// ```
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::until(local_timer(), deadline)
@@ -156,6 +170,21 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 
 /// Gives up `future` if it is not ready by `deadline`, an instant of this thread's clock. See
 /// [`Timeout`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{future::{VirtualTime, timeout_at}, local_timer};
+/// use std::{future, time::Duration};
+///
+/// let time = VirtualTime::new();
+/// time.block_on(|| async {
+///     let deadline = local_timer().now() + Duration::from_secs(5); // of the whole request
+///     assert_eq!(timeout_at(deadline, future::ready("header")).await, Ok("header"));
+///     assert!(timeout_at(deadline, future::pending::<()>()).await.is_err());
+/// });
+/// assert_eq!(time.elapsed(), Duration::from_secs(5));
+/// ```
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep_until(deadline))
@@ -187,6 +216,21 @@ pub fn interval(period: Duration) -> Interval {
 
 /// Ticks every `period`, the first time at `start`, an instant of this thread's clock. See
 /// [`interval`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{future::{VirtualTime, interval_at}, local_timer};
+/// use std::time::Duration;
+///
+/// let time = VirtualTime::new();
+/// time.block_on(|| async {
+///     let start = local_timer().now() + Duration::from_secs(3);
+///     let mut ticks = interval_at(start, Duration::from_secs(10));
+///     assert_eq!(ticks.tick().await, start);
+///     assert_eq!(ticks.tick().await - start, Duration::from_secs(10));
+/// });
+/// ```
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)

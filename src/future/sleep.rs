@@ -115,6 +115,16 @@ impl<H: Backend> Sleep<H> {
     }
 
     /// Returns its deadline, an instant of its wheel's clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{future::sleep, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let sleep = sleep(Duration::from_secs(5));
+    /// assert!(sleep.deadline() <= local_timer().now() + Duration::from_secs(5));
+    /// ```
     pub fn deadline(&self) -> Instant {
         self.backend.instant_at(self.deadline)
     }
@@ -124,6 +134,21 @@ impl<H: Backend> Sleep<H> {
     ///
     /// When a thread ends, this also returns true for its pending timers. The next poll then moves
     /// the sleep to another wheel, if there is one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// time.block_on(|| async {
+    ///     let mut idle = sleep(Duration::from_secs(5));
+    ///     assert!(!idle.is_elapsed());
+    ///     (&mut idle).await;
+    ///     assert!(idle.is_elapsed());
+    /// });
+    /// ```
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
@@ -140,6 +165,22 @@ impl<H: Backend> Sleep<H> {
     /// not polled yet, it waits from the next poll on.
     ///
     /// Cost: one reading of the clock while it waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// time.block_on(|| async {
+    ///     let mut idle = sleep(Duration::from_secs(5));
+    ///     let later = idle.deadline() + Duration::from_secs(5);
+    ///     idle.reset(later);
+    ///     idle.await;
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(10));
+    /// ```
     pub fn reset(&mut self, deadline: Instant) {
         if let State::Waits(handle, name) | State::Due(handle, name) = self.state
             && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
@@ -151,6 +192,24 @@ impl<H: Backend> Sleep<H> {
     }
 
     /// Sets a deadline `duration` from now. See [`reset`](Self::reset).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// time.block_on(|| async {
+    ///     let mut idle = sleep(Duration::from_secs(5));
+    ///     for _packet in 0..3 {
+    ///         sleep(Duration::from_secs(4)).await;
+    ///         idle.reset_after(Duration::from_secs(5));
+    ///     }
+    ///     idle.await;
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(17));
+    /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         if let State::Waits(handle, name) | State::Due(handle, name) = self.state
             && let Some(nanos) = self.backend.reset_after(handle, duration)

@@ -26,6 +26,19 @@ pin_project! {
     /// # Panics
     ///
     /// If it would wait on a thread [without a driver](super#without-a-driver).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep, timeout};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let answer = time.block_on(|| async {
+    ///     timeout(Duration::from_secs(5), sleep(Duration::from_secs(60))).await
+    /// });
+    /// assert_eq!(answer.unwrap_err().to_string(), "deadline has elapsed");
+    /// ```
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<F, H: Backend = LocalTimer> {
@@ -90,21 +103,67 @@ impl<F, H: Backend> Timeout<F, H> {
     }
 
     /// Returns the future.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::timeout;
+    /// use std::{future, time::Duration};
+    ///
+    /// let guarded = timeout(Duration::from_secs(5), future::ready(7));
+    /// println!("guards {:?}", guarded.get_ref());
+    /// ```
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
     /// Returns the future for changes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::timeout;
+    /// use std::{future, time::Duration};
+    ///
+    /// let mut guarded = timeout(Duration::from_secs(5), future::ready(7));
+    /// *guarded.get_mut() = future::ready(8);
+    /// assert_eq!(guarded.into_inner().into_inner(), 8);
+    /// ```
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
     /// Returns the future without its timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::timeout;
+    /// use std::{future, time::Duration};
+    ///
+    /// let guarded = timeout(Duration::from_secs(5), future::ready(7));
+    /// assert_eq!(guarded.into_inner().into_inner(), 7);
+    /// ```
     pub fn into_inner(self) -> F {
         self.future
     }
 
     /// Returns its sleep, to read or move the deadline: [`Sleep::deadline`], [`Sleep::reset`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, timeout};
+    /// use std::{future, pin::pin, time::Duration};
+    ///
+    /// let time = VirtualTime::new();
+    /// time.block_on(|| async {
+    ///     let mut guarded = pin!(timeout(Duration::from_secs(5), future::pending::<()>()));
+    ///     guarded.as_mut().sleep().reset_after(Duration::from_secs(60)); // more time
+    ///     assert!(guarded.await.is_err());
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(60));
+    /// ```
     pub fn sleep(self: Pin<&mut Self>) -> &mut Sleep<H> {
         self.project().sleep
     }
@@ -128,6 +187,15 @@ impl<F: Future, H: Backend> Future for Timeout<F, H> {
 
 impl TimeoutError {
     /// Returns true if the deadline has elapsed, and false if no timer was available.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, future::TimeoutError};
+    ///
+    /// assert!(TimeoutError::Elapsed.is_elapsed());
+    /// assert!(!TimeoutError::NoTimer(AddErrorReason::Full).is_elapsed());
+    /// ```
     pub fn is_elapsed(self) -> bool {
         matches!(self, Self::Elapsed)
     }

@@ -125,6 +125,23 @@ impl Drop for StopOnDrop {
 }
 
 /// One of several wheels for the futures of [`Timers`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::{Remote, Sleep, Timers};
+/// use std::time::Duration;
+///
+/// /// A connection whose task may move between threads.
+/// struct Connection {
+///     idle: Sleep<Remote>,
+/// }
+///
+/// let timers = Timers::per_worker()?;
+/// let connection = Connection { idle: timers.sleep(Duration::from_secs(30)) };
+/// assert!(!connection.idle.is_elapsed());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Remote {
     stripe: Arc<WheelSet>,
     /// Its index among the shards.
@@ -142,6 +159,16 @@ impl Timers {
     /// # Errors
     ///
     /// If a thread cannot be started, or 16,384 shards exist.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::Timers;
+    ///
+    /// let timers = Timers::start(2)?;
+    /// assert_eq!(timers.shards().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[cfg(feature = "cores")]
     pub fn start(threads: usize) -> io::Result<Self> {
         Self::start_with(Cores::builder().shards(threads).pin(false))
@@ -228,6 +255,20 @@ impl Timers {
     /// # Errors
     ///
     /// If a configuration is invalid, or 16,384 shards exist.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, future::Timers};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let config = |_| Config::new().tick(Duration::from_micros(100));
+    /// let (timers, watcher) = Timers::per_worker_with(4, config)?;
+    /// let watcher = thread::spawn(move || watcher.run());
+    /// drop(timers); // with their last future, this ends the watcher
+    /// watcher.join().unwrap();
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn per_worker_with(
         wheels: usize,
         config: impl FnMut(usize) -> Config,
@@ -246,6 +287,20 @@ impl Timers {
     /// # Panics
     ///
     /// If `shards` is empty.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     timers.sleep(Duration::from_secs(5)).await;
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(5));
+    /// ```
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "no timer to wait for");
@@ -259,23 +314,77 @@ impl Timers {
 
     /// Returns the wheels, for adds of callbacks and for [metrics](ShardRef::metrics). At least
     /// one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::Timers;
+    /// use std::time::Duration;
+    ///
+    /// let timers = Timers::start(1)?;
+    /// timers.shards()[0].add(Duration::from_millis(1), || println!("on the thread of the timers"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shards(&self) -> &[ShardRef] {
         &self.0[0].shards
     }
 
     /// Waits until `duration` from now. See [`Sleep`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     timers.sleep(Duration::from_secs(5)).await;
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(5));
+    /// ```
     #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Sleep<Remote> {
         Sleep::after(self.remote(), duration)
     }
 
     /// Waits until `deadline`, an instant of the timers' clock. See [`Sleep`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     timers.sleep_until(timers.now() + Duration::from_secs(5)).await;
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(5));
+    /// ```
     #[track_caller]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep<Remote> {
         Sleep::until(self.remote(), deadline)
     }
 
     /// Gives up `future` if it is not ready within `duration` from now. See [`Timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::{future, time::Duration};
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     let answer = timers.timeout(Duration::from_secs(5), future::pending::<()>()).await;
+    ///     assert!(answer.is_err());
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(5));
+    /// ```
     #[track_caller]
     pub fn timeout<F: IntoFuture>(
         &self,
@@ -287,6 +396,21 @@ impl Timers {
 
     /// Gives up `future` if it is not ready by `deadline`, an instant of the timers' clock. See
     /// [`Timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::{future, time::Duration};
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     let deadline = timers.now() + Duration::from_secs(5);
+    ///     assert!(timers.timeout_at(deadline, future::pending::<()>()).await.is_err());
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(5));
+    /// ```
     #[track_caller]
     pub fn timeout_at<F: IntoFuture>(
         &self,
@@ -297,6 +421,22 @@ impl Timers {
     }
 
     /// Ticks every `period`, the first time at once. See [`Interval`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     let mut ticks = timers.interval(Duration::from_secs(10));
+    ///     let first = ticks.tick().await; // at once
+    ///     assert_eq!(ticks.tick().await - first, Duration::from_secs(10));
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(10));
+    /// ```
     #[track_caller]
     pub fn interval(&self, period: Duration) -> Interval<Remote> {
         Interval::new(self.sleep(Duration::ZERO), period)
@@ -304,12 +444,45 @@ impl Timers {
 
     /// Ticks every `period`, the first time at `start`, an instant of the timers' clock. See
     /// [`Interval`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     let start = timers.now() + Duration::from_secs(3);
+    ///     let mut ticks = timers.interval_at(start, Duration::from_secs(10));
+    ///     assert_eq!(ticks.tick().await, start);
+    ///     ticks.tick().await;
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(13));
+    /// ```
     #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<Remote> {
         Interval::new(self.sleep_until(start), period)
     }
 
     /// Returns the present time of the clock of the wheel that this thread's futures use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{Timers, VirtualTime};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timers = Timers::new(time.shards());
+    /// time.block_on(move || async move {
+    ///     let start = timers.now();
+    ///     timers.sleep(Duration::from_secs(5)).await;
+    ///     assert_eq!(timers.now() - start, Duration::from_secs(5));
+    /// });
+    /// assert_eq!(time.elapsed(), Duration::from_secs(5));
+    /// ```
     pub fn now(&self) -> Instant {
         self.remote().shard().now()
     }

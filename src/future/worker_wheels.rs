@@ -415,6 +415,17 @@ impl Watcher {
 
     /// Fires the due timers of all wheels. It skips a wheel that another thread uses at this
     /// moment; then the timeout of [`sleep_with`](Self::sleep_with) is short.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, future::Timers};
+    ///
+    /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// watcher.turn(); // fires what is due now
+    /// # drop(timers);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn turn(&mut self) {
         for wheel in &self.0.wheels {
             wheel.fire_due();
@@ -427,6 +438,21 @@ impl Watcher {
     /// Until then, a timer due before the end of the sleep calls the wake hook
     /// ([`Config::on_wake`](crate::Config::on_wake)), and so does the end of the timers. By default
     /// the hook unparks the thread that announced the sleep.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, future::Timers};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// drop(timers); // otherwise it waits for them
+    /// watcher.sleep_with(|timeout| {
+    ///     assert_eq!(timeout, Some(Duration::ZERO)); // they are over
+    ///     timeout.map_or_else(thread::park, thread::park_timeout);
+    /// });
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn sleep_with<R>(&mut self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce).collect();
         let mut timeout = None;
@@ -440,12 +466,37 @@ impl Watcher {
     }
 
     /// Returns true if the timers and all of their futures have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, future::Timers};
+    ///
+    /// let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// assert!(!watcher.is_over());
+    /// drop(timers);
+    /// assert!(watcher.is_over());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn is_over(&self) -> bool {
         self.0.is_over()
     }
 
     /// Turns the wheels and parks this thread until the timers and all of their futures have been
     /// dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, future::Timers};
+    /// use std::thread;
+    ///
+    /// let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new())?;
+    /// let thread = thread::spawn(move || watcher.run());
+    /// drop(timers);
+    /// thread.join().unwrap();
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn run(mut self) {
         while !self.is_over() {
             self.turn();

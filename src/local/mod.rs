@@ -78,6 +78,17 @@ pub fn local_timer() -> LocalTimer {
 
 /// The wheel of the current thread; from [`local_timer`]. It is an empty token: copy it, or call
 /// `local_timer` again.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// let timer = local_timer();
+/// timer.add(Duration::from_millis(5), || println!("five milliseconds later"));
+/// assert_eq!(timer.len(), 1);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
 
@@ -86,6 +97,20 @@ pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
 enum UseTimersForSendFutures {}
 
 /// The result of a turn.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// local_timer().add(Duration::from_millis(1), || println!("due"));
+/// # std::thread::sleep(Duration::from_millis(3));
+/// // three milliseconds later
+/// let turn = local_timer().turn();
+/// assert_eq!((turn.fired, turn.live), (1, 0));
+/// assert!(!turn.behind); // it has left no work
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Turn {
@@ -216,6 +241,18 @@ impl LocalTimer {
     /// # Errors
     ///
     /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(0).install()?;
+    /// let refused = local_timer().try_add_periodic(Duration::from_secs(1), || println!("alive"));
+    /// println!("{}", refused.unwrap_err()); // timer not added: the shard is full
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[track_caller]
     pub fn try_add_periodic<F: FnMut() + 'static>(
         self,
@@ -257,6 +294,18 @@ impl LocalTimer {
     /// # Errors
     ///
     /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, Config, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().limit(0).install()?;
+    /// let refused = local_timer().try_add_local(Duration::from_secs(1), || println!("again"));
+    /// assert_eq!(refused.unwrap_err().reason(), AddErrorReason::Full);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[inline]
     #[track_caller]
     pub fn try_add_local<F: FnOnce() + 'static>(
@@ -287,6 +336,19 @@ impl LocalTimer {
     /// cores sends one message for up to 64 events, and an event checks all operations that watch
     /// its key. Each consumed message costs about a cache miss. So does each deadline request that
     /// the turn puts in order, up to 4,096 for any budget.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_millis(1), || println!("due"));
+    /// while !local_timer().is_empty() {
+    ///     // ... poll and serve ...
+    ///     local_timer().turn();
+    /// }
+    /// ```
     pub fn turn(self) -> Turn {
         self.turn_within(usize::MAX)
     }
@@ -295,6 +357,20 @@ impl LocalTimer {
     /// each of which may run a timer. Then it touches at most `budget` entries of the wheel; an
     /// entry is touched when it fires or moves. The next turn begins with the rest, in order. Until
     /// then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// for _ in 0..100 {
+    ///     local_timer().add(Duration::ZERO, || ());
+    /// }
+    /// # std::thread::sleep(Duration::from_millis(2));
+    /// let turn = local_timer().turn_within(10);
+    /// assert!(turn.fired <= 10 && turn.behind); // the rest comes in the next turns
+    /// ```
     pub fn turn_within(self, budget: usize) -> Turn {
         Local::turn(budget)
     }
@@ -324,6 +400,17 @@ impl LocalTimer {
     ///
     /// It sends the messages of the thread's purgatories to other cores, since a loop may sleep
     /// until that moment.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(local_timer().next_deadline(), None);
+    /// let idle = local_timer().add(Duration::from_millis(5), || println!("idle"));
+    /// assert_eq!(local_timer().next_deadline(), local_timer().deadline(idle));
+    /// ```
     pub fn next_deadline(self) -> Option<Instant> {
         Local::with(Local::next_deadline).ok().flatten()
     }
@@ -333,6 +420,17 @@ impl LocalTimer {
     ///
     /// A loop calls this before it sleeps. It sends the messages of the thread's purgatories to
     /// other cores, and records the wake-up time of the loop for [`metrics`](crate::metrics).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(local_timer().time_until_next(), None);
+    /// local_timer().add(Duration::from_millis(5), || println!("idle"));
+    /// assert!(local_timer().time_until_next() <= Some(Duration::from_millis(6)));
+    /// ```
     pub fn time_until_next(self) -> Option<Duration> {
         Local::with(Local::time_until_next).ok().flatten()
     }
@@ -355,6 +453,21 @@ impl LocalTimer {
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
     /// next occupied slot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::{thread, time::Duration};
+    ///
+    /// local_timer().add(Duration::from_millis(5), || println!("idle"));
+    /// while !local_timer().is_empty() {
+    ///     let sleep = local_timer().prepare_sleep();
+    ///     sleep.timeout().map_or_else(thread::park, thread::park_timeout);
+    ///     drop(sleep); // the announcement ends after the wait
+    ///     local_timer().turn();
+    /// }
+    /// ```
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
     }
@@ -470,6 +583,18 @@ impl LocalTimer {
     ///
     /// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
     /// exist.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::{thread, time::Duration};
+    ///
+    /// let shard = local_timer().shard_ref();
+    /// let other = thread::spawn(move || shard.add(Duration::from_millis(1), || println!("added elsewhere")));
+    /// let timer = other.join().unwrap();
+    /// local_timer().run_until(|| !timer.is_pending());
+    /// ```
     #[track_caller]
     pub fn shard_ref(self) -> ShardRef {
         match Local::with(Local::shard_ref) {
@@ -480,16 +605,53 @@ impl LocalTimer {
 
     /// Returns the number of live timers. Remotely cancelled timers count until the owner has
     /// collected them, and remotely added ones from their admission in a turn.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let idle = local_timer().add(Duration::from_secs(30), || println!("idle"));
+    /// assert_eq!(local_timer().len(), 1);
+    /// idle.cancel();
+    /// assert_eq!(local_timer().len(), 0);
+    /// ```
     pub fn len(self) -> usize {
         Local::with(|local| local.with_engine(|shard| shard.len())).unwrap_or(0)
     }
 
     /// Returns true if no timer is live.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// assert!(local_timer().is_empty());
+    /// local_timer().add(Duration::from_secs(30), || println!("idle"));
+    /// assert!(!local_timer().is_empty());
+    /// ```
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
     /// Returns the present time of this thread's clock: real, or virtual if its [`Config`] says so.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// Config::new().clock(&clock).install()?;
+    /// let start = local_timer().now();
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert_eq!(local_timer().now() - start, Duration::from_secs(3_600));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn now(self) -> Instant {
         Local::with(|local| local.with_engine(|shard| shard.now()))
             .unwrap_or_else(|_| Clock::monotonic().now())
@@ -526,6 +688,17 @@ impl LocalTimer {
 
     /// Returns the counts of this thread's timers so far. Cost: some nanoseconds for each queued
     /// message.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_secs(30), || println!("idle")).cancel();
+    /// let counts = local_timer().counts();
+    /// assert_eq!((counts.added, counts.cancelled, counts.live), (1, 1, 0));
+    /// ```
     pub fn counts(self) -> Counts {
         Local::with(|local| local.with_engine(|shard| shard.counts())).unwrap_or_default()
     }
@@ -533,6 +706,19 @@ impl LocalTimer {
     /// Returns the activity of this thread's wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics). Returns `None` in an exiting thread and in a thread that cannot
     /// have a wheel.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// local_timer().add(Duration::from_millis(1), || println!("due"));
+    /// local_timer().run_until_empty();
+    /// let metrics = local_timer().metrics().expect("the thread has a wheel");
+    /// println!("late by at most {:?}", metrics.loop_lateness.percentile(100.0));
+    /// assert_eq!(metrics.loop_lateness.count(), 1);
+    /// ```
     pub fn metrics(self) -> Option<ShardMetrics> {
         Local::with(|local| local.with_engine(|shard| shard.metrics())).ok()
     }
@@ -1008,6 +1194,18 @@ impl Config {
     ///
     /// If the thread's wheel is in use already, the tick is shorter than a microsecond, or 16,384
     /// shards exist.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ConfigError, local_timer};
+    /// use std::time::Duration;
+    ///
+    /// Config::new().tick(Duration::from_micros(100)).name("acceptor").install()?;
+    /// local_timer().add(Duration::from_micros(300), || println!("on the configured wheel"));
+    /// assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning)); // once per thread
+    /// # Ok::<(), ConfigError>(())
+    /// ```
     pub fn install(self) -> Result<(), ConfigError> {
         Local::install(self)
     }
@@ -1015,12 +1213,35 @@ impl Config {
 
 impl LocalHandle {
     /// Returns the deadline of the timer if it is pending. See [`LocalTimer::deadline`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// assert!(retry.deadline().expect("it is pending") > local_timer().now());
+    /// retry.cancel();
+    /// assert_eq!(retry.deadline(), None);
+    /// ```
     pub fn deadline(self) -> Option<Instant> {
         local_timer().deadline(self.handle())
     }
 
     /// Returns the time until the deadline if the timer is pending; zero if it has elapsed. See
     /// [`LocalTimer::time_left`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// let left = retry.time_left().expect("it is pending");
+    /// assert!(left > Duration::from_millis(500));
+    /// ```
     pub fn time_left(self) -> Option<Duration> {
         local_timer().time_left(self.handle())
     }

@@ -75,6 +75,18 @@ impl ShardRef {
     /// # Panics
     ///
     /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::{thread, time::Duration};
+    ///
+    /// let shard = local_timer().shard_ref();
+    /// let add = move || shard.add(Duration::from_millis(1), || println!("on the first thread"));
+    /// let timer = thread::spawn(add).join().unwrap();
+    /// local_timer().run_until(|| !timer.is_pending());
+    /// ```
     #[track_caller]
     pub fn add(
         &self,
@@ -91,6 +103,17 @@ impl ShardRef {
     /// If the thread has ended, or its wheel has reached its limit of live timers
     /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). Concurrent adds that are being
     /// refused may count against the limit. The error carries the callback back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{AddErrorReason, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let ended = thread::spawn(|| local_timer().shard_ref()).join().unwrap();
+    /// let refused = ended.try_add(Duration::from_secs(1), || println!("too late"));
+    /// assert_eq!(refused.unwrap_err().reason(), AddErrorReason::ShutDown);
+    /// ```
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
@@ -197,6 +220,18 @@ impl ShardRef {
     /// # Panics
     ///
     /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::thread;
+    ///
+    /// let shard = local_timer().shard_ref();
+    /// let run = move || shard.run(|| println!("on the first thread, in its next turn"));
+    /// let closure = thread::spawn(run).join().unwrap();
+    /// local_timer().run_until(|| !closure.is_pending());
+    /// ```
     #[track_caller]
     pub fn run(&self, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
         AddError::or_panic(self.try_run(callback))
@@ -208,6 +243,17 @@ impl ShardRef {
     /// # Errors
     ///
     /// If the wheel has ended or is full; see [`try_add`](Self::try_add).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::thread;
+    ///
+    /// let ended = thread::spawn(|| local_timer().shard_ref()).join().unwrap();
+    /// let refused = ended.try_run(|| println!("run here instead"));
+    /// refused.unwrap_err().into_inner()();
+    /// ```
     #[track_caller]
     pub fn try_run<F: FnOnce() + Send + 'static>(
         &self,
@@ -248,12 +294,38 @@ impl ShardRef {
 
     /// Returns the present time of that wheel's clock: real, or virtual if its
     /// [`Config`](crate::Config) says so.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// let shard = local_timer().shard_ref();
+    /// let deadline = shard.now() + Duration::from_secs(30);
+    /// let timer = shard.add(deadline, || println!("at that instant"));
+    /// assert!(local_timer().deadline(timer) >= Some(deadline));
+    /// ```
     pub fn now(&self) -> Instant {
         self.shared.clock().now()
     }
 
     /// Returns the last published activity of that wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Cores;
+    ///
+    /// let cores = Cores::builder().shards(2).start(|core| core.run_timers())?;
+    /// for shard in cores.shards() {
+    ///     println!("{}: {} timers", shard.metrics().name, shard.metrics().counts.live);
+    /// }
+    /// cores.stop();
+    /// # cores.join();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn metrics(&self) -> ShardMetrics {
         ShardMetrics::wanted(self.number, &self.shared)
     }

@@ -30,6 +30,18 @@ pub struct LiveReport {
 }
 
 /// A call in the program, and the live timers that it added. [`LiveReport`] has an example.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::local_timer;
+/// use std::time::Duration;
+///
+/// local_timer().add(Duration::from_secs(30), || ());
+/// let report = local_timer().live_report();
+/// let place = report.most_frequent()[0];
+/// assert_eq!((place.live, place.location.file()), (1, file!()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LivePlace {

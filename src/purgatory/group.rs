@@ -90,6 +90,31 @@ struct Group<K> {
 
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates a group whose keys are spread over the cores by a hash.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::PurgatoryGroup;
+    /// use corewheel::local_timer;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let group = PurgatoryGroup::new();
+    /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// is_met.set(true);
+    /// purgatory.notify(&"topic");
+    /// assert!(purgatory.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> Self {
         let hasher = RandomState::new();
         #[allow(clippy::cast_possible_truncation)] // Any bits of the hash will do.
@@ -100,6 +125,31 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// Its result is taken modulo the number of cores. It must return the same value for a key each
     /// time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::PurgatoryGroup;
+    /// use corewheel::local_timer;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let group = PurgatoryGroup::by(|topic: &&str| topic.len());
+    /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// is_met.set(true);
+    /// purgatory.notify(&"topic");
+    /// assert!(purgatory.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn by(core_of: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
         static NUMBERS: sync::Mutex<u64> = sync::Mutex::new(0);
         let mut number = NUMBERS.lock().unwrap_or_else(sync::PoisonError::into_inner);
@@ -117,6 +167,32 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
     /// Cost: an allocation and a [`ShardRef::run`](crate::ShardRef::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::PurgatoryGroup;
+    /// use corewheel::local_timer;
+    /// use std::{cell::Cell, rc::Rc, thread, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let group = PurgatoryGroup::new();
+    /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// is_met.set(true);
+    /// let events = group.clone();
+    /// thread::spawn(move || events.notify(&"topic")).join().unwrap();
+    /// local_timer().run_until(|| purgatory.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
         // An event needs no answer, so the core that sends it does not matter.

@@ -158,6 +158,28 @@ per_thread! {
 /// each call.
 ///
 /// Cost: a comparison for each pair of types that the thread has used.
+///
+/// # Examples
+///
+/// ```
+/// # use corewheel::purgatory::{Completion, DelayedOperation};
+/// use corewheel::purgatory::local_purgatory;
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// # // An operation that completes when its flag is set.
+/// # struct Op(Rc<Cell<bool>>);
+/// # impl DelayedOperation for Op {
+/// #     fn try_complete(&mut self) -> bool { self.0.get() }
+/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+/// # }
+/// # let is_met = Rc::new(Cell::new(false));
+/// # let op = || Op(Rc::clone(&is_met));
+/// let _ = local_purgatory().try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+/// is_met.set(true);
+/// // Elsewhere on the thread, the purgatory for the same types:
+/// assert_eq!(local_purgatory::<_, Op>().check_and_complete(&"topic"), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
     let found = LOCAL.try_with(|all| {
         let found = all.borrow().iter().find_map(|any| any.downcast_ref().cloned());
@@ -178,6 +200,27 @@ fn make_local<K: WatchKey, Op: DelayedOperation>(
 
 impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Creates a purgatory of this thread alone. For several cores see [`PurgatoryGroup`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// assert_eq!(purgatory.len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self(Inner::new(None))
     }
@@ -195,6 +238,31 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// If the thread's wheel is full or has ended; see
     /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error returns the operation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::{Outcome, Purgatory};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let keys = ["partition 7", "partition 8"];
+    /// let waits = purgatory.try_complete_else_watch(op(), keys, Duration::from_secs(5))?;
+    /// assert!(matches!(waits, Outcome::Waits(_)));
+    /// is_met.set(true);
+    /// let completes = purgatory.try_complete_else_watch(op(), keys, Duration::from_secs(5))?;
+    /// assert_eq!(completes, Outcome::Completed);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn try_complete_else_watch(
         &self,
@@ -212,6 +280,29 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// For a key of another core it does nothing: use [`notify`](Self::notify).
     ///
     /// Cost: one lookup in a hash table, and the conditions of the operations that watch the key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// assert_eq!(purgatory.check_and_complete(&"topic"), 0); // its condition does not hold
+    /// is_met.set(true);
+    /// assert_eq!(purgatory.check_and_complete(&"topic"), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn check_and_complete(&self, key: &K) -> usize {
         self.0.check_key(key)
     }
@@ -263,6 +354,29 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
     /// For another core's key, a place in a batch of up to 64 messages.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// is_met.set(true);
+    /// purgatory.notify(&"topic");
+    /// assert!(purgatory.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn notify(&self, key: &K) {
         self.0.notify(key);
     }
@@ -270,6 +384,29 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Completes an operation by force. Returns false if it has completed or is being completed.
     ///
     /// Cost: constant per key that the operation watches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::{Outcome, Purgatory};
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// let Outcome::Waits(id) = outcome else { panic!("its condition does not hold") };
+    /// assert!(purgatory.force_complete(id));
+    /// assert!(!purgatory.force_complete(id)); // it has completed
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn force_complete(&self, OperationId(id): OperationId) -> bool {
         self.0.force_complete(id)
     }
@@ -281,6 +418,28 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// nothing, because the watches are on that core.
     ///
     /// Cost: constant per operation and key that it watches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// let taken: Vec<Op> = purgatory.cancel_for_key(&"topic");
+    /// assert_eq!((taken.len(), purgatory.len()), (1, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use = "the operations that were taken out"]
     pub fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         self.0.cancel_for_key(key)
@@ -291,6 +450,29 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// An operation whose `try_complete` is running stays.
     ///
     /// Cost: constant per operation and key that it watches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// for topic in ["first", "second"] {
+    ///     let _ = purgatory.try_complete_else_watch(op(), [topic], Duration::from_secs(5))?;
+    /// }
+    /// assert_eq!(purgatory.drain().len(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use = "the operations that were taken out"]
     pub fn drain(&self) -> Vec<Op> {
         self.0.drain()
@@ -299,22 +481,109 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Returns the number of watches on `key` here, including watches of other cores' operations.
     ///
     /// Cost: one step per watch.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// assert_eq!((purgatory.watched(&"topic"), purgatory.watched(&"other")), (1, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn watched(&self, key: &K) -> usize {
         let hash = self.0.hash.of(key);
         self.0.table.borrow().watchers(hash, key).count()
     }
 
     /// Returns the number of waiting operations.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// assert_eq!(purgatory.len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.0.table.borrow().len()
     }
 
     /// Returns true if no operation waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// assert!(!purgatory.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns the counts of operations, by how they have ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::Purgatory;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let purgatory = Purgatory::new();
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// is_met.set(true);
+    /// purgatory.notify(&"topic");
+    /// let counts = purgatory.counts();
+    /// assert_eq!((counts.added, counts.by_condition, counts.live), (1, 1, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn counts(&self) -> PurgatoryCounts {
         let unsent = self.0.member.as_ref().map_or(0, Member::unsent);
         PurgatoryCounts { unsent, ..self.0.table.borrow().counts() }
@@ -332,6 +601,31 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// If `index` is out of range, or `shards[index]` is not this thread's wheel. If this thread
     /// has joined before, or another core has joined with a different number of cores.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use corewheel::purgatory::{Completion, DelayedOperation};
+    /// use corewheel::purgatory::PurgatoryGroup;
+    /// use corewheel::local_timer;
+    /// use std::{cell::Cell, rc::Rc, time::Duration};
+    ///
+    /// # // An operation that completes when its flag is set.
+    /// # struct Op(Rc<Cell<bool>>);
+    /// # impl DelayedOperation for Op {
+    /// #     fn try_complete(&mut self) -> bool { self.0.get() }
+    /// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+    /// # }
+    /// # let is_met = Rc::new(Cell::new(false));
+    /// # let op = || Op(Rc::clone(&is_met));
+    /// let group = PurgatoryGroup::new();
+    /// let purgatory = group.join(0, &[local_timer().shard_ref()]); // a group of one core
+    /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+    /// is_met.set(true);
+    /// purgatory.notify(&"topic");
+    /// assert!(purgatory.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn join<Op: DelayedOperation>(
         &self,
         index: usize,

@@ -3,6 +3,37 @@
 use std::{hash::Hash, num::NonZeroU64};
 
 /// A request that waits until a condition holds.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::purgatory::{Completion, DelayedOperation, Purgatory};
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// /// A fetch that waits for enough bytes.
+/// struct Fetch {
+///     there: Rc<Cell<usize>>,
+///     wanted: usize,
+/// }
+///
+/// impl DelayedOperation for Fetch {
+///     fn try_complete(&mut self) -> bool {
+///         self.there.get() >= self.wanted
+///     }
+///
+///     fn on_complete(self, how: Completion) {
+///         println!("answered with {} bytes, {how:?}", self.there.get());
+///     }
+/// }
+///
+/// let there = Rc::new(Cell::new(0));
+/// let fetch = Fetch { there: Rc::clone(&there), wanted: 100 };
+/// let purgatory = Purgatory::new();
+/// let _ = purgatory.try_complete_else_watch(fetch, ["partition 7"], Duration::from_secs(5))?;
+/// there.set(120);
+/// assert_eq!(purgatory.check_and_complete(&"partition 7"), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait DelayedOperation: 'static {
     /// Returns true if the condition holds. A panic counts as false.
     ///
@@ -31,11 +62,42 @@ pub trait DelayedOperation: 'static {
 /// core.
 ///
 /// The key's own `Hash`, `Eq`, `Clone` and `Drop` must not use the purgatory.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::purgatory::WatchKey;
+///
+/// /// A key of a broker: any such value will do.
+/// #[derive(Clone, PartialEq, Eq, Hash)]
+/// struct Partition {
+///     topic: String,
+///     number: u32,
+/// }
+///
+/// fn is_key<K: WatchKey>() {}
+/// is_key::<Partition>();
+/// ```
 pub trait WatchKey: Hash + Eq + Clone + Send + 'static {}
 
 impl<K: Hash + Eq + Clone + Send + 'static> WatchKey for K {}
 
 /// How an operation has completed.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::purgatory::Completion;
+///
+/// fn status(how: Completion) -> u16 {
+///     match how {
+///         Completion::Condition => 200,
+///         Completion::Forced => 503,
+///         Completion::Expired => 504,
+///     }
+/// }
+/// assert_eq!(status(Completion::Expired), 504);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completion {
     /// Its condition was met.
@@ -47,6 +109,29 @@ pub enum Completion {
 }
 
 /// The result of adding an operation.
+///
+/// # Examples
+///
+/// ```
+/// # use corewheel::purgatory::{Completion, DelayedOperation};
+/// use corewheel::purgatory::{Outcome, Purgatory};
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// # // An operation that completes when its flag is set.
+/// # struct Op(Rc<Cell<bool>>);
+/// # impl DelayedOperation for Op {
+/// #     fn try_complete(&mut self) -> bool { self.0.get() }
+/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+/// # }
+/// # let is_met = Rc::new(Cell::new(false));
+/// # let op = || Op(Rc::clone(&is_met));
+/// let purgatory = Purgatory::new();
+/// match purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))? {
+///     Outcome::Completed => println!("answered at once"),
+///     Outcome::Waits(id) => assert!(purgatory.force_complete(id)),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an operation that waits can be forced by its name only"]
 pub enum Outcome {
@@ -61,6 +146,32 @@ pub enum Outcome {
 ///
 /// It keeps nothing alive, and is unique within its purgatory. Other purgatories may have an
 /// operation with the same identifier.
+///
+/// # Examples
+///
+/// ```
+/// # use corewheel::purgatory::{Completion, DelayedOperation};
+/// use corewheel::purgatory::{OperationId, Outcome, Purgatory};
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// # // An operation that completes when its flag is set.
+/// # struct Op(Rc<Cell<bool>>);
+/// # impl DelayedOperation for Op {
+/// #     fn try_complete(&mut self) -> bool { self.0.get() }
+/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+/// # }
+/// # let is_met = Rc::new(Cell::new(false));
+/// # let op = || Op(Rc::clone(&is_met));
+/// let purgatory = Purgatory::new();
+/// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
+/// let waiting: Option<OperationId> = match outcome {
+///     Outcome::Waits(id) => Some(id),
+///     Outcome::Completed => None,
+/// };
+/// is_met.set(true);
+/// assert!(waiting.is_some_and(|id| purgatory.check(id)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(pub(super) Id);
 
@@ -79,6 +190,28 @@ impl Id {
 }
 
 /// Counts of the operations of one core.
+///
+/// # Examples
+///
+/// ```
+/// # use corewheel::purgatory::{Completion, DelayedOperation};
+/// use corewheel::purgatory::{Purgatory, PurgatoryCounts};
+/// use std::{cell::Cell, rc::Rc, time::Duration};
+///
+/// # // An operation that completes when its flag is set.
+/// # struct Op(Rc<Cell<bool>>);
+/// # impl DelayedOperation for Op {
+/// #     fn try_complete(&mut self) -> bool { self.0.get() }
+/// #     fn on_complete(self, how: Completion) { println!("{how:?}"); }
+/// # }
+/// # let is_met = Rc::new(Cell::new(false));
+/// # let op = || Op(Rc::clone(&is_met));
+/// let purgatory = Purgatory::new();
+/// let _ = purgatory.try_complete_else_watch(op(), ["first", "second"], Duration::from_secs(5))?;
+/// let PurgatoryCounts { added, live, watches, keys, .. } = purgatory.counts();
+/// assert_eq!((added, live, watches, keys), (1, 1, 2, 2));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PurgatoryCounts {

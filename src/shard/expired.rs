@@ -9,6 +9,23 @@ use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 
 /// A timer whose deadline has elapsed; from [`Shard::next_expired`](crate::Shard::next_expired), or
 /// from [`Shard::next_expiry`](crate::Shard::next_expiry) as part of an [`Expiry`].
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Config, ManualClock, Shard};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+/// let idle = shard.add(Duration::from_secs(30), "connection 17");
+/// clock.advance(Duration::from_secs(31));
+/// shard.turn();
+/// let expired = shard.next_expired().expect("it is due");
+/// assert_eq!((expired.handle, expired.payload), (idle, "connection 17"));
+/// assert_eq!(expired.lateness(), Duration::from_secs(1));
+/// # Ok::<(), corewheel::ConfigError>(())
+/// ```
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Expired<T> {
@@ -37,11 +54,44 @@ impl<P> Expired<P> {
     ///
     /// If the deadline had already elapsed when the timer was added or moved, this may be later,
     /// but at most the time of the last turn. For remote requests, the time of consumption counts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// let start = shard.now();
+    /// shard.add(Duration::from_secs(30), "idle");
+    /// clock.advance(Duration::from_secs(31));
+    /// shard.turn();
+    /// let expired = shard.next_expired().expect("it is due");
+    /// assert_eq!(expired.deadline(), start + Duration::from_secs(30));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn deadline(&self) -> Instant {
         instant_after(self.times.origin, self.times.due)
     }
 
     /// Returns how long after its deadline the turn began.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// shard.add(Duration::from_secs(30), "idle");
+    /// clock.advance(Duration::from_secs(31));
+    /// shard.turn();
+    /// let expired = shard.next_expired().expect("it is due");
+    /// assert_eq!(expired.lateness(), Duration::from_secs(1));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn lateness(&self) -> Duration {
         Duration::from_nanos(self.times.turn.saturating_sub(self.times.due))
     }

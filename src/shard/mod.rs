@@ -74,6 +74,17 @@ impl<T> Shard<T> {
     /// # Panics
     ///
     /// If 16,384 shards exist already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_secs(30), "idle");
+    /// assert_eq!(shard.len(), 1);
+    /// ```
     pub fn new() -> Self {
         Self::with_config(Config::new()).expect("the default configuration is valid")
     }
@@ -83,6 +94,19 @@ impl<T> Shard<T> {
     /// # Errors
     ///
     /// If the tick is shorter than a microsecond, or 16,384 shards exist already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ConfigError, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let shard = Shard::<u64>::with_config(Config::new().tick(Duration::from_micros(100)));
+    /// assert!(shard.is_ok());
+    /// let tick = Duration::from_nanos(100);
+    /// let refused = Shard::<u64>::with_config(Config::new().tick(tick));
+    /// assert_eq!(refused.unwrap_err(), ConfigError::TickTooShort { tick });
+    /// ```
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new())?;
         engine.shared.gauges.expect_first_turn();
@@ -223,6 +247,20 @@ impl<T> Shard<T> {
     /// ended, another thread has cancelled it, or the handle belongs to another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// let deadline = shard.deadline(lease); // for a caller that wants it as well
+    /// assert_eq!(shard.cancel(lease), Some("lease"));
+    /// assert_eq!(shard.cancel(lease), None);
+    /// assert!(deadline > Some(shard.now()));
+    /// ```
     pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
         if handle.shard() != self.engine.number {
             return None;
@@ -407,6 +445,24 @@ impl<T> Shard<T> {
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
     /// 1,024 remote requests and return the due timers. If a loop turns without calling
     /// `next_expired`, it spins as soon as a timer is due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// shard.add(Duration::from_secs(30), "idle");
+    /// clock.advance(Duration::from_secs(30));
+    /// shard.turn();
+    /// while let Some(expired) = shard.next_expired() {
+    ///     println!("{} has expired", expired.payload);
+    /// }
+    /// assert!(shard.is_empty());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
     }
@@ -441,6 +497,27 @@ impl<T> Shard<T> {
     /// touched when it is returned or moved. The next pass begins with the rest, in order. Until
     /// then, [`is_behind`](Self::is_behind) returns true and
     /// [`time_until_next`](Self::time_until_next) returns zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// for connection in 0..100 {
+    ///     shard.add(Duration::from_secs(30), connection);
+    /// }
+    /// clock.advance(Duration::from_secs(30));
+    /// shard.turn_within(10);
+    /// let mut expired = 0;
+    /// while shard.next_expired().is_some() {
+    ///     expired += 1;
+    /// }
+    /// assert!(expired <= 10 && shard.is_behind());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn turn_within(&mut self, budget: usize) {
         if !self.engine.try_idle_turn() {
             self.engine.begin_or_end(budget);
@@ -448,6 +525,25 @@ impl<T> Shard<T> {
     }
 
     /// Returns true if the last pass left work: it used up its budget or was abandoned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// (0..100).for_each(|connection| _ = shard.add(Duration::from_secs(30), connection));
+    /// clock.advance(Duration::from_secs(30));
+    /// shard.turn_within(10);
+    /// while shard.next_expired().is_some() {}
+    /// assert!(shard.is_behind());
+    /// shard.turn();
+    /// while shard.next_expired().is_some() {}
+    /// assert!(!shard.is_behind());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn is_behind(&self) -> bool {
         self.engine.is_behind()
     }
@@ -466,6 +562,23 @@ impl<T> Shard<T> {
     ///
     /// Cost: constant per timer, see [`Wheel::advance`](crate::Wheel::advance), and per message
     /// consumed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, ManualClock, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(&clock))?;
+    /// shard.add(Duration::from_secs(20), "second");
+    /// shard.add(Duration::from_secs(10), "first");
+    /// clock.advance(Duration::from_secs(20));
+    /// shard.turn();
+    /// let order: Vec<_> = std::iter::from_fn(|| shard.next_expired()).map(|it| it.payload).collect();
+    /// assert_eq!(order, ["first", "second"]);
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     #[inline]
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
         if self.engine.stats.in_pass { self.next_in_pass() } else { None }
@@ -525,6 +638,18 @@ impl<T> Shard<T> {
     /// - Once for each tick from which timers were reset to a later deadline, or once for each of
     ///   these timers if more than 96 shared the tick.
     /// - One tick earlier for each 8,192 timers that must be moved together.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// assert_eq!(shard.next_deadline(), None);
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// assert!(shard.next_deadline() <= shard.deadline(lease));
+    /// ```
     pub fn next_deadline(&self) -> Option<Instant> {
         self.engine.next_deadline()
     }
@@ -532,6 +657,18 @@ impl<T> Shard<T> {
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if it has elapsed.
     /// Reads the clock. A loop calls this before it sleeps. It changes nothing except the loop's
     /// figures in [`metrics`](crate::metrics).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// assert_eq!(shard.time_until_next(), None);
+    /// shard.add(Duration::from_secs(30), "lease");
+    /// assert!(shard.time_until_next() <= Some(Duration::from_millis(30_001)));
+    /// ```
     pub fn time_until_next(&self) -> Option<Duration> {
         self.engine.time_until_next()
     }
@@ -542,6 +679,23 @@ impl<T> Shard<T> {
     /// The 1,024th queued message about deadlines or about cancelled timers is urgent too.
     ///
     /// For a drained shard the timeout is zero: nothing would wake its owner.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_millis(5), "idle");
+    /// while !shard.is_empty() {
+    ///     shard.prepare_sleep().park();
+    ///     shard.turn();
+    ///     while let Some(expired) = shard.next_expired() {
+    ///         println!("{}", expired.payload);
+    ///     }
+    /// }
+    /// ```
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
         if self.engine.closed {
             return PreparedSleep::ended();
@@ -578,16 +732,53 @@ impl<T> Shard<T> {
 
     /// Returns the number of live timers. Remotely cancelled timers count until a pass has
     /// collected them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// assert_eq!(shard.len(), 1);
+    /// shard.cancel(lease);
+    /// assert_eq!(shard.len(), 0);
+    /// ```
     pub fn len(&self) -> usize {
         self.engine.len()
     }
 
     /// Returns true if no timer is live.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// assert!(shard.is_empty());
+    /// shard.add(Duration::from_secs(30), "lease");
+    /// assert!(!shard.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns the present time of the shard's clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let deadline = shard.now() + Duration::from_secs(30);
+    /// let lease = shard.add(deadline, "lease");
+    /// assert!(shard.deadline(lease) >= Some(deadline));
+    /// ```
     pub fn now(&self) -> Instant {
         self.engine.now()
     }
@@ -762,18 +953,58 @@ impl<T> Shard<T> {
     /// A shard that is dropped ends the same way and drops the payloads.
     ///
     /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// for (deadline, payload) in shard.drain() {
+    ///     assert!(payload == "lease" && deadline > shard.now());
+    /// }
+    /// assert!(shard.try_add(Duration::from_secs(1), "too late").is_err());
+    /// ```
     #[must_use = "what was pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         self.engine.drain()
     }
 
     /// Returns the counts of the timers so far. Cost: some nanoseconds for each queued message.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// let lease = shard.add(Duration::from_secs(30), "lease");
+    /// shard.cancel(lease);
+    /// let counts = shard.counts();
+    /// assert_eq!((counts.added, counts.cancelled, counts.live), (1, 1, 0));
+    /// ```
     pub fn counts(&self) -> Counts {
         self.engine.counts()
     }
 
     /// Returns the activity of the shard and the lateness of its timers, up to this moment. Other
     /// threads call [`metrics::shards`](crate::metrics::shards).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Shard};
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::with_config(Config::new().name("leases"))?;
+    /// shard.add(Duration::from_secs(30), "lease");
+    /// let metrics = shard.metrics();
+    /// assert_eq!((metrics.name.as_str(), metrics.counts.live), ("leases", 1));
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn metrics(&self) -> ShardMetrics {
         self.engine.metrics()
     }
@@ -782,6 +1013,18 @@ impl<T> Shard<T> {
     /// out during its own run. Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Shard;
+    /// use std::time::Duration;
+    ///
+    /// let mut shard = Shard::new();
+    /// shard.add(Duration::from_secs(30), "lease");
+    /// println!("{}", shard.live_report());
+    /// assert_eq!(shard.live_report().most_frequent()[0].live, 1);
+    /// ```
     #[cfg(feature = "origins")]
     pub fn live_report(&self) -> crate::metrics::LiveReport {
         self.engine.live_report()

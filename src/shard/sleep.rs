@@ -11,6 +11,26 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 ///
 /// It belongs to the thread that made it. The sleep of a [`Shard`](crate::Shard) borrows the shard,
 /// so that no timer can be added between the announcement and the end of the sleep.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{PreparedSleep, local_timer};
+/// use std::{thread, time::Duration};
+///
+/// /// Waits in whatever way a loop waits.
+/// fn wait(sleep: &PreparedSleep<'_>) {
+///     sleep.timeout().map_or_else(thread::park, thread::park_timeout);
+/// }
+///
+/// local_timer().add(Duration::from_millis(5), || println!("idle"));
+/// while !local_timer().is_empty() {
+///     let sleep = local_timer().prepare_sleep();
+///     wait(&sleep);
+///     drop(sleep);
+///     local_timer().turn();
+/// }
+/// ```
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
     /// `None` if the shard has ended.
@@ -43,6 +63,17 @@ impl PreparedSleep<'_> {
 
     /// How long the owner may sleep: `None` means until it is woken. A poller with a coarser unit
     /// must round up, as mio does; otherwise the loop spins until the deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(local_timer().prepare_sleep().timeout(), None); // there is nothing to wait for
+    /// local_timer().add(Duration::from_millis(5), || println!("idle"));
+    /// assert!(local_timer().prepare_sleep().timeout() <= Some(Duration::from_millis(6)));
+    /// ```
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

@@ -89,6 +89,18 @@ pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
 /// Identifies one entry of a [`Wheel`]. A key outlives its entry: a stale key finds no entry.
 ///
 /// Use a key only with the wheel that returned it. In another wheel it may find an unrelated entry.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::Wheel;
+///
+/// let mut wheel = Wheel::new();
+/// let [first, second] = [30_000, 60_000].map(|deadline| wheel.insert(deadline, "lease"));
+/// assert_ne!(first, second);
+/// assert_eq!(wheel.remove(first), Some("lease"));
+/// assert!(wheel.contains(second) && !wheel.contains(first));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
@@ -117,6 +129,17 @@ impl Key {
     /// Returns the key that [`to_bits`](Self::to_bits) encoded.
     ///
     /// An arbitrary number gives a key that finds no entry, or an unrelated one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Key, Wheel};
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let user_data: u64 = wheel.insert(30_000, "connection 17").to_bits();
+    /// // Later, in a completion:
+    /// assert_eq!(wheel.get(Key::from_bits(user_data)), Some(&"connection 17"));
+    /// ```
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "the lower half is the index")]
     pub const fn from_bits(bits: u64) -> Self {
@@ -127,6 +150,16 @@ impl Key {
 impl<T> Wheel<T> {
     /// Creates an empty wheel of the default geometry at tick 0. For another geometry use
     /// [`starting_at`](Self::starting_at).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// wheel.insert(30_000, "lease");
+    /// assert_eq!((wheel.now(), wheel.len()), (0, 1));
+    /// ```
     pub fn new() -> Self {
         Self::starting_at(0)
     }
@@ -151,6 +184,17 @@ impl<T> Wheel<T> {
 
 impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Creates an empty wheel whose time is `now`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// // Eleven levels of 2^6 slots.
+    /// let mut wheel: Wheel<&str, 6, 11> = Wheel::starting_at(1_000);
+    /// wheel.insert(1_005, "lease");
+    /// assert_eq!(wheel.now(), 1_000);
+    /// ```
     pub fn starting_at(now: u64) -> Self {
         Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
     }
@@ -164,6 +208,17 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// # Panics
     ///
     /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// wheel.insert(20, "second");
+    /// wheel.insert(10, "first");
+    /// assert_eq!(wheel.advance(20).collect::<Vec<_>>(), [(10, "first"), (20, "second")]);
+    /// ```
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
         self.try_insert(deadline, value).unwrap_or_else(|_| full())
@@ -204,6 +259,17 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// # Panics
     ///
     /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// wheel.insert_within(1_001, 100, "refresh"); // at tick 1,001 to 1,101
+    /// assert_eq!(wheel.advance(1_000).count(), 0);
+    /// assert_eq!(wheel.advance(1_101).count(), 1);
+    /// ```
     pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
         let Some(index) = self.entries.reserve_index() else { full() };
         let entry = self.entries.entry(index);
@@ -215,6 +281,16 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Removes an entry and returns its value; `None` if it has been returned or removed before.
     ///
     /// Cost: constant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let lease = wheel.insert(30_000, "lease");
+    /// assert_eq!((wheel.remove(lease), wheel.remove(lease)), (Some("lease"), None));
+    /// ```
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.find(key.index, key.generation)?;
@@ -229,6 +305,17 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// Cost: constant. A later deadline is one store: the entry stays in its slot and is moved at
     /// its old tick, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let lease = wheel.insert(30_000, "lease");
+    /// assert!(wheel.reset(lease, 60_000));
+    /// assert_eq!(wheel.deadline(lease), Some(60_000));
+    /// ```
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
         let Some(entry) = self.entries.find(key.index, key.generation) else { return false };
@@ -247,6 +334,20 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// 1 times over its life. It cascades at most 8,192 of them, if it comes no later than
     /// [`next_deadline`](Self::next_deadline). Each elapsed tick also moves at most 96 entries that
     /// were reset away from it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// wheel.insert(10, "lease");
+    /// assert_eq!(wheel.advance(9).next(), None);
+    /// for (deadline, value) in wheel.advance(10) {
+    ///     assert_eq!((deadline, value), (10, "lease"));
+    /// }
+    /// assert_eq!(wheel.now(), 10);
+    /// ```
     #[inline]
     pub fn advance(&mut self, now: u64) -> Due<'_, T, BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
@@ -255,6 +356,17 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Moves time to `now` and touches at most `budget` entries; an entry is touched when it is
     /// returned or moved. The rest comes first in the next call, in order;
     /// [`is_behind`](Self::is_behind) returns true if there is a rest.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// (0..100).for_each(|number| _ = wheel.insert(10, number));
+    /// assert!(wheel.advance_within(10, 25).count() <= 25);
+    /// assert!(wheel.is_behind());
+    /// ```
     #[inline]
     pub fn advance_within(&mut self, now: u64, budget: usize) -> Due<'_, T, BITS, LEVELS> {
         if !self.raw.try_idle_pass(now) {
@@ -281,6 +393,18 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Returns true if the last [`advance`](Self::advance) has left due entries: its budget was
     /// used up, or its iterator was dropped before its end.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// (0..100).for_each(|number| _ = wheel.insert(10, number));
+    /// assert!(wheel.advance_within(10, 25).count() <= 25 && wheel.is_behind());
+    /// wheel.advance(10).for_each(drop);
+    /// assert!(!wheel.is_behind());
+    /// ```
     pub fn is_behind(&self) -> bool {
         self.raw.is_behind()
     }
@@ -294,27 +418,80 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// reset away from, or once per entry if more than 96 entries shared the tick. If more than
     /// 8,192 entries share a slot of an upper level, it is also earlier by a tick for each 8,192 of
     /// them, so that no call moves more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// assert_eq!(wheel.next_deadline(), None);
+    /// wheel.insert(10, "lease");
+    /// assert_eq!(wheel.next_deadline(), Some(10));
+    /// ```
     pub fn next_deadline(&self) -> Option<u64> {
         self.raw.next_deadline()
     }
 
     /// Returns the wheel's time: the latest tick it was advanced to.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::<&str>::new();
+    /// wheel.advance(10).for_each(drop);
+    /// assert_eq!(wheel.now(), 10);
+    /// ```
     pub fn now(&self) -> u64 {
         self.raw.now()
     }
 
     /// Returns the number of live entries.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// wheel.insert(10, "lease");
+    /// assert_eq!(wheel.len(), 1);
+    /// ```
     pub fn len(&self) -> usize {
         self.raw.len()
     }
 
     /// Returns true if no entry is live.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// assert!(wheel.is_empty());
+    /// wheel.insert(10, "lease");
+    /// assert!(!wheel.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns the number of entries linked, moved, returned or removed since the wheel was
     /// created, as a measure of its work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::Wheel;
+    ///
+    /// let mut wheel = Wheel::new();
+    /// let before = wheel.touched();
+    /// wheel.insert(10, "lease");
+    /// assert!(wheel.touched() > before);
+    /// ```
     pub fn touched(&self) -> u64 {
         self.raw.touched()
     }
@@ -564,6 +741,18 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
 }
 
 /// The due entries of [`Wheel::advance`]: deadline and value of each.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::Wheel;
+///
+/// let mut wheel = Wheel::new();
+/// wheel.insert(10, "lease");
+/// let mut due = wheel.advance(10);
+/// assert_eq!(due.next(), Some((10, "lease")));
+/// assert_eq!(due.next(), None);
+/// ```
 #[must_use = "lazy: what is not taken comes first in the next call"]
 pub struct Due<'wheel, T, const BITS: u32, const LEVELS: usize> {
     wheel: &'wheel mut Wheel<T, BITS, LEVELS>,

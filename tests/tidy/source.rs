@@ -46,6 +46,22 @@ impl Source {
         self.file == place || place.ends_with('/') && self.file.starts_with(place)
     }
 
+    /// The public types, traits and functions that have no example in their documentation, with
+    /// their lines. Leaves out hidden ones.
+    pub(crate) fn without_example(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..=self.lines.len()).filter_map(|line| {
+            let name = self.at(line).public_item()?;
+            let is_above = |above: &&Line| {
+                let code = above.code.trim_start();
+                code.is_empty() || code.starts_with('#')
+            };
+            let mut above = (1..line).rev().map(|above| self.at(above)).take_while(is_above);
+            let is_exempt =
+                |line: &Line| line.comment.starts_with("```") || line.code.contains("doc(hidden)");
+            (!above.any(is_exempt)).then_some((line, name))
+        })
+    }
+
     /// The comments on `line` and up to `reach` lines above in the same function; the topmost is
     /// read to its beginning.
     pub(crate) fn comments_above(&self, line: usize, reach: usize) -> String {
@@ -78,6 +94,16 @@ impl Line {
         }
         let comment = chars.as_str().trim_start_matches(['/', '!']).trim().to_owned();
         Self { code: code.trim_end().to_owned(), comment }
+    }
+
+    /// The name of the type, trait or function that becomes public here.
+    fn public_item(&self) -> Option<&str> {
+        let item = self.code.trim_start().strip_prefix("pub ")?;
+        let item = item.trim_start_matches("const ").trim_start_matches("unsafe ");
+        let (kind, rest) = item.split_once(' ')?;
+        let end = rest.find(|char: char| !char.is_alphanumeric() && char != '_');
+        matches!(kind, "fn" | "struct" | "enum" | "trait")
+            .then(|| &rest[..end.unwrap_or(rest.len())])
     }
 
     fn depth(&self) -> usize {

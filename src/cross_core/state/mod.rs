@@ -256,6 +256,20 @@ impl Run {
 }
 
 /// The answer of a cancel, available at once on any thread.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::{Cancel, local_timer};
+/// use std::time::Duration;
+///
+/// let idle = local_timer().add(Duration::from_secs(30), || println!("close the connection"));
+/// match idle.cancel() {
+///     Cancel::Cancelled => println!("the callback has not run and never will"),
+///     Cancel::Running => println!("it runs at this moment"),
+///     Cancel::Ended => println!("it has run, or was cancelled before"),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancel {
     /// The callback has not started and never will, even if it was due in a turn in progress.

@@ -99,6 +99,17 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If a thread cannot be started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// time.spawn(|| sleep(Duration::from_secs(3_600)));
+    /// assert_eq!(time.run(), 0);
+    /// ```
     pub fn new() -> Self {
         Self::with_cores(1, 0)
     }
@@ -108,6 +119,15 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If a thread cannot be started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::VirtualTime;
+    ///
+    /// let time = VirtualTime::with_cores(4, 7); // the seed 7
+    /// assert_eq!(time.shards().len(), 4);
+    /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
         let clock = ManualClock::new();
         let (cores, shards) = (0..cores.max(1)).map(|core| Core::start(core, &clock)).unzip();
@@ -119,6 +139,21 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If `make` panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let task = time.spawn(|| async {
+    ///     sleep(Duration::from_secs(1)).await;
+    ///     "done"
+    /// });
+    /// assert_eq!(time.run(), 0);
+    /// assert_eq!(task.take(), Some("done"));
+    /// ```
     pub fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> Task<F::Output>
     where
         F: Future<Output: Send> + 'static,
@@ -131,6 +166,19 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If there is no such core, or `make` panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// for core in [0, 1] {
+    ///     time.spawn_on(core, || sleep(Duration::from_secs(1)));
+    /// }
+    /// assert_eq!(time.run(), 0);
+    /// ```
     pub fn spawn_on<F>(
         &self,
         core: usize,
@@ -147,6 +195,23 @@ impl VirtualTime {
     /// # Panics
     ///
     /// Outside of such a task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let answer = time.block_on(|| async {
+    ///     let task = VirtualTime::spawn_local(async {
+    ///         sleep(Duration::from_secs(1)).await;
+    ///         7
+    ///     });
+    ///     task.await
+    /// });
+    /// assert_eq!(answer, 7);
+    /// ```
     #[track_caller]
     pub fn spawn_local<F: Future + 'static>(future: F) -> Task<F::Output> {
         core::spawn_here(future).expect("not in a task of a `VirtualTime`")
@@ -160,6 +225,20 @@ impl VirtualTime {
     ///
     /// If it would wait for ever, because all tasks are idle and there is no deadline. If a task
     /// panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let answer = time.block_on(|| async {
+    ///     sleep(Duration::from_secs(60)).await;
+    ///     7
+    /// });
+    /// assert_eq!((answer, time.elapsed()), (7, Duration::from_secs(60)));
+    /// ```
     #[track_caller]
     pub fn block_on<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> F::Output
     where
@@ -180,6 +259,19 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If a task panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// time.spawn(|| sleep(Duration::from_secs(60)));
+    /// time.spawn(std::future::pending::<()>);
+    /// assert_eq!(time.run(), 1); // one waits for ever
+    /// assert_eq!(time.elapsed(), Duration::from_secs(60));
+    /// ```
     #[must_use = "tasks that are left would wait for ever"]
     pub fn run(&self) -> usize {
         self.run_while(|| self.tasks() > 0);
@@ -192,6 +284,20 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If a task panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let task = time.spawn(|| sleep(Duration::from_secs(60)));
+    /// time.advance(Duration::from_secs(59));
+    /// assert!(!task.is_finished());
+    /// time.advance(Duration::from_secs(1));
+    /// assert!(task.is_finished());
+    /// ```
     pub fn advance(&self, by: Duration) {
         let end = self.elapsed().saturating_add(by);
         self.settle();
@@ -212,6 +318,17 @@ impl VirtualTime {
     /// # Panics
     ///
     /// If a task panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::VirtualTime;
+    ///
+    /// let time = VirtualTime::new();
+    /// let task = time.spawn(|| async { 7 });
+    /// time.settle(); // no time passes
+    /// assert_eq!(task.take(), Some(7));
+    /// ```
     pub fn settle(&self) {
         // The cores whose next turn may find work: since their last turn, the clock has advanced or
         // another core has taken a step.
@@ -227,21 +344,72 @@ impl VirtualTime {
     }
 
     /// Returns the virtual time that has passed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// time.block_on(|| sleep(Duration::from_secs(60)));
+    /// assert_eq!(time.elapsed(), Duration::from_secs(60));
+    /// ```
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
 
     /// Returns the clock of all cores.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Config, Shard, future::VirtualTime};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// let mut shard = Shard::with_config(Config::new().clock(time.clock()))?;
+    /// shard.add(Duration::from_secs(60), "idle");
+    /// time.advance(Duration::from_secs(60));
+    /// shard.turn();
+    /// assert!(shard.next_expired().is_some());
+    /// # Ok::<(), corewheel::ConfigError>(())
+    /// ```
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
 
     /// Returns the wheels of the cores, by index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::VirtualTime;
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::with_cores(2, 0);
+    /// let timer = time.shards()[1].add(Duration::from_secs(1), || println!("on the second core"));
+    /// time.advance(Duration::from_secs(1));
+    /// assert!(!timer.is_pending());
+    /// ```
     pub fn shards(&self) -> &[ShardRef] {
         &self.shards
     }
 
     /// Returns the number of unfinished tasks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::{VirtualTime, sleep};
+    /// use std::time::Duration;
+    ///
+    /// let time = VirtualTime::new();
+    /// time.spawn(|| sleep(Duration::from_secs(60)));
+    /// assert_eq!(time.tasks(), 1);
+    /// assert_eq!(time.run(), 0);
+    /// assert_eq!(time.tasks(), 0);
+    /// ```
     pub fn tasks(&self) -> usize {
         self.cores.iter().map(Core::tasks).sum()
     }

@@ -9,6 +9,20 @@ use std::{
 
 /// A task of a [`VirtualTime`](super::VirtualTime). As a future, it is ready with the output of the
 /// task. Dropping it does not end the task.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::{VirtualTime, sleep};
+/// use std::time::Duration;
+///
+/// let time = VirtualTime::new();
+/// let task = time.spawn(|| async {
+///     sleep(Duration::from_secs(1)).await;
+///     7
+/// });
+/// assert_eq!(time.block_on(|| task), 7);
+/// ```
 pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
@@ -25,6 +39,18 @@ impl<T> Task<T> {
 
     /// Returns the output of the task. `None` means that it has not finished, or that the output
     /// was taken before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::VirtualTime;
+    ///
+    /// let time = VirtualTime::new();
+    /// let task = time.spawn(|| async { 7 });
+    /// assert_eq!(task.take(), None); // it has not run
+    /// time.settle();
+    /// assert_eq!((task.take(), task.take()), (Some(7), None));
+    /// ```
     pub fn take(&self) -> Option<T> {
         match &mut *self.state() {
             State::Runs(_) => None,
@@ -33,6 +59,18 @@ impl<T> Task<T> {
     }
 
     /// Returns true if the task has finished.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::future::VirtualTime;
+    ///
+    /// let time = VirtualTime::new();
+    /// let task = time.spawn(|| async { 7 });
+    /// assert!(!task.is_finished());
+    /// time.settle();
+    /// assert!(task.is_finished());
+    /// ```
     pub fn is_finished(&self) -> bool {
         matches!(*self.state(), State::Finished(_))
     }
