@@ -21,8 +21,7 @@ fn main() -> std::io::Result<()> {
     use tokio::{runtime, task, time};
 
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    task::LocalSet::new().block_on(&runtime, async {
-        let driver = corewheel_tokio::spawn_local()?;
+    corewheel_tokio::run_in(&runtime, async {
         let spawn = |task| -> Task {
             let task = task::spawn_local(task);
             Box::pin(async { task.await.expect("no panic") })
@@ -30,8 +29,6 @@ fn main() -> std::io::Result<()> {
         let own = |delay| -> Task { Box::pin(time::sleep(delay)) };
         lateness::compare("tokio, per core", "1 ms", spawn, own, |delay| Box::pin(sleep(delay)))
             .await;
-        driver.abort();
-        Ok(())
     })
 }
 

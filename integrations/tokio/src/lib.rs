@@ -1,8 +1,8 @@
 //! corewheel in tokio's current-thread and multi-thread runtimes. tokio's own timer is not needed.
 //!
-//! - **A current-thread runtime per core**: [`run`], on Linux, or [`spawn_local`] in an existing
-//!   `LocalSet`. It drives the thread's [`local_timer`](corewheel::local_timer), whose callbacks
-//!   run between the tasks.
+//! - **A current-thread runtime per core**: [`run`], on Linux, or [`run_in`] an existing runtime, or
+//!   [`spawn_local`] in an existing `LocalSet`. It drives the thread's
+//!   [`local_timer`](corewheel::local_timer), whose callbacks run between the tasks.
 //! - **One multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and
 //!   [`time::timers`] for packages that take [`Timers`](corewheel::future::Timers). Its default is
 //!   [`Timers::per_worker`](corewheel::future::Timers::per_worker): a task adds its timer on the
@@ -19,5 +19,5 @@ mod shards;
 pub mod time;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use self::local::{run, spawn_local};
+pub use self::local::{run, run_in, spawn_local};
 pub use self::shards::Shards;

@@ -1,12 +1,12 @@
 //! Drives a thread's wheel in a current-thread runtime: a task waits for the wheel's file
 //! descriptor, and turns.
 
-use std::io;
+use std::{future::poll_fn, io, pin::pin, task::Poll, time::Duration};
 
-use corewheel::{TimerFd, local_timer};
+use corewheel::{Config, TimerFd, local_timer};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    runtime,
+    runtime::{self, Runtime},
     task::{self, JoinHandle, LocalSet},
 };
 
@@ -15,12 +15,17 @@ use crate::time::{self, Driven};
 /// The budget of a turn, in wheel entries. After it, other tasks run.
 const BUDGET: usize = 1_024;
 
+/// The tick of [`run`]. A tick of a millisecond would round a deadline up by half of that on
+/// average, and tokio's busy rounds come on top.
+const TICK: Duration = Duration::from_micros(100);
+
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
 /// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
 /// stay until the thread ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. To change the
-/// wheel, install a [`Config`](corewheel::Config) before.
+/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. A thread without a
+/// wheel gets one with a tick of 100 us. For another tick, install a [`Config`] before; a longer
+/// one shares wake-ups.
 ///
 /// A timer is as punctual as its runtime: a task that computes for a millisecond can make it a
 /// millisecond late.
@@ -118,16 +123,62 @@ const BUDGET: usize = 1_024;
 /// # Panics
 ///
 /// If the future uses `tokio::time`, because this runtime has no tokio timer. To have both, build a
-/// runtime with `enable_all` and use [`spawn_local`] in it.
+/// runtime with `enable_all` and call [`run_in`].
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
+    run_in(&runtime.enable_io().on_thread_park(time::auto_advance).build()?, future)
+}
+
+/// Runs `future` on this thread, in a `LocalSet` and this current-thread runtime, and drives the
+/// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
+/// stay until the thread ends.
+///
+/// It is [`run`] with an existing runtime, and the same wheel. In a runtime with `enable_all`, tasks
+/// may use `tokio::time` too. The wheel turns each time before the tasks of the set run. So a timer
+/// does not wait for tasks that became ready at the same time, as it does with [`spawn_local`].
+///
+/// # Errors
+///
+/// As of [`spawn_local`].
+///
+/// # Panics
+///
+/// Inside of another runtime, as `Runtime::block_on` does. If the runtime was made without
+/// `enable_io`.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::sleep;
+/// use std::time::Duration;
+///
+/// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// corewheel_tokio::run_in(&runtime, async {
+///     sleep(Duration::from_millis(5)).await; // on the thread's wheel
+///     tokio::time::sleep(Duration::from_millis(5)).await; // on tokio's timer
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
+    // The thread may have a wheel, which stays.
+    let _ = Config::new().tick(TICK).install();
+    let timer = {
+        let _runtime = runtime.enter();
+        register(local_timer().timer_fd()?)?
+    };
+    timer.get_ref().arm();
     let tasks = LocalSet::new();
-    runtime.block_on(time::watch(tasks.run_until(async {
-        let driver = spawn_local()?;
-        let output = future.await;
-        driver.abort();
-        Ok(output)
+    let mut driver = pin!(drive(timer, Driven::new()));
+    let mut running = pin!(tasks.run_until(future));
+    runtime.block_on(time::watch(poll_fn(|cx| {
+        // A callback may spawn tasks on the set.
+        let set = tasks.enter();
+        local_timer().turn_within(BUDGET);
+        if let Poll::Ready(Err(error)) = driver.as_mut().poll(cx) {
+            return Poll::Ready(Err(error));
+        }
+        drop(set);
+        running.as_mut().poll(cx).map(Ok)
     })))
 }
 
@@ -137,8 +188,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// Cost: two system calls for each turn that the wheel needs (tokio's poll, and arming the
 /// descriptor), and nothing in between. A timer that a task adds before all others costs one more
-/// idle turn. The turn is a task among others: under load, the runtime polls for events only every
-/// 61 polls of tasks (tokio's `event_interval`).
+/// idle turn. The turn is a task among others: it waits for the tasks that are ready before it, and
+/// under load, the runtime polls for events only every 61 polls of tasks (tokio's
+/// `event_interval`). In [`run`] and [`run_in`] the turn comes before the tasks.
 ///
 /// # Errors
 ///

@@ -5,11 +5,14 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::{io, time::Duration};
+use std::{cell::RefCell, io, rc::Rc, thread, time::Duration};
 
 use corewheel::{Clock, Config, ManualClock, future::sleep, local_timer};
 use runtime::on_a_thread;
-use tokio::task::LocalSet;
+use tokio::{
+    runtime::Builder,
+    task::{self, LocalSet},
+};
 
 #[test]
 fn the_runtime_drives_the_timer() {
@@ -80,4 +83,27 @@ fn a_runtime_without_a_driver_panics() {
         });
         assert!(task.expect_err("nothing turns the timer").is_panic());
     });
+}
+
+/// A turn does not wait for the tasks that are ready at the same time, and its callbacks may spawn.
+#[test]
+fn a_runtime_of_the_program_turns_before_its_tasks_run() {
+    let test = || {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        corewheel_tokio::run_in(&runtime, async {
+            let log = Rc::new(RefCell::new(Vec::new()));
+            let (fires, spawned) = (Rc::clone(&log), Rc::clone(&log));
+            local_timer().add(Duration::from_millis(1), move || {
+                fires.borrow_mut().push("timer");
+                task::spawn_local(async move { spawned.borrow_mut().push("task of a callback") });
+            });
+            thread::sleep(Duration::from_millis(3)); // computes
+            task::yield_now().await;
+            log.borrow_mut().push("task");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            log.take()
+        })
+    };
+    let log: io::Result<_> = thread::spawn(test).join().expect("no panic");
+    assert_eq!(log.expect("a runtime"), ["timer", "task", "task of a callback"]);
 }
