@@ -17,8 +17,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! monoio cannot wait for a foreign descriptor, so the driver sleeps by monoio's own timer, which
-//! rounds up to milliseconds.
+//! On Linux the driver waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd), so timers
+//! are as exact as the wheel's tick. Elsewhere it sleeps by monoio's own timer, which rounds up to
+//! milliseconds.
 
 #![cfg(unix)]
 
@@ -27,8 +28,8 @@ use std::{convert::Infallible, io, time::Duration};
 use corewheel::Config;
 use monoio::{FusionDriver, RuntimeBuilder, time};
 
-/// The tick of [`run`]. monoio's timer rounds sleeps up to milliseconds. A tick of a millisecond
-/// would round each deadline up a second time.
+/// The tick of [`run`]. Where the driver sleeps by monoio's timer, which rounds up to milliseconds, a
+/// tick of a millisecond would round each deadline up a second time.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
@@ -53,8 +54,55 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
 /// runtime, which must have its timer enabled.
 ///
-/// See [`corewheel::future::drive`].
+/// The thread is driven from this call on, until the future is dropped: tasks that were spawned
+/// before may wait. Where the wheel can have no descriptor, because its time is virtual or too many
+/// files are open, this is [`corewheel::future::drive`] with monoio's sleep.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
-    corewheel::future::drive(time::sleep)
+    let sleeps = || corewheel::future::drive(time::sleep);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let timer = corewheel::local_timer().timer_fd().ok();
+        let without_timer = timer.is_none().then(sleeps);
+        async move {
+            if let Some(timer) = timer {
+                // It ends with an error of the descriptor.
+                let _ = descriptor::drive(timer).await;
+            }
+            match without_timer {
+                Some(sleeps) => sleeps.await,
+                None => sleeps().await,
+            }
+        }
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    sleeps()
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod descriptor {
+    //! Waits for a `TimerFd`. monoio has no public wait for a foreign descriptor, but its sockets
+    //! can wait for readiness without reading, and so for the readiness of any descriptor.
+
+    use std::{
+        convert::Infallible,
+        io,
+        os::{fd::AsFd, unix::net},
+    };
+
+    use corewheel::TimerFd;
+    use monoio::net::UnixStream;
+
+    /// The number of entries that a turn touches before other tasks run.
+    const BUDGET: usize = 1_024;
+
+    pub(super) async fn drive(timer: TimerFd) -> io::Result<Infallible> {
+        let descriptor = timer.as_fd().try_clone_to_owned()?;
+        let waits = UnixStream::from_std(net::UnixStream::from(descriptor))?;
+        timer.arm();
+        loop {
+            waits.readable(false).await?;
+            timer.turn_within(BUDGET);
+        }
+    }
 }

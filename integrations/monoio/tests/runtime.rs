@@ -7,7 +7,7 @@ mod runtime;
 
 use std::time::Duration;
 
-use corewheel::{Config, future::sleep};
+use corewheel::{Config, ManualClock, future::sleep};
 use runtime::on_a_thread;
 
 #[test]
@@ -15,6 +15,22 @@ fn the_runtime_drives_the_timer() {
     runtime::drives_the_timer(|task| {
         corewheel_monoio::run(task).expect("a runtime");
         true
+    });
+}
+
+/// The wheel has no descriptor then.
+#[test]
+fn virtual_time_is_driven_by_sleeps() {
+    on_a_thread(|| {
+        let clock = ManualClock::new();
+        Config::new().clock(&clock).install().expect("a fresh thread");
+        let run = corewheel_monoio::run(async move {
+            let sleeps = monoio::spawn(sleep(Duration::from_millis(5)));
+            monoio::time::sleep(Duration::from_millis(1)).await;
+            clock.advance(Duration::from_millis(5));
+            sleeps.await;
+        });
+        run.expect("a runtime");
     });
 }
 
