@@ -309,7 +309,7 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
 /// No thread relies on another thread's wake-up, which may fail.
 #[test]
 fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
-    explore(10_900, || {
+    explore(9_500, || {
         let clock = ManualClock::new();
         let mut shard = Shard::with_config(fails_once(config(&clock))).unwrap();
         let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
