@@ -202,7 +202,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         Links { previous, next }: Links,
     ) -> Option<u32> {
         let (is_first, slot) = (previous & SLOT != 0, previous & !SLOT);
-        if is_first && next == 0 {
+        // It is the first and the last: one less than 0, the end, has the bit `SLOT`.
+        if previous & next.wrapping_sub(1) & SLOT != 0 {
             *self.head_mut(slot) = 0;
             return Some(slot);
         }
