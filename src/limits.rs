@@ -97,7 +97,7 @@ pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 
 /// At this value, the count of queued messages of one kind goes back by `WAKE_BACKLOG`. Counts
 /// below that range are exact.
-pub(crate) const MESSAGES_COUNTED: u32 = 1 << 12;
+pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// The maximum number of messages that a purgatory sends to another core in one batch.
 pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };

@@ -213,7 +213,7 @@ impl Clock {
 
     /// Returns the kernel clock that this clock reads; `None` if its time is virtual.
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn of_the_kernel(&self) -> Option<KernelClock> {
+    pub(crate) fn kernel_clock(&self) -> Option<KernelClock> {
         match self.0 {
             Source::Monotonic { .. } | Source::Fast { .. } => Some(KernelClock::Monotonic),
             Source::BootTime { .. } => Some(KernelClock::BootTime),
@@ -250,7 +250,7 @@ impl Clock {
     }
 
     /// Converts a reading of `other` to a reading of this clock.
-    pub(crate) fn nanos_of(&self, other: &Self, nanos: u64) -> u64 {
+    pub(crate) fn convert_nanos(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
             // Both count from the start of the machine. An `Instant` would lose the suspensions in
             // between.
@@ -351,13 +351,14 @@ mod tests {
         const HOUR: u64 = 3_600_000_000_000;
         let origin = Instant::now();
         let [early, late] = [HOUR, 9 * HOUR].map(|shown| Clock(Source::BootTime { origin, shown }));
-        assert_eq!(late.nanos_of(&early, 9 * HOUR), HOUR);
-        assert_eq!(early.nanos_of(&late, HOUR), 9 * HOUR);
-        assert_eq!(late.nanos_of(&early, HOUR), 0, "before it was made");
+        assert_eq!(late.convert_nanos(&early, 9 * HOUR), HOUR);
+        assert_eq!(early.convert_nanos(&late, HOUR), 9 * HOUR);
+        assert_eq!(late.convert_nanos(&early, HOUR), 0, "before it was made");
         let monotonic = Clock::monotonic();
-        assert_eq!(monotonic.nanos_of(&monotonic.clone(), HOUR), HOUR);
+        assert_eq!(monotonic.convert_nanos(&monotonic.clone(), HOUR), HOUR);
         let boot = Clock::boot_time();
-        let (before, there) = (boot.nanos(), boot.nanos_of(&monotonic, monotonic.nanos() + HOUR));
+        let (before, there) =
+            (boot.nanos(), boot.convert_nanos(&monotonic, monotonic.nanos() + HOUR));
         assert!(
             (before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there),
             "an hour is left"

@@ -396,7 +396,7 @@ mod tests {
         Once::new(closure).into_inner().expect("its own type")
     }
 
-    fn comes_back<const BYTES: usize>() {
+    fn check_into_inner<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
         let once = Once::new(capture::<BYTES>(&runs));
         assert!(once.into_inner::<fn()>().is_none(), "another type");
@@ -407,9 +407,9 @@ mod tests {
 
     #[test]
     fn a_closure_is_returned_with_its_type() {
-        comes_back::<0>();
-        comes_back::<24>();
-        comes_back::<1000>();
+        check_into_inner::<0>();
+        check_into_inner::<24>();
+        check_into_inner::<1000>();
     }
 
     #[test]

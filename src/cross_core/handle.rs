@@ -707,7 +707,7 @@ impl Owner {
 
     /// Returns true if this thread owns the shard of this number.
     #[inline]
-    pub(crate) fn is_of(shard: u32) -> bool {
+    pub(crate) fn owns(shard: u32) -> bool {
         Self::here().is_some_and(|owner| owner.shard == shard)
     }
 

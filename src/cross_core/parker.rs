@@ -19,9 +19,9 @@
 //!
 //! A request may be a new deadline for a node whose message another thread is pushing at that
 //! moment. Then two threads check for a sleeping owner, each after its own F2. The thread that
-//! wrote the deadline checks with that deadline. The thread that pushes checks with the deadline it
-//! then reads. So for each deadline, at least one thread checks for a sleeper after the message has
-//! been pushed.
+//! wrote the deadline compares it with the end of the sleep. The pushing thread compares the
+//! deadline that it reads after its push. So for each deadline, at least one thread checks for a
+//! sleeper after the message has been pushed.
 //!
 //! A waker clears the announcement only after its call of the hook has returned. Until then, other
 //! requesting threads also find the sleep, and wake the owner too. So no thread relies on a waker

@@ -465,11 +465,11 @@ mod tests {
     use crate::{cross_core::callback::RunOnce, limits::INDEX_MAX};
 
     /// The number of bytes that processors fetch at a time.
-    const LINES: usize = 128;
+    const FETCH_BYTES: usize = 128;
 
     /// Returns the cache lines of a part of [`Shared`].
     fn lines<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
-        offset / LINES..(offset + size_of::<T>()).div_ceil(LINES)
+        offset / FETCH_BYTES..(offset + size_of::<T>()).div_ceil(FETCH_BYTES)
     }
 
     /// Fields that other threads write are apart from fields that the owner reads in each turn. The
@@ -504,7 +504,9 @@ mod tests {
                 );
             }
         }
-        assert!(align_of::<Shared>() >= LINES && size_of::<Shared>().is_multiple_of(LINES));
+        assert!(
+            align_of::<Shared>() >= FETCH_BYTES && size_of::<Shared>().is_multiple_of(FETCH_BYTES)
+        );
     }
 
     /// The shard may end between the adder's check and its push.

@@ -117,7 +117,7 @@ impl BackendOps for LocalTimer {
         origin: Origin,
         waker: FireWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
-        Self::try_add_alarm(*nanos, origin, move || waker.wake()).map(LocalHandle::handle)
+        Self::try_add_for_future(*nanos, origin, move || waker.wake()).map(LocalHandle::handle)
     }
 
     #[inline]
@@ -131,16 +131,16 @@ impl BackendOps for LocalTimer {
     }
 
     fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
-        Self::reset_alarm(handle, |_| nanos).is_some()
+        Self::reset_for_future(handle, |_| nanos).is_some()
     }
 
     fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
-        Self::reset_alarm(handle, |shard| shard.nanos_after(delay))
+        Self::reset_for_future(handle, |shard| shard.nanos_after(delay))
     }
 
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
         let mut has_elapsed = false;
-        let nanos = Self::reset_alarm(handle, |shard| {
+        let nanos = Self::reset_for_future(handle, |shard| {
             let nanos = shard.clock().nanos_at(instant);
             has_elapsed = shard.has_elapsed(nanos);
             nanos

@@ -16,9 +16,8 @@ impl FireWaker {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // The task's next poll passes the original waker, so the name should be the original's. But
-        // the name is valid only while the data lives, and the stored clone keeps only its own data
-        // alive.
+        // Prefers the identifier of the original waker, which the task's next poll passes again. It
+        // is valid only if the stored clone keeps the same data alive.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let name = WakerId::of(kept);
         (Self(Some(clone)), name)

@@ -533,7 +533,7 @@ impl Remote {
                 if self.stripe.shards[at].is_own() {
                     LocalTimer::assert_driven();
                 }
-                self.stripe.shards[at].try_add_to(there, origin, wake)
+                self.stripe.shards[at].try_add_at_nanos(there, origin, wake)
             };
             match added {
                 Ok(handle) => {
@@ -554,7 +554,7 @@ impl Remote {
         if at == self.at || nanos == u64::MAX {
             return nanos;
         }
-        self.stripe.shards[at].shared().clock().nanos_of(self.shard().shared().clock(), nanos)
+        self.stripe.shards[at].shared().clock().convert_nanos(self.shard().shared().clock(), nanos)
     }
 }
 
@@ -628,7 +628,7 @@ per_thread! {
 }
 
 /// Gives this thread a number. Several threads may get the same number.
-pub(super) fn number_this_thread(number: usize) {
+pub(super) fn set_thread_number(number: usize) {
     // Fails if the thread-local is destroyed; such a thread needs no number.
     let _ = NUMBER.try_with(|place| place.set(number));
 }

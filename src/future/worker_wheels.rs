@@ -195,7 +195,9 @@ impl WorkerWheel {
         match (added, callback) {
             (Some(Ok(handle)), _) => Ok(handle),
             (Some(Err(reason)), Some(RunOnce(callback))) => Err(AddError::new(reason, callback)),
-            (None, Some(RunOnce(callback))) => self.shard_ref.try_add_to(nanos, origin, callback),
+            (None, Some(RunOnce(callback))) => {
+                self.shard_ref.try_add_at_nanos(nanos, origin, callback)
+            }
             (_, None) => unreachable!("a refused callback stays"),
         }
     }

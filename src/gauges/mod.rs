@@ -54,7 +54,7 @@ pub(crate) struct Gauges {
     callbacks: Cells,
     /// Nonzero if a thread has requested the levels, which cost more to publish than the other
     /// numbers.
-    levels_wanted: AtomicU64,
+    levels_requested: AtomicU64,
     /// The number of occupied slots of each level.
     occupied: [AtomicU64; SHARD_LEVELS],
     stalls: AtomicU64,
@@ -102,7 +102,7 @@ impl Gauges {
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
             callbacks: Cells::default(),
-            levels_wanted: AtomicU64::new(0),
+            levels_requested: AtomicU64::new(0),
             occupied: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             stalls: AtomicU64::new(0),
         }
@@ -248,9 +248,9 @@ impl Gauges {
 
     /// Returns true if a thread requests the levels. Never true in models.
     #[inline]
-    pub(crate) fn levels_are_wanted(&self) -> bool {
+    pub(crate) fn levels_are_requested(&self) -> bool {
         // Relaxed: a request, which may be seen a little later.
-        !IS_MODEL && self.levels_wanted.load(Ordering::Relaxed) != 0
+        !IS_MODEL && self.levels_requested.load(Ordering::Relaxed) != 0
     }
 
     /// Publishes the number of occupied slots of each level.
@@ -261,13 +261,13 @@ impl Gauges {
         }
         // Relaxed: a request at this moment may be lost, and the reader repeats it at its next
         // reading.
-        self.levels_wanted.store(0, Ordering::Relaxed);
+        self.levels_requested.store(0, Ordering::Relaxed);
     }
 
     /// Asks the owner to publish the levels.
     pub(crate) fn request_levels(&self) {
-        // Relaxed: as in `levels_are_wanted`.
-        self.levels_wanted.store(1, Ordering::Relaxed);
+        // Relaxed: as in `levels_are_requested`.
+        self.levels_requested.store(1, Ordering::Relaxed);
     }
 
     /// Returns the number of occupied slots of each level, or `None` if the owner has not published
@@ -332,12 +332,12 @@ mod tests {
     #[test]
     fn levels_are_published_once_per_request() {
         let gauges = Gauges::new(true);
-        assert_eq!((gauges.levels_are_wanted(), gauges.occupied()), (false, None));
+        assert_eq!((gauges.levels_are_requested(), gauges.occupied()), (false, None));
         gauges.request_levels();
-        assert!(gauges.levels_are_wanted());
+        assert!(gauges.levels_are_requested());
         gauges.publish_levels(0..);
         assert!(
-            !gauges.levels_are_wanted()
+            !gauges.levels_are_requested()
                 && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2])
         );
     }

@@ -938,7 +938,7 @@ impl LocalTimer {
     ///
     /// If no loop is registered to turn the wheel.
     #[inline]
-    pub(crate) fn try_add_alarm<F: FnOnce() + 'static>(
+    pub(crate) fn try_add_for_future<F: FnOnce() + 'static>(
         nanos: u64,
         origin: Origin,
         callback: F,
@@ -1057,7 +1057,7 @@ impl LocalTimer {
     }
 
     /// Adds a timer that is due when the clock shows `nanos`.
-    pub(crate) fn try_add_to<F: FnOnce() + 'static>(
+    pub(crate) fn try_add_at_nanos<F: FnOnce() + 'static>(
         nanos: u64,
         origin: Origin,
         callback: F,
@@ -1067,7 +1067,7 @@ impl LocalTimer {
 
     /// Moves the timer of a future of this thread to the moment that `nanos` returns. Returns that
     /// moment, or `None` if the timer cannot be moved.
-    pub(crate) fn reset_alarm(
+    pub(crate) fn reset_for_future(
         timer: TimerHandle,
         nanos: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
@@ -1131,7 +1131,7 @@ impl LocalTimer {
     }
 
     /// Starts the spread sequence of this thread's wheel like that of shard `number`.
-    pub(crate) fn spread_as(number: u32) {
+    pub(crate) fn start_spread_as(number: u32) {
         let _ =
             Local::with(|local| local.with_engine(|shard| shard.shared().spread.start_as(number)));
     }

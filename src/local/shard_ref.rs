@@ -280,14 +280,14 @@ impl ShardRef {
     }
 
     /// Adds a timer that is due when the clock shows `nanos`.
-    pub(crate) fn try_add_to<F: FnOnce() + Send + 'static>(
+    pub(crate) fn try_add_at_nanos<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
-            return LocalTimer::try_add_to(nanos, origin, callback);
+            return LocalTimer::try_add_at_nanos(nanos, origin, callback);
         }
         self.send_once(nanos, origin, callback)
     }
@@ -327,7 +327,7 @@ impl ShardRef {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn metrics(&self) -> ShardMetrics {
-        ShardMetrics::wanted(self.number, &self.shared)
+        ShardMetrics::read_requesting_levels(self.number, &self.shared)
     }
 
     /// Returns the number of the shard. Successive shards can have the same number.
@@ -344,7 +344,7 @@ impl ShardRef {
     /// the same number.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        Owner::is_of(self.number) && LocalTimer::is_own_shared(&self.shared)
+        Owner::owns(self.number) && LocalTimer::is_own_shared(&self.shared)
     }
 
     #[inline]

@@ -84,7 +84,7 @@ impl Local {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
         self.shared.hooks.descriptor().get_or_open(|| {
             let clock = self
-                .with_engine(|shard| shard.clock().of_the_kernel())
+                .with_engine(|shard| shard.clock().kernel_clock())
                 .ok_or(TimerFdError::VirtualTime)?;
             Descriptor::open(clock).map_err(TimerFdError::System)
         })

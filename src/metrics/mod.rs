@@ -120,10 +120,10 @@ pub struct ShardMetrics {
     /// The time for which the next turn has been overdue. Zero if it is not overdue, and during a
     /// turn.
     ///
-    /// On a thread that no loop drives it grows from the first deadline on, which another thread
-    /// may have requested. A remote cancel does not end it. In a [`Shard`](crate::Shard) that was
-    /// never turned it grows from the first deadline that was published; only an add, a turn or a
-    /// question of the loop changes it.
+    /// On a thread that no loop drives, it counts from the earliest deadline, including those that
+    /// other threads have requested. A remote cancel does not end it. In a [`Shard`](crate::Shard)
+    /// that was never turned it grows from the first deadline that was published; only an add, a
+    /// turn or a question of the loop changes it.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
@@ -181,7 +181,7 @@ impl Level {
 
 impl ShardMetrics {
     /// Reads the metrics of a shard, and asks its owner to publish its levels.
-    pub(crate) fn wanted(number: u32, shared: &Shared) -> Self {
+    pub(crate) fn read_requesting_levels(number: u32, shared: &Shared) -> Self {
         shared.gauges.request_levels();
         Self::of(number, shared)
     }
@@ -236,6 +236,8 @@ impl ShardMetrics {
 /// assert_eq!(live, 1);
 /// ```
 pub fn shards() -> Vec<ShardMetrics> {
-    let read = |number| registry::with(number, |seen| Some(ShardMetrics::wanted(number, &*seen?)));
+    let read = |number| {
+        registry::with(number, |seen| Some(ShardMetrics::read_requesting_levels(number, &*seen?)))
+    };
     registry::numbers().filter_map(read).collect()
 }

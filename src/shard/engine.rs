@@ -31,7 +31,8 @@ use crate::{
         shared::Shared,
         slab::{Build, Ended, NodeRef, OwnerNodes, Slab},
         state::{
-            Cancel, Claim, Collected, FollowUp, Freed, Kind, Movable, Move, Mover, Run, Swept,
+            Cancel, Claim, ClaimedRun, Collected, FollowUp, Freed, Kind, Movable, Move, Mover,
+            Swept,
         },
     },
     error::{AddErrorReason, ConfigError},
@@ -79,7 +80,7 @@ pub(crate) struct Engine<T> {
 #[must_use]
 pub(crate) struct Claimed {
     pub(crate) index: u32,
-    pub(crate) run: Run,
+    pub(crate) run: ClaimedRun,
     /// The deadline in nanoseconds of the clock, rounded up to a tick.
     pub(crate) due: u64,
 }
@@ -642,7 +643,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn claim_due<R>(
         &mut self,
-        fire: impl Fn(NodeRef<'_, T>, Run) -> R,
+        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
     ) -> Option<(Claimed, R)> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
@@ -745,7 +746,7 @@ impl<T> Engine<T> {
     /// Returns a claimed timer whose deadline had elapsed when its message was consumed. The
     /// current tick of the pass is `due`.
     #[inline]
-    fn run_already_due(&mut self, index: u32, run: Run, deadline: u64, due: u64) -> Claimed {
+    fn run_already_due(&mut self, index: u32, run: ClaimedRun, deadline: u64, due: u64) -> Claimed {
         let asked = self.time.tick.start(deadline);
         self.stats.count_already_due(asked, &self.time, &self.shared.gauges);
         Claimed { index, run, due: self.time.tick.start(due) }
@@ -769,7 +770,7 @@ impl<T> Engine<T> {
     /// Finishes the run of a claimed timer.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `begin`")]
-    pub(crate) fn finish(&mut self, index: u32, run: Run) {
+    pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
         if self.nodes.entry(index).state().finish(run) == Freed::Now {
             self.free(index, run.generation());
         }
@@ -965,7 +966,7 @@ impl<T> Engine<T> {
             let counts = Counts { held, queued: self.backlog.count().into(), ..self.counted() };
             self.shared.gauges.publish(&counts.to_words());
         }
-        if self.shared.gauges.levels_are_wanted() {
+        if self.shared.gauges.levels_are_requested() {
             self.shared.gauges.publish_levels(self.wheel.occupied());
         }
     }
@@ -1308,7 +1309,7 @@ impl Engine<Callback> {
 
     /// Counts a one-shot timer as fired. A periodic one stays live.
     #[inline]
-    fn count_run(&mut self, run: Run) {
+    fn count_run(&mut self, run: ClaimedRun) {
         if !run.is_periodic() {
             self.stats.count_fired();
         }

@@ -1049,7 +1049,7 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Adds a timer to a shard that has to look first: it may be full, or its loop has not begun.
+    /// The slow path of an add: the shard may be full, or its loop has not begun.
     #[cold]
     #[inline(never)]
     fn insert_slow(

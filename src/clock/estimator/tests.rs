@@ -4,16 +4,16 @@
 use super::*;
 
 /// Counts of a 2.6 GHz counter in a microsecond.
-const COUNTS: u64 = 2_600;
+const COUNTS_PER_MICROSECOND: u64 = 2_600;
 /// The width that the documentation of the fast clock promises.
-const WIDTH: u64 = 10_000;
+const MAX_WIDTH: u64 = 10_000;
 
 struct World {
     random: fastrand::Rng,
     /// The clock.
     nanos: u64,
-    /// The counter, in thousandths.
-    thousandths: u128,
+    /// The counter, in counter_thousandths.
+    counter_thousandths: u128,
     /// Counts in a thousand nanoseconds of the clock.
     speed: u64,
     /// The longest reading of the clock or the counter, in nanoseconds.
@@ -21,7 +21,7 @@ struct World {
     estimator: ClockEstimator,
     is_abandoned: bool,
     /// Readings from the counter alone.
-    followed: u64,
+    counter_readings: u64,
 }
 
 impl World {
@@ -29,19 +29,19 @@ impl World {
         Self {
             random: fastrand::Rng::with_seed(seed),
             nanos: 5_000_000,
-            thousandths: 77_000_000_000_000,
-            speed: COUNTS,
+            counter_thousandths: 77_000_000_000_000,
+            speed: COUNTS_PER_MICROSECOND,
             pause: 30,
             estimator: ClockEstimator::new(),
             is_abandoned: false,
-            followed: 0,
+            counter_readings: 0,
         }
     }
 
     /// Creates a world whose estimator knows the rate and has an anchor.
-    fn following(seed: u64) -> Self {
+    fn with_anchor(seed: u64) -> Self {
         let mut world = Self::new(seed);
-        while world.followed == 0 {
+        while world.counter_readings == 0 {
             world.pass(900);
             world.read_and_check();
         }
@@ -49,12 +49,12 @@ impl World {
     }
 
     fn count(&self) -> u64 {
-        u64::try_from(self.thousandths / 1000 % (1 << 64)).expect("cut to 64 bits")
+        u64::try_from(self.counter_thousandths / 1000 % (1 << 64)).expect("cut to 64 bits")
     }
 
     fn pass(&mut self, nanos: u64) {
         self.nanos += nanos;
-        self.thousandths += u128::from(nanos) * u128::from(self.speed);
+        self.counter_thousandths += u128::from(nanos) * u128::from(self.speed);
     }
 
     fn pass_random_time(&mut self) {
@@ -63,8 +63,10 @@ impl World {
     }
 
     fn jump(&mut self, counts: i64) {
-        self.thousandths =
-            self.thousandths.checked_add_signed(i128::from(counts) * 1000).expect("a counter");
+        self.counter_thousandths = self
+            .counter_thousandths
+            .checked_add_signed(i128::from(counts) * 1000)
+            .expect("a counter");
     }
 
     /// Reads like `Reader::read`. Also returns the time at which the counter was read.
@@ -74,7 +76,7 @@ impl World {
             return (nanos, Reading::exact(nanos));
         }
         if let Some(reading) = self.estimator.at(count) {
-            self.followed += 1;
+            self.counter_readings += 1;
             return (nanos, reading);
         }
         self.pass_random_time();
@@ -89,7 +91,7 @@ impl World {
     fn read_and_check(&mut self) {
         let (truth, reading) = self.read();
         assert!((reading.min..=reading.max).contains(&truth), "{truth} is not in {reading:?}");
-        assert!(reading.max - reading.min <= WIDTH, "{reading:?} is too wide");
+        assert!(reading.max - reading.min <= MAX_WIDTH, "{reading:?} is too wide");
     }
 
     /// Reads at random intervals, from short to long.
@@ -112,17 +114,17 @@ const READINGS: u32 = 20_000;
 fn it_calibrates_in_milliseconds_and_is_exact_until_then() {
     let mut world = World::new(1);
     let begun = world.nanos;
-    while world.followed == 0 {
+    while world.counter_readings == 0 {
         world.pass(1_000);
         let (truth, reading) = world.read();
-        assert!(world.followed > 0 || reading == Reading::exact(truth));
+        assert!(world.counter_readings > 0 || reading == Reading::exact(truth));
     }
     assert!(world.nanos - begun < 3 * CALIBRATION_MIN);
 }
 
 #[test]
 fn a_window_reaches_from_after_the_last_count_to_its_end() {
-    let mut estimator = World::following(9).estimator;
+    let mut estimator = World::with_anchor(9).estimator;
     let Window { last, end, .. } = estimator.window;
     assert_eq!([last, end + 1].map(|count| estimator.at(count)), [None, None]);
     assert!(estimator.at(end).is_some());
@@ -133,7 +135,7 @@ fn a_window_reaches_from_after_the_last_count_to_its_end() {
 #[test]
 fn bounds_are_rounded_outwards() {
     for seed in 0..100 {
-        let mut estimator = World::following(seed).estimator;
+        let mut estimator = World::with_anchor(seed).estimator;
         let Window { end, anchor, rate, .. } = estimator.window;
         let reading = estimator.at(end).expect("within the window");
         let parts = |nanos: u64| u128::from(nanos) << 32;
@@ -163,7 +165,12 @@ fn a_calibration_has_a_minimum_length() {
 #[test]
 fn calibrations_that_differ_are_discarded() {
     let mut world = World::new(3);
-    for speed in [COUNTS, COUNTS, 2 * COUNTS, 2 * COUNTS] {
+    for speed in [
+        COUNTS_PER_MICROSECOND,
+        COUNTS_PER_MICROSECOND,
+        2 * COUNTS_PER_MICROSECOND,
+        2 * COUNTS_PER_MICROSECOND,
+    ] {
         assert!(!matches!(world.estimator.state, State::Calibrated { .. }));
         world.speed = speed;
         world.pass(CALIBRATION_MIN);
@@ -174,13 +181,13 @@ fn calibrations_that_differ_are_discarded() {
 
 #[test]
 fn most_readings_do_not_read_the_clock() {
-    let mut world = World::following(2);
-    let before = world.followed;
+    let mut world = World::with_anchor(2);
+    let before = world.counter_readings;
     for _ in 0..1000 {
         world.pass(100);
         world.read_and_check();
     }
-    assert!(world.followed - before > 980);
+    assert!(world.counter_readings - before > 980);
 }
 
 #[test]
@@ -190,11 +197,13 @@ fn a_steered_clock_stays_in_the_interval() {
         for _ in 0..20 {
             // The clock is steered by 11 % either way. A slower clock means more counts per
             // microsecond.
-            world.speed = world.random.u64(COUNTS * 100 / 111 + 1..COUNTS * 100 / 89);
+            world.speed = world
+                .random
+                .u64(COUNTS_PER_MICROSECOND * 100 / 111 + 1..COUNTS_PER_MICROSECOND * 100 / 89);
             world.read_often_and_check(READINGS / 20);
         }
         assert_eq!(world.estimator.faults, 0, "a steered clock is no fault");
-        assert!(world.followed > u64::from(READINGS / 4));
+        assert!(world.counter_readings > u64::from(READINGS / 4));
     }
 }
 
@@ -212,15 +221,15 @@ fn an_interruption_anywhere_keeps_the_bounds_true() {
 
 #[test]
 fn a_jump_back_behind_the_anchor_is_not_believed() {
-    for counts in [50, 20 * COUNTS, 1_000_000 * COUNTS] {
-        let mut world = World::following(4);
+    for counts in [50, 20 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
+        let mut world = World::with_anchor(4);
         // Makes the next reading read the clock, so that its anchor is recent.
         world.pass(50_000);
         world.read_and_check();
-        world.jump(-i64::try_from(counts + COUNTS).expect("small"));
+        world.jump(-i64::try_from(counts + COUNTS_PER_MICROSECOND).expect("small"));
         world.read_and_check();
         assert!(
-            counts < COUNTS || world.estimator.faults == 1,
+            counts < COUNTS_PER_MICROSECOND || world.estimator.faults == 1,
             "a jump by {counts} was not noticed"
         );
         world.read_often_and_check(READINGS);
@@ -229,8 +238,8 @@ fn a_jump_back_behind_the_anchor_is_not_believed() {
 
 #[test]
 fn a_jump_ahead_out_of_the_window_is_not_believed() {
-    for counts in [17 * COUNTS, 1_000_000 * COUNTS] {
-        let mut world = World::following(5);
+    for counts in [17 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
+        let mut world = World::with_anchor(5);
         world.jump(i64::try_from(counts).expect("small"));
         world.read_and_check();
         assert_eq!(world.estimator.faults, 1);
@@ -240,22 +249,22 @@ fn a_jump_ahead_out_of_the_window_is_not_believed() {
 
 #[test]
 fn a_counter_that_stands_still_is_not_believed() {
-    let mut world = World::following(6);
-    let followed = world.followed;
+    let mut world = World::with_anchor(6);
+    let counter_readings = world.counter_readings;
     world.read_and_check();
     world.speed = 0;
     world.pass(1);
     world.read_often_and_check(100);
-    assert!(world.followed <= followed + 1, "at most the one in between");
+    assert!(world.counter_readings <= counter_readings + 1, "at most the one in between");
     assert!(world.estimator.faults > 0);
-    world.speed = COUNTS;
+    world.speed = COUNTS_PER_MICROSECOND;
     world.read_often_and_check(READINGS);
 }
 
 #[test]
 fn a_counter_that_wraps_around_is_not_believed_for_a_moment() {
     let mut world = World::new(7);
-    world.thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS)) * 1000;
+    world.counter_thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS_PER_MICROSECOND)) * 1000;
     while world.count() > u64::MAX / 2 {
         world.pass(120);
         world.read_and_check();
@@ -266,8 +275,8 @@ fn a_counter_that_wraps_around_is_not_believed_for_a_moment() {
 
 #[test]
 fn a_jump_inside_the_window_is_wrong_by_no_more_than_that_and_noticed_next() {
-    let jump = 8 * COUNTS;
-    let mut world = World::following(8);
+    let jump = 8 * COUNTS_PER_MICROSECOND;
+    let mut world = World::with_anchor(8);
     world.pass(100_000);
     world.read_and_check();
     world.jump(i64::try_from(jump).expect("small"));
@@ -287,28 +296,33 @@ fn a_wrong_counter_puts_min_ahead_by_at_most_a_window() {
         if world.random.u32(..50) == 0 {
             let magnitude = world.random.u32(..40);
             let jump = world.random.i64(-(1 << magnitude)..=1 << magnitude);
-            world.thousandths = world.thousandths.saturating_add_signed(i128::from(jump) * 1000);
+            world.counter_thousandths =
+                world.counter_thousandths.saturating_add_signed(i128::from(jump) * 1000);
             world.estimator.faults = 0;
         }
         let nanos = world.random.u64(1..5_000);
         world.pass(nanos);
         let (truth, reading) = world.read();
-        assert!(reading.min <= truth + WIDTH, "{reading:?} is ahead of {truth}");
+        assert!(reading.min <= truth + MAX_WIDTH, "{reading:?} is ahead of {truth}");
         assert!(reading.min <= reading.max);
     }
 }
 
 #[test]
 fn a_counter_that_stays_wrong_is_abandoned() {
-    let mut world = World::following(10);
+    let mut world = World::with_anchor(10);
     let begun = world.nanos;
     while !world.is_abandoned {
-        let followed = world.followed;
+        let counter_readings = world.counter_readings;
         world.pass(700);
         world.read();
-        if world.followed > followed {
+        if world.counter_readings > counter_readings {
             // The counter changes its speed after it has become trusted.
-            world.speed = if world.speed == COUNTS { COUNTS * 2 } else { COUNTS };
+            world.speed = if world.speed == COUNTS_PER_MICROSECOND {
+                COUNTS_PER_MICROSECOND * 2
+            } else {
+                COUNTS_PER_MICROSECOND
+            };
             world.pass(20_000);
         }
     }
@@ -318,9 +332,9 @@ fn a_counter_that_stays_wrong_is_abandoned() {
 
 #[test]
 fn a_rare_fault_is_forgiven() {
-    let mut world = World::following(11);
+    let mut world = World::with_anchor(11);
     for _ in 0..2 * FAULTS_MAX {
-        world.jump(i64::try_from(1000 * COUNTS).expect("small"));
+        world.jump(i64::try_from(1000 * COUNTS_PER_MICROSECOND).expect("small"));
         world.read_and_check();
         assert_eq!(world.estimator.faults, 1);
         world.pass(FAULT_MEMORY_NANOS + 1);
@@ -331,7 +345,7 @@ fn a_rare_fault_is_forgiven() {
 
 #[test]
 fn a_wide_anchor_opens_no_window() {
-    let mut world = World::following(12);
+    let mut world = World::with_anchor(12);
     let before = world.count();
     world.pass(3_000);
     let nanos = world.nanos;

@@ -58,7 +58,7 @@ mod backlog;
 
 pub(crate) use self::backlog::Backlog;
 use crate::{
-    limits::{INDEX_MAX, MESSAGES_COUNTED, WAKE_BACKLOG},
+    limits::{INDEX_MAX, MESSAGE_COUNT_WRAP, WAKE_BACKLOG},
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -72,9 +72,9 @@ const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 const INDICES: u64 = PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
 /// A count of this value is a lower bound.
-const MANY: u32 = MESSAGES_COUNTED - WAKE_BACKLOG;
+const MANY: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
-    INDEX_MAX <= INDEX_MASK && MESSAGES_COUNTED.ilog2() == 64 - COUNT_SHIFT,
+    INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
     "the parts fit the word"
 );
 const _: () = assert!(

@@ -295,7 +295,7 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
 #[test]
 fn a_wrapped_count_still_passes_multiples_of_the_backlog() {
     let (stack, mut last) = (Stack::default(), 0);
-    for pushed in 1..3 * MESSAGES_COUNTED {
+    for pushed in 1..3 * MESSAGE_COUNT_WRAP {
         let depth = depth_of(stack.push(1, &Link::default(), 0));
         assert_eq!(
             depth.is_multiple_of(WAKE_BACKLOG),
@@ -310,7 +310,7 @@ fn a_wrapped_count_still_passes_multiples_of_the_backlog() {
 /// A count that is a lower bound must not reach zero before the last message.
 #[test]
 fn a_count_of_many_stays_until_the_last_message() {
-    let head = pack(MESSAGES_COUNTED - 1, 2, 3);
+    let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
     let links = [Link::default(), Link::default(), Link::default(), Link(AtomicU32::new(1))];
     let mut backlog = backlog(ALL);
     backlog.left = [Messages::default(), Messages::of(head)];
@@ -325,7 +325,7 @@ fn a_count_of_many_stays_until_the_last_message() {
 #[test]
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
-        let stack = Stack { head: AtomicU64::new(pack(MESSAGES_COUNTED - 1, 1, INDEX_MAX)) };
+        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
         assert_eq!(depth_of(stack.push(index, &Link::default(), 0)), MANY);
     }
 }

@@ -20,7 +20,7 @@ use crate::{
         mailbox::Link,
         origin::{Added, Origin},
         reclaim::pin,
-        state::{Freed, Kind, Run, StateWord, Swept},
+        state::{ClaimedRun, Freed, Kind, StateWord, Swept},
     },
     limits::{REMOTE_GENERATION, RETIRED_MAX, SPARE_PAGES_MAX},
     util::{
@@ -482,7 +482,7 @@ impl OwnerNodes<Callback> {
     /// Returns the callback of a timer that was just claimed, to run it in place. The node is
     /// neither freed nor armed before the run has ended.
     #[inline]
-    pub(crate) fn running(node: NodeRef<'_, Callback>, _: Run) -> Running {
+    pub(crate) fn running(node: NodeRef<'_, Callback>, _: ClaimedRun) -> Running {
         // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
         // a running timer.
         unsafe { Running::new(node.node().payload()) }
@@ -514,7 +514,7 @@ pub(crate) struct Ended<T> {
 impl<T> Ended<T> {
     /// Ends a claimed timer and takes its payload.
     #[inline]
-    pub(crate) fn of(node: NodeRef<'_, T>, run: Run) -> Self {
+    pub(crate) fn of(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
         Self {
             generation: run.generation(),
             freed: node.state().finish(run),

@@ -29,7 +29,7 @@ fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
     own.free(index, generation);
 }
 
-fn is_there(slab: &Slab, index: u32) -> bool {
+fn has_node(slab: &Slab, index: u32) -> bool {
     slab.node(index, &pin()).is_some()
 }
 
@@ -62,14 +62,14 @@ fn every_index_has_its_own_node_in_both_views() {
     indices.sort_unstable();
     assert!(indices.into_iter().eq(1..=INDEX_MAX));
     for index in [INDEX_MAX + 1, u32::MAX] {
-        assert!(!is_there(&slab, index));
+        assert!(!has_node(&slab, index));
     }
 }
 
 /// Payloads of all sizes are moved whole and dropped once.
 #[test]
 fn payloads_of_any_type_are_kept() {
-    fn keeps<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
+    fn check_payloads<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
         let (_slab, mut own) = Slab::new();
         let indices: Vec<u32> = (1..6)
             .map(|generation| arm(&mut own, generation, payload.clone()).expect("there is a node"))
@@ -86,13 +86,13 @@ fn payloads_of_any_type_are_kept() {
     struct Aligned(u8);
 
     let text = String::from("borrowed");
-    keeps(&());
-    keeps(&Aligned(3));
-    keeps(&[5_u64; 128]);
-    keeps(&text.as_str());
+    check_payloads(&());
+    check_payloads(&Aligned(3));
+    check_payloads(&[5_u64; 128]);
+    check_payloads(&text.as_str());
     let (counted, cell) = (Rc::new(Cell::new(1)), Cell::new(2));
-    keeps(&counted);
-    keeps(&&cell);
+    check_payloads(&counted);
+    check_payloads(&&cell);
     assert_eq!(Rc::strong_count(&counted), 1);
 }
 
@@ -123,7 +123,7 @@ fn a_retired_page_leaves_both_views_and_is_replaced() {
     }
     trim_until(&mut own, |own| own.known_pages() == 2);
     assert!(most >= 10);
-    let gone: Vec<u32> = indices.iter().copied().filter(|&index| !is_there(&slab, index)).collect();
+    let gone: Vec<u32> = indices.iter().copied().filter(|&index| !has_node(&slab, index)).collect();
     assert_eq!(gone.len(), indices.len() - 3, "all but two pages, of which index 0 is not used");
     // A stale handle finds no node, or a timer of another generation.
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
@@ -233,7 +233,7 @@ fn an_adder_that_stalls_keeps_one_page() {
     for _ in 0..1_000 {
         own.trim();
     }
-    assert!(is_there(&slab, stalled.index()));
+    assert!(has_node(&slab, stalled.index()));
     // The stalled adder is pinned as well, so no more can be retired for now.
     assert_eq!(own.retired(), RETIRED_MAX);
     stalled.arm(DUE, Origin::caller(), RunOnce(|| ()));

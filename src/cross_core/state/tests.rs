@@ -27,7 +27,7 @@ fn move_it(state: &StateWord) -> Option<FollowUp> {
 }
 
 /// Claims a timer that fires.
-fn fire(state: &StateWord) -> Run {
+fn fire(state: &StateWord) -> ClaimedRun {
     match state.claim() {
         Claim::Fires(run) => run,
         other => panic!("{other:?}"),

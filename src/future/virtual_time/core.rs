@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::{super::timers::number_this_thread, Task};
+use super::{super::timers::set_thread_number, Task};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -84,7 +84,7 @@ thread_local! {
 pub(super) fn spawn_here<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
     let here = CURRENT.try_with(|here| here.borrow().clone()).ok().flatten()?;
     let task = Task::new();
-    here.add(task.same().run(future));
+    here.add(task.clone_handle().run(future));
     Some(task)
 }
 
@@ -97,8 +97,8 @@ impl Core {
         let run = move || {
             config.install().expect("a new thread");
             // Makes the spread depend on the core only, and not on earlier shards of the process.
-            LocalTimer::spread_as(u32::try_from(index).unwrap_or(u32::MAX));
-            number_this_thread(index + 1);
+            LocalTimer::start_spread_as(u32::try_from(index).unwrap_or(u32::MAX));
+            set_thread_number(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
             run_jobs(&received, queue);
         };
@@ -129,7 +129,7 @@ impl Core {
         F: Future<Output: Send> + 'static,
     {
         let task = Task::new();
-        let same = task.same();
+        let same = task.clone_handle();
         self.run_on_core(move |tasks| tasks.add(same.run(make())));
         task
     }

@@ -84,7 +84,7 @@ impl<T> Task<T> {
         }
     }
 
-    pub(super) fn same(&self) -> Self {
+    pub(super) fn clone_handle(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 
