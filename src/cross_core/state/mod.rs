@@ -229,7 +229,7 @@ pub(crate) enum Kind {
 #[must_use]
 pub(crate) enum Claim {
     /// The timer is `Running` now. The owner takes the payload and must call `finish` or `rearm`.
-    Fires(Run),
+    Fires(ClaimedRun),
     /// Another thread has moved the timer. The owner must link it at the new deadline, and claim it
     /// again if it is due.
     Moved { periodic: bool },
@@ -241,9 +241,9 @@ pub(crate) enum Claim {
 /// Proof that the owner has claimed a timer to run it; contains the timer's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Run(u64);
+pub(crate) struct ClaimedRun(u64);
 
-impl Run {
+impl ClaimedRun {
     #[inline]
     pub(crate) fn generation(self) -> u64 {
         self.0 >> GENERATION_SHIFT
@@ -454,14 +454,14 @@ impl StateWord {
             // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
             // owner. A failure is read again.
             if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return Claim::Fires(Run(running));
+                return Claim::Fires(ClaimedRun(running));
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
             // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
             // the word of a private timer.
             self.0.store(running, Ordering::Release);
-            return Claim::Fires(Run(running));
+            return Claim::Fires(ClaimedRun(running));
         }
         self.claim_slow()
     }
@@ -475,7 +475,7 @@ impl StateWord {
                 Phase::Armed if word & MOVED != 0 => {
                     (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
                 }
-                Phase::Armed => (running, Claim::Fires(Run(running))),
+                Phase::Armed => (running, Claim::Fires(ClaimedRun(running))),
                 _ => return Claim::AwaitsMessage,
             };
             // Acquire (S3): the requested deadline. Relaxed: a failure is read again.
@@ -555,7 +555,7 @@ impl StateWord {
 
     /// Ends a run and its timer.
     #[inline]
-    pub(crate) fn finish(&self, run: Run) -> Freed {
+    pub(crate) fn finish(&self, run: ClaimedRun) -> Freed {
         // No other thread changes the word of a running one-shot timer. A periodic one may have
         // become `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
