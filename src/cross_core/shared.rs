@@ -468,7 +468,7 @@ mod tests {
     const FETCH_BYTES: usize = 128;
 
     /// Returns the cache lines of a part of [`Shared`].
-    fn lines<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
+    fn line_range<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
         offset / FETCH_BYTES..(offset + size_of::<T>()).div_ceil(FETCH_BYTES)
     }
 
@@ -478,18 +478,18 @@ mod tests {
     #[test]
     fn fields_of_different_writers_share_no_cache_line() {
         let parts = [
-            lines(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
-            lines(offset_of!(Shared, parker), |shared| &shared.parker),
-            lines(offset_of!(Shared, spread), |shared| &shared.spread),
-            lines(offset_of!(Shared, admission), |shared| &shared.admission),
-            lines(offset_of!(Shared, gauges), |shared| &shared.gauges),
-            lines(offset_of!(Shared, hooks), |shared| &shared.hooks),
+            line_range(offset_of!(Shared, mailbox), |shared| &shared.mailbox),
+            line_range(offset_of!(Shared, parker), |shared| &shared.parker),
+            line_range(offset_of!(Shared, spread), |shared| &shared.spread),
+            line_range(offset_of!(Shared, admission), |shared| &shared.admission),
+            line_range(offset_of!(Shared, gauges), |shared| &shared.gauges),
+            line_range(offset_of!(Shared, hooks), |shared| &shared.hooks),
         ];
         let read = [
-            lines(offset_of!(Shared, clock), |shared| &shared.clock),
-            lines(offset_of!(Shared, tick), |shared| &shared.tick),
-            lines(offset_of!(Shared, slab), |shared| &shared.slab),
-            lines(offset_of!(Shared, name), |shared| &shared.name),
+            line_range(offset_of!(Shared, clock), |shared| &shared.clock),
+            line_range(offset_of!(Shared, tick), |shared| &shared.tick),
+            line_range(offset_of!(Shared, slab), |shared| &shared.slab),
+            line_range(offset_of!(Shared, name), |shared| &shared.name),
         ];
         for (number, part) in parts.iter().enumerate() {
             let others = parts

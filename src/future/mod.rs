@@ -72,12 +72,12 @@
 //!
 //! # How a waker changes
 //!
-//! The waker is the timer's callback, so a poll and a firing timer share no cell. A poll with
-//! another waker cancels the timer and adds one with the new waker. If the cancel comes too late,
-//! the timer has fired and the poll is ready. So the state word that decides between fired and
-//! cancelled also decides every race of these futures. After a poll on another thread, the
-//! cancelled timer counts until its owner has collected it. If all [`Timers`] are at their limits,
-//! the new timer can be refused.
+//! The waker is the timer's callback, so no lock between a poll and a firing timer is needed. A
+//! poll with another waker cancels the timer and adds one with the new waker. If the cancel comes
+//! too late, the timer has fired and the poll is ready. So the state word that decides between
+//! fired and cancelled also decides every race of these futures. After a poll on another thread,
+//! the cancelled timer counts until its owner has collected it. If all [`Timers`] are at their
+//! limits, the new timer can be refused.
 
 mod backend;
 mod drive;

@@ -68,21 +68,22 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
-    /// It was created long before its deadline, and has no timer.
+    /// The sleep is long, was not polled yet, and has no timer.
     Fresh,
     /// Zero delay: ready at once, even if an interval clock cannot yet prove that the deadline has
     /// elapsed.
     Now,
-    /// It has no timer.
+    /// The sleep has no timer.
     Idle,
-    /// It has a timer, whose callback is the waker with this identifier. The timer may have fired.
+    /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
+    /// fired.
     Waits(Handle, WakerId),
-    /// It has a timer, and was reset to an elapsed deadline. The timer wakes the task, whose next
-    /// poll is ready.
+    /// The sleep has a timer, and was reset to an elapsed deadline. The timer wakes the task, whose
+    /// next poll is ready.
     Due(Handle, WakerId),
     /// A poll has found that the deadline had elapsed.
     Elapsed,
-    /// Its creation found no wheel, and so no clock for the deadline.
+    /// The sleep was created without a wheel, and so without a clock for the deadline.
     NoTimer(AddErrorReason),
 }
 

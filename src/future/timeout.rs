@@ -21,7 +21,7 @@ pin_project! {
     /// [`TimeoutError::Elapsed`]. Then the future is dropped with the timeout, or returned by
     /// [`into_inner`](Self::into_inner).
     ///
-    /// It cannot interrupt a poll that does not return.
+    /// A timeout cannot interrupt a poll that does not return.
     ///
     /// # Panics
     ///

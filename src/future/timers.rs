@@ -144,7 +144,7 @@ impl Drop for StopOnDrop {
 /// ```
 pub struct Remote {
     stripe: Arc<WheelSet>,
-    /// Its index among the shards.
+    /// The index of this wheel among all wheels.
     at: usize,
 }
 

@@ -181,7 +181,7 @@ impl Core {
     /// Drives the wheel of a thread that only runs timers, until the thread [should
     /// stop](Self::is_stopping).
     ///
-    /// It parks between its turns. If the configuration has a wake hook
+    /// The thread parks between its turns. If the configuration has a wake hook
     /// ([`Config::on_wake`]), that must unpark the thread. Timers that are pending afterwards are
     /// dropped with the thread; [`LocalTimer::drain`](crate::LocalTimer::drain) hands them back.
     ///

@@ -412,7 +412,7 @@ impl Local {
             return turn;
         }
         if !matches!(self.driver.get(), Driver::Between) && !self.begin_driving() {
-            // It was drained.
+            // The wheel was drained.
             return turn;
         }
         self.driver.set(Driver::InTurn);

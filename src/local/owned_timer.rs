@@ -1,4 +1,4 @@
-//! A timer that keeps its callback, to be armed again.
+//! A timer that keeps its callback, so that it can be armed again.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,15 +16,15 @@ use crate::{
 /// A timer of this thread that keeps its callback. It can be armed again after it has fired or was
 /// cancelled, like a `Timer` of Go or an `hrtimer` of Linux.
 ///
-/// It is created unarmed. [`arm`](Self::arm) arms it, or moves it if it is pending. Dropping it
+/// A new timer is not armed. [`arm`](Self::arm) arms it, or moves it if it is pending. Dropping it
 /// cancels it. The callback gets a reference to the timer, to arm it again from inside.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
 /// keep-alive, the wait for a batch. For a timer that ends once, [`LocalTimer::add`] needs no
 /// owner.
 ///
-/// Cost: one allocation, when it is created. Arming costs as much as [`LocalTimer::add_local`], or
-/// as a reset while it is pending.
+/// Cost: one allocation, when the timer is created. Arming costs as much as
+/// [`LocalTimer::add_local`]; if the timer is pending, as much as a reset.
 ///
 /// [`LocalTimer::add`]: crate::LocalTimer::add
 /// [`LocalTimer::add_local`]: crate::LocalTimer::add_local
@@ -56,19 +56,19 @@ use crate::{
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
     shared: Rc<Shared<Run>>,
-    /// False for the reference that a callback gets: its end cancels nothing.
+    /// False for the reference that a callback gets, whose drop does not cancel the timer.
     owns: bool,
 }
 
 type Run = dyn FnMut(&OwnedTimer);
 
-/// The part that the owner and the armed callback share.
+/// The part that the `OwnedTimer` and the armed callback share.
 struct Shared<F: ?Sized> {
     /// The timer of the last arming.
     armed: Cell<Option<LocalHandle>>,
     /// The timer of the last arming has fired.
     has_fired: Cell<bool>,
-    /// Borrowed while it runs, which it never does inside itself.
+    /// The user's callback. Borrowed while it runs; it is never called inside itself.
     callback: RefCell<F>,
 }
 
@@ -91,9 +91,9 @@ struct Shared<F: ?Sized> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimerEnd {
-    /// Its callback has run, or has panicked.
+    /// The callback has run, or has panicked.
     Fired,
-    /// It was cancelled, or its thread's wheel has ended.
+    /// The timer was cancelled, or its thread's wheel has ended.
     Cancelled,
 }
 
@@ -101,7 +101,7 @@ impl OwnedTimer {
     /// Creates a timer that is not armed.
     ///
     /// `callback` runs on this thread, each time that the timer fires, and gets a reference to the
-    /// timer. A callback that panics is reported as of any timer, and the timer can be armed again.
+    /// timer. A panic of the callback is reported, and the timer can be armed again.
     ///
     /// # Examples
     ///

@@ -46,7 +46,8 @@ impl PendingTimer {
         self.deadline
     }
 
-    /// Runs the callback, of a periodic timer once more. Its panic is the caller's.
+    /// Runs the callback, of a periodic timer once more. A panic of the callback propagates to the
+    /// caller.
     ///
     /// # Examples
     ///

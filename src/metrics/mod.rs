@@ -121,9 +121,9 @@ pub struct ShardMetrics {
     /// turn.
     ///
     /// On a thread that no loop drives, it counts from the earliest deadline, including those that
-    /// other threads have requested. A remote cancel does not end it. In a [`Shard`](crate::Shard)
-    /// that was never turned it grows from the first deadline that was published; only an add, a
-    /// turn or a question of the loop changes it.
+    /// other threads have requested. A remote cancel does not reset it. In a
+    /// [`Shard`](crate::Shard) that was never turned, it counts from the first published deadline,
+    /// until the next add, turn, or call of `prepare_sleep` or `time_until_next`.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.

@@ -47,9 +47,9 @@ pub struct Stall {
     /// True if the owner is inside a turn, so a callback takes the time. False if the loop does
     /// something else.
     pub is_in_turn: bool,
-    /// It has turned before. Otherwise there may be no loop at all: see
-    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a thread's wheel. The
-    /// owner of a [`Shard`](crate::Shard) calls [`turn`](crate::Shard::turn).
+    /// True if the shard has turned before. Otherwise there may be no loop at all: see
+    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a thread's wheel.
+    /// The owner of a [`Shard`](crate::Shard) calls [`turn`](crate::Shard::turn).
     pub has_turned: bool,
 }
 
@@ -159,7 +159,7 @@ impl StopSignal {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &StopSignal) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // The reported stall of each shard, by number.
+    // The last reported stall of each shard, by shard number.
     let mut known = HashMap::new();
     while !over.wait_for_stop(interval) {
         for number in registry::numbers() {

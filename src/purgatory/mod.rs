@@ -154,8 +154,8 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// It is created on first use and ends with the thread. An exiting thread gets a new purgatory for
-/// each call.
+/// The purgatory is created on first use and ends with the thread. An exiting thread gets a new
+/// purgatory for each call.
 ///
 /// Cost: a comparison for each pair of types that the thread has used.
 ///
@@ -675,7 +675,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     has_deferred: Cell<bool>,
     /// The connection to other cores, in a group.
     member: Option<Member<K>>,
-    /// Its registration with the thread's wheel, after its first operation was parked.
+    /// The purgatory's registration with the thread's wheel, once an operation was parked.
     client: Cell<Option<ClientId>>,
 }
 

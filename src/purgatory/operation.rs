@@ -48,8 +48,8 @@ pub trait DelayedOperation: 'static {
 
     /// Called once when the operation has completed, on the core where it was added.
     ///
-    /// It may use the purgatory. Operations that it completes end inside it, up to 16 deep;
-    /// operations that are nested deeper end when the outermost one has ended.
+    /// `on_complete` may use the purgatory. Operations that it completes end inside it, up to 16
+    /// deep; operations that are nested deeper end when the outermost one has ended.
     ///
     /// An operation that holds its own purgatory keeps it alive: if their thread ends first, both
     /// leak.
@@ -100,11 +100,11 @@ impl<K: Hash + Eq + Clone + Send + 'static> WatchKey for K {}
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Completion {
-    /// Its condition was met.
+    /// The operation's condition was met.
     Condition,
     /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed it.
     Forced,
-    /// Its timeout has elapsed.
+    /// The operation's timeout has elapsed.
     Expired,
 }
 

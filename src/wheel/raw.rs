@@ -249,9 +249,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry to a later deadline whose slot has deferred too many. The entry is counted as
-    /// deferred in its new slot, so that its next reset is a store again. If the slot of its
-    /// deadline has too many as well, it goes to a pseudo-random slot before that one.
+    /// Moves an entry to a later deadline at once, because its slot has too many deferred entries.
+    /// The entry is counted as deferred in its new slot, so that its next reset is a store again.
+    /// If the new slot has too many as well, the entry goes to a pseudo-random earlier slot.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {

@@ -16,7 +16,7 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// thread in three cases:
 ///
 /// - The new timer is due before all others.
-/// - It is the 1,024th queued message about deadlines, or about cancelled timers.
+/// - The add is the 1,024th queued message about deadlines.
 /// - The shard is full and cancelled timers could make room.
 ///
 /// For deadlines of tasks use [`time`](crate::time), or

@@ -12,7 +12,7 @@ struct World {
     random: fastrand::Rng,
     /// The clock.
     nanos: u64,
-    /// The counter, in counter_thousandths.
+    /// The counter, in thousandths.
     counter_thousandths: u128,
     /// Counts in a thousand nanoseconds of the clock.
     speed: u64,
@@ -42,7 +42,7 @@ impl World {
     fn with_anchor(seed: u64) -> Self {
         let mut world = Self::new(seed);
         while world.counter_readings == 0 {
-            world.pass(900);
+            world.advance(900);
             world.read_and_check();
         }
         world
@@ -52,14 +52,14 @@ impl World {
         u64::try_from(self.counter_thousandths / 1000 % (1 << 64)).expect("cut to 64 bits")
     }
 
-    fn pass(&mut self, nanos: u64) {
+    fn advance(&mut self, nanos: u64) {
         self.nanos += nanos;
         self.counter_thousandths += u128::from(nanos) * u128::from(self.speed);
     }
 
-    fn pass_random_time(&mut self) {
+    fn advance_randomly(&mut self) {
         let nanos = self.random.u64(1..=self.pause);
-        self.pass(nanos);
+        self.advance(nanos);
     }
 
     fn jump(&mut self, counts: i64) {
@@ -79,9 +79,9 @@ impl World {
             self.counter_readings += 1;
             return (nanos, reading);
         }
-        self.pass_random_time();
+        self.advance_randomly();
         let nanos = self.nanos;
-        self.pass_random_time();
+        self.advance_randomly();
         self.is_abandoned =
             !self.estimator.update(Anchor { before: count, nanos, after: self.count() });
         (nanos, Reading::exact(nanos))
@@ -102,7 +102,7 @@ impl World {
                 .choice([20, 200, 2_000, 20_000, 2_000_000].iter())
                 .expect("one of five");
             let nanos = self.random.u64(1..limit);
-            self.pass(nanos);
+            self.advance(nanos);
             self.read_and_check();
         }
     }
@@ -115,7 +115,7 @@ fn it_calibrates_in_milliseconds_and_is_exact_until_then() {
     let mut world = World::new(1);
     let begun = world.nanos;
     while world.counter_readings == 0 {
-        world.pass(1_000);
+        world.advance(1_000);
         let (truth, reading) = world.read();
         assert!(world.counter_readings > 0 || reading == Reading::exact(truth));
     }
@@ -173,7 +173,7 @@ fn calibrations_that_differ_are_discarded() {
     ] {
         assert!(!matches!(world.estimator.state, State::Calibrated { .. }));
         world.speed = speed;
-        world.pass(CALIBRATION_MIN);
+        world.advance(CALIBRATION_MIN);
         world.read_and_check();
     }
     assert!(matches!(world.estimator.state, State::Calibrated { .. }), "the last two were alike");
@@ -184,7 +184,7 @@ fn most_readings_do_not_read_the_clock() {
     let mut world = World::with_anchor(2);
     let before = world.counter_readings;
     for _ in 0..1000 {
-        world.pass(100);
+        world.advance(100);
         world.read_and_check();
     }
     assert!(world.counter_readings - before > 980);
@@ -224,7 +224,7 @@ fn a_jump_back_behind_the_anchor_is_not_believed() {
     for counts in [50, 20 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
         let mut world = World::with_anchor(4);
         // Makes the next reading read the clock, so that its anchor is recent.
-        world.pass(50_000);
+        world.advance(50_000);
         world.read_and_check();
         world.jump(-i64::try_from(counts + COUNTS_PER_MICROSECOND).expect("small"));
         world.read_and_check();
@@ -253,7 +253,7 @@ fn a_counter_that_stands_still_is_not_believed() {
     let counter_readings = world.counter_readings;
     world.read_and_check();
     world.speed = 0;
-    world.pass(1);
+    world.advance(1);
     world.read_often_and_check(100);
     assert!(world.counter_readings <= counter_readings + 1, "at most the one in between");
     assert!(world.estimator.faults > 0);
@@ -266,7 +266,7 @@ fn a_counter_that_wraps_around_is_not_believed_for_a_moment() {
     let mut world = World::new(7);
     world.counter_thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS_PER_MICROSECOND)) * 1000;
     while world.count() > u64::MAX / 2 {
-        world.pass(120);
+        world.advance(120);
         world.read_and_check();
     }
     world.read_often_and_check(READINGS);
@@ -277,13 +277,13 @@ fn a_counter_that_wraps_around_is_not_believed_for_a_moment() {
 fn a_jump_inside_the_window_is_wrong_by_no_more_than_that_and_noticed_next() {
     let jump = 8 * COUNTS_PER_MICROSECOND;
     let mut world = World::with_anchor(8);
-    world.pass(100_000);
+    world.advance(100_000);
     world.read_and_check();
     world.jump(i64::try_from(jump).expect("small"));
-    world.pass(100);
+    world.advance(100);
     let (truth, reading) = world.read();
     assert!(reading.min <= truth + 8_000);
-    world.pass(12_000);
+    world.advance(12_000);
     world.read_and_check();
     assert_eq!(world.estimator.faults, 1);
     world.read_often_and_check(READINGS);
@@ -301,7 +301,7 @@ fn a_wrong_counter_puts_min_ahead_by_at_most_a_window() {
             world.estimator.faults = 0;
         }
         let nanos = world.random.u64(1..5_000);
-        world.pass(nanos);
+        world.advance(nanos);
         let (truth, reading) = world.read();
         assert!(reading.min <= truth + MAX_WIDTH, "{reading:?} is ahead of {truth}");
         assert!(reading.min <= reading.max);
@@ -314,7 +314,7 @@ fn a_counter_that_stays_wrong_is_abandoned() {
     let begun = world.nanos;
     while !world.is_abandoned {
         let counter_readings = world.counter_readings;
-        world.pass(700);
+        world.advance(700);
         world.read();
         if world.counter_readings > counter_readings {
             // The counter changes its speed after it has become trusted.
@@ -323,7 +323,7 @@ fn a_counter_that_stays_wrong_is_abandoned() {
             } else {
                 COUNTS_PER_MICROSECOND
             };
-            world.pass(20_000);
+            world.advance(20_000);
         }
     }
     assert!(world.nanos - begun < 100 * CALIBRATION_MIN);
@@ -337,7 +337,7 @@ fn a_rare_fault_is_forgiven() {
         world.jump(i64::try_from(1000 * COUNTS_PER_MICROSECOND).expect("small"));
         world.read_and_check();
         assert_eq!(world.estimator.faults, 1);
-        world.pass(FAULT_MEMORY_NANOS + 1);
+        world.advance(FAULT_MEMORY_NANOS + 1);
         world.read_often_and_check(READINGS / 100);
     }
     assert!(!world.is_abandoned);
@@ -347,9 +347,9 @@ fn a_rare_fault_is_forgiven() {
 fn a_wide_anchor_opens_no_window() {
     let mut world = World::with_anchor(12);
     let before = world.count();
-    world.pass(3_000);
+    world.advance(3_000);
     let nanos = world.nanos;
-    world.pass(3_000);
+    world.advance(3_000);
     let after = world.count();
     assert!(world.estimator.update(Anchor { before, nanos, after }));
     assert_eq!(world.estimator.at(after + 10), None);

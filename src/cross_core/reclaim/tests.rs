@@ -121,7 +121,7 @@ fn other_users_of_epochs_are_not_affected() {
 fn a_pointer_is_published_once_and_retracted_when_no_thread_reads() {
     use std::sync::atomic::AtomicU32;
 
-    static OVER: AtomicU32 = AtomicU32::new(0);
+    static RELEASED: AtomicU32 = AtomicU32::new(0);
 
     let (place, value) = (PublishedPointer::default(), 5_u32);
     assert_eq!(place.load(&pin()), None);
@@ -131,12 +131,12 @@ fn a_pointer_is_published_once_and_retracted_when_no_thread_reads() {
     assert_eq!(place.load(&pinned), Some(NonNull::from(&value)));
     place.retract(|_| {
         // Relaxed: a count.
-        OVER.fetch_add(1, Ordering::Relaxed);
+        RELEASED.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(place.load(&pinned), None);
     let is_over = || {
         help();
-        OVER.load(Ordering::Relaxed) == 1
+        RELEASED.load(Ordering::Relaxed) == 1
     };
     assert!((0..100).all(|_| !is_over()), "this thread is looking");
     drop(pinned);

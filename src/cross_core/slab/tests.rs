@@ -154,7 +154,7 @@ fn reserved_pages_are_kept() {
     for (index, generation) in indices.into_iter().zip(1..) {
         end(&mut own, index, generation);
     }
-    // The first page is never free.
+    // The owner's first page is never freed.
     trim_until(&mut own, |own| own.known_pages() == 6);
     for _ in 0..1_000 {
         own.trim();

@@ -295,11 +295,11 @@ pub enum Cancel {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimerStatus {
-    /// It waits for its deadline, or for the turn that fires it.
+    /// The timer waits for its deadline, or for the turn that fires it.
     Pending,
-    /// Its callback is running. A periodic timer is pending again after the run.
+    /// The timer's callback is running. A periodic timer is pending again after the run.
     Running,
-    /// It fired, was cancelled or handed back, or the handle is stale.
+    /// The timer fired, was cancelled or was handed back, or the handle is stale.
     Ended,
 }
 
@@ -309,7 +309,7 @@ pub enum TimerStatus {
 pub(crate) enum Freed {
     /// The node can be reused.
     Now,
-    /// Its message has not been consumed. `collect` will free the node.
+    /// The node's message has not been consumed. `collect` will free the node.
     Queued,
 }
 
@@ -321,7 +321,7 @@ pub(crate) enum Movable {
     Fast,
     /// The timer is pending, and linked in the wheel unless `unlinked` is true.
     Slow { periodic: bool, unlinked: bool },
-    /// It has ended, is running, or the handle is stale.
+    /// The timer has ended or is running, or the handle is stale.
     No,
 }
 
@@ -329,8 +329,8 @@ pub(crate) enum Movable {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Collected {
-    /// Another thread has cancelled the timer; it has ended now. Its payload is there unless that
-    /// thread has taken it.
+    /// Another thread had cancelled the timer, which has ended now. The payload is present unless
+    /// the canceller has taken it.
     Cancelled { has_payload: bool },
     /// The timer had ended before; the node can be reused.
     Freed,
@@ -382,7 +382,7 @@ pub(crate) enum Move {
     /// Another thread's move of the timer is in progress. This move is ordered directly before it,
     /// and nothing is left to do.
     Superseded,
-    /// It has ended, is running, or the handle is stale.
+    /// The timer has ended or is running, or the handle is stale.
     Refused,
 }
 

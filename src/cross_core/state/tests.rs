@@ -120,7 +120,7 @@ fn a_moved_timer_is_linked_before_it_fires() {
         } else {
             assert_eq!(state.finish(run), Freed::Queued);
         }
-        // Its message is still in the mailbox.
+        // The timer's message is still in the mailbox.
         assert!(!state.is_free());
         assert_eq!(state.collect(), Collected::Freed);
         assert!(state.is_free());

@@ -22,12 +22,12 @@ pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
-    is_taken: AtomicBool,
+    is_locked: AtomicBool,
 }
 
 impl<T> TryLock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), is_taken: AtomicBool::new(false) }
+        Self { value: Mutex::new(value), is_locked: AtomicBool::new(false) }
     }
 
     /// Calls `act` under the lock; returns `None` if another thread holds it.
@@ -35,11 +35,11 @@ impl<T> TryLock<T> {
         // Relaxed: weaker than `Mutex::try_lock`. A swap would also write when it fails, and loom
         // would let other threads read that value after the lock was released.
         let claim =
-            self.is_taken.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
+            self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
         let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));
         // Relaxed: weaker than the drop of a `MutexGuard`.
-        self.is_taken.store(false, Ordering::Relaxed);
+        self.is_locked.store(false, Ordering::Relaxed);
         acted
     }
 }
