@@ -123,8 +123,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
     /// Creates a group in which `core_of` returns the core of a key.
     ///
-    /// Its result is taken modulo the number of cores. It must return the same value for a key each
-    /// time.
+    /// The result of `core_of` is taken modulo the number of cores. `core_of` must return the same
+    /// value for a key each time.
     ///
     /// # Examples
     ///

@@ -143,8 +143,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 ///
-/// Inside of another runtime, as `Runtime::block_on` does. If the runtime was made without
-/// `enable_io`.
+/// If it is called inside another runtime, as `Runtime::block_on` panics. If the runtime was made
+/// without `enable_io`.
 ///
 /// # Examples
 ///
