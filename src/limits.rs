@@ -19,7 +19,7 @@ pub(crate) const SPARE_PAGES_MAX: u32 = if TINY { 1 } else { 2 };
 
 /// Never-used places of a page are added to its free list in batches of this size. The memory of
 /// the other places stays untouched.
-pub(crate) const FRESH_BATCH: usize = if TINY { 1 } else { 64 };
+pub(crate) const UNUSED_BATCH: usize = if TINY { 1 } else { 64 };
 
 /// Turns after which an empty table of a purgatory frees its memory.
 pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
@@ -67,9 +67,9 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 /// the owner's.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 55;
 
-/// The last generation of either side: 55 bits, beside the bit above and the 8 bits of the
-/// phase. At a hundred million timers a second it lasts 11 years. A shard that has used it up
-/// refuses further timers.
+/// The last generation of the owner's timers, and of remote timers: 55 bits. The word's other bits
+/// are the bit above and 8 bits for the phase. At a hundred million timers a second it lasts 11
+/// years. A shard that has used it up refuses further timers.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.

@@ -158,7 +158,7 @@ impl Shared {
     }
 
     /// Reports, once, a timer that has been overdue for this time, in nanoseconds, and that no loop
-    /// drives its wheel. No borrow of the library may be held.
+    /// drives its wheel. The caller must hold no borrow of corewheel's.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.claim_undriven_report(overdue) {

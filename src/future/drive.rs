@@ -23,9 +23,9 @@ const SOON: Duration = Duration::from_micros(1);
 ///
 /// `sleep` returns a future of the executor's own timer that ends after a time. When that sleep
 /// ends, the task turns the wheel. It turns again after the woken tasks have run, and then waits
-/// until the next deadline. An earlier timer of this thread wakes the task. So does every remote
-/// request that calls [`Config::on_wake`](crate::Config::on_wake). The configuration's own hook is
-/// called too.
+/// until the next deadline. The task is woken by an earlier timer of this thread, and by each
+/// remote request that calls [`Config::on_wake`](crate::Config::on_wake). The configuration's own
+/// hook is called too.
 ///
 /// The thread has a driver from this call on, until the future is dropped. So tasks that were
 /// spawned before may already wait. One task is enough. If two tasks drive the wheel, wakes go to

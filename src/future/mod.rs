@@ -51,11 +51,11 @@
 //! A future that has to wait for this thread's wheel panics at that poll if the wheel has no
 //! driver, because it would wait for ever. Tokio's futures do the same without a runtime. Every
 //! driver registers when it is created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
-//! [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol and `io_uring`. So does
-//! the first [`turn`](crate::LocalTimer::turn), [`prepare_sleep`](crate::LocalTimer::prepare_sleep)
-//! or [`time_until_next`](crate::LocalTimer::time_until_next) of a loop. A loop that polls futures
-//! before any of these calls must itself call
-//! [`register_driver`](crate::LocalTimer::register_driver).
+//! [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop
+//! registers by its first call of [`turn`](crate::LocalTimer::turn),
+//! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
+//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures before any of
+//! these calls must itself call [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) registers too, but drives nothing. A task may be
 //! spawned before its driver is created, and polled afterwards. After the last driver of a thread
 //! is dropped, a future that begins to wait there panics again. A future that waits already is not

@@ -1,4 +1,4 @@
-//! A future that is given up when its deadline has elapsed.
+//! A timeout around a future, which is dropped or returned when its deadline has elapsed.
 
 use std::{
     error::Error,

@@ -200,9 +200,8 @@ impl LocalTimer {
     }
 
     /// Runs `callback` every `period` until it is cancelled, for the first time one period from
-    /// now. Runs keep to their schedule: for any tick, the period does not drift. Runs that were
-    /// missed because the loop came late are skipped. A period shorter than a tick, zero included,
-    /// counts as a tick.
+    /// now. Runs keep to their schedule: for any tick, the period does not drift. Runs that the
+    /// loop missed are skipped. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// The callback may cancel its own timer; it is dropped after that run. A run that panics is
     /// reported, and the timer continues.
@@ -332,10 +331,10 @@ impl LocalTimer {
     ///
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant
     /// per timer besides the callback. Each elapsed tick adds a few entries from a higher level of
-    /// the wheel, and at most 96 entries that were reset away from that tick. A purgatory of several
-    /// cores sends one message for up to 64 events, and an event checks all operations that watch
-    /// its key. Each consumed message costs about a cache miss. So does each deadline request that
-    /// the turn puts in order, up to 4,096 for any budget.
+    /// the wheel, and at most 96 entries that were reset away from that tick. A purgatory of
+    /// several cores sends one message for up to 64 events, and an event checks all operations that
+    /// watch its key. Each consumed message costs about a cache miss. Putting a deadline request in
+    /// order costs another one, for up to 4,096 requests with any budget.
     ///
     /// # Examples
     ///
@@ -549,8 +548,8 @@ impl LocalTimer {
     /// A future of [`corewheel::future`](crate::future) that has to wait
     /// [panics](crate::future#without-a-driver) on a thread whose wheel has no driver. Every driver
     /// registers when it is created: [`future::drive`](crate::future::drive), a `TimerFd`,
-    /// [`Config::install`], [`Cores`](crate::Cores), the packages for runtimes. So does a loop that
-    /// calls [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
+    /// [`Config::install`], [`Cores`](crate::Cores), the packages for runtimes. A loop registers by
+    /// its first call of [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
     /// [`time_until_next`](Self::time_until_next).
     ///
     /// A thread stays registered, unless only `TimerFd`s and tasks of `drive` have registered it:

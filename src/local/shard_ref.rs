@@ -133,8 +133,8 @@ impl ShardRef {
 
     /// Runs `callback` on the thread that owns the wheel every `period` until it is cancelled, for
     /// the first time one period from now. Runs keep to their schedule: for any tick, the period
-    /// does not drift. Runs that were missed because the owner came late are skipped. A period
-    /// shorter than a tick of that wheel, zero included, counts as a tick.
+    /// does not drift. Runs that the owner's loop missed are skipped. A period shorter than a tick
+    /// of that wheel, zero included, counts as a tick.
     ///
     /// The handle works at once, from any thread. After a cancel during a run, no further run
     /// follows, and the owner drops the callback. After a cancel between runs, the canceller drops

@@ -76,7 +76,7 @@ struct Watch<K> {
     next_of_operation: WatchIndex,
 }
 
-/// A watch with a record of its own. A free record has no key.
+/// A watch in a separate record. A free record has no key.
 struct ExtraWatch<K> {
     /// The number of the operation, if it is on this core. `None` if the record is free.
     number: Option<NonZeroU64>,

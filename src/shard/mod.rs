@@ -178,10 +178,10 @@ impl<T> Shard<T> {
     /// Adds a timer that expires every `period` until it is cancelled, for the first time one
     /// period from now. [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
     ///
-    /// Expiries keep to their schedule: for any tick, the period does not drift. Those that were
-    /// missed because the loop came late are skipped. A period shorter than a tick, zero included,
-    /// counts as a tick. [`set_period`](Self::set_period) changes the period, and
-    /// [`reset`](Self::reset) moves the next expiry.
+    /// Expiries keep to their schedule: for any tick, the period does not drift. Expiries that the
+    /// loop missed are skipped. A period shorter than a tick, zero included, counts as a tick.
+    /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) moves the
+    /// next expiry.
     ///
     /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
     /// timers, and 16 bytes for each place of a page up to its last periodic timer.
@@ -922,8 +922,8 @@ impl<T> Shard<T> {
     /// Returns a pending timer with the earliest deadline: its handle, its deadline and its
     /// payload. Leaves out timers that another thread has cancelled.
     ///
-    /// Cost: as of [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) is cheaper, and
-    /// tells when the shard next needs a turn.
+    /// Cost: the same as [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) is cheaper,
+    /// and tells when the shard next needs a turn.
     ///
     /// # Examples
     ///

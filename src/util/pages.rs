@@ -25,7 +25,7 @@ use alloc::{
 };
 use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
-use crate::limits::{FRESH_BATCH, PAGE_BITS, SPARE_PAGES_MAX};
+use crate::limits::{PAGE_BITS, SPARE_PAGES_MAX, UNUSED_BATCH};
 
 /// Places of a page.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
@@ -128,8 +128,8 @@ struct FreePage {
     /// One more than the first free place; 0 if there is none.
     free: u16,
     used: u16,
-    /// The first fresh place. The fresh places were never used, and are in no list.
-    fresh: u16,
+    /// The first place that was never used. This and all later places are in no list.
+    first_unused: u16,
     /// The page exists, and belongs to this table.
     is_own: bool,
     is_listed: bool,
@@ -140,13 +140,13 @@ const _: () = assert!(PAGE < 1 << 16, "a place fits a list");
 /// Never-used places of a page that join its free list. The caller links them by
 /// [`link`](Self::link).
 #[derive(Debug)]
-pub(crate) struct FreshPlaces {
+pub(crate) struct UnusedPlaces {
     pub(crate) number: usize,
     pub(crate) places: Range<usize>,
 }
 
-impl FreshPlaces {
-    /// Returns the link of a place among them.
+impl UnusedPlaces {
+    /// Returns the link that one of these places must get.
     pub(crate) fn link(&self, place: usize) -> u32 {
         if place + 1 < self.places.end { as_u32(place + 2) } else { 0 }
     }
@@ -251,20 +251,23 @@ impl FreePlaces {
 
     /// Makes a page with room the current one. If its free list is empty, also returns its next
     /// never-used places. Returns `None` if no page has room.
-    pub(crate) fn find_room(&mut self) -> Option<FreshPlaces> {
+    pub(crate) fn find_room(&mut self) -> Option<UnusedPlaces> {
         while let Some(&number) = self.available.last() {
             let number = number as usize;
             let page = &mut self.pages[number];
-            let first = usize::from(page.fresh);
+            let first = usize::from(page.first_unused);
             if page.free == 0 && page.is_own && first < PAGE {
-                page.fresh = as_u16(as_u32(PAGE.min(first + FRESH_BATCH)));
+                page.first_unused = as_u16(as_u32(PAGE.min(first + UNUSED_BATCH)));
                 page.free = as_u16(as_u32(first)) + 1;
             }
             if page.free != 0 {
                 // The page stays in `available`, in case the next freed place makes another page
                 // current.
                 self.current = number;
-                return Some(FreshPlaces { number, places: first..usize::from(page.fresh) });
+                return Some(UnusedPlaces {
+                    number,
+                    places: first..usize::from(page.first_unused),
+                });
             }
             page.is_listed = false;
             self.available.pop();
@@ -281,7 +284,7 @@ impl FreePlaces {
         }
         let is_first = number == 0;
         let page = &mut self.pages[number];
-        (page.fresh, page.used) = (u16::from(is_first), u16::from(is_first));
+        (page.first_unused, page.used) = (u16::from(is_first), u16::from(is_first));
         page.is_own = true;
         self.empty += u32::from(!is_first);
         if !mem::replace(&mut page.is_listed, true) {
@@ -309,10 +312,10 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that are not fresh.
+    /// Returns the places of a page that were ever used.
     pub(crate) fn places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
-        0..page.map_or(PAGE, |page| usize::from(page.fresh))
+        0..page.map_or(PAGE, |page| usize::from(page.first_unused))
     }
 
     /// Panics if an invariant is broken. `link_of` returns the link of a free place.
@@ -328,9 +331,9 @@ impl FreePlaces {
                 free += 1;
                 link = link_of(number, link as usize - 1);
             }
-            let is_full = !page.is_own || page.free == 0 && usize::from(page.fresh) == PAGE;
+            let is_full = !page.is_own || page.free == 0 && usize::from(page.first_unused) == PAGE;
             if page.is_own {
-                assert_eq!(page.used + free, page.fresh, "places of page {number}");
+                assert_eq!(page.used + free, page.first_unused, "places of page {number}");
                 empty += u32::from(page.used == 0);
             } else {
                 assert_eq!(free, 0, "free places of page {number}, which is not there");

@@ -106,7 +106,7 @@ impl<'e, T> EntryRef<'e, T> {
     pub(super) fn take(self) -> Option<T> {
         let record = self.fields();
         record.generation.set(record.generation.get() + 1);
-        // SAFETY: as in `fill`; an index that was given out is not fresh.
+        // SAFETY: as in `fill`; the place of a used index was initialised.
         unsafe { self.value().replace(None) }
     }
 }
@@ -164,11 +164,11 @@ impl<T> Page<T> {
         page
     }
 
-    /// Initialises a fresh place.
+    /// Initialises a place that was never used.
     fn start(&self, place: usize, next: u32) {
         self.links[place].set(Links { previous: 0, next });
         self.entries[place].generation.set(self.generation.get());
-        // SAFETY: the place is fresh, so nothing borrows its value.
+        // SAFETY: the place was never used, so nothing borrows its value.
         unsafe { self.entries[place].value.get().write(MaybeUninit::new(None)) };
     }
 }
@@ -225,8 +225,8 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
         let value = self.find(index, generation)?.value();
-        // SAFETY: values are replaced only by methods that borrow `self` mutably. An entry in the
-        // wheel is not fresh.
+        // SAFETY: values are replaced only by methods that borrow `self` mutably. The value of an
+        // entry in the wheel is initialised.
         unsafe { &*value }.as_ref()
     }
 
@@ -234,7 +234,8 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn value_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
         let value = self.find(index, generation)?.value();
-        // SAFETY: the borrow of `self` is exclusive. An entry in the wheel is not fresh.
+        // SAFETY: the borrow of `self` is exclusive. The value of an entry in the wheel is
+        // initialised.
         unsafe { &mut *value }.as_mut()
     }
 
@@ -388,7 +389,7 @@ impl<T> Drop for Entries<T> {
     fn drop(&mut self) {
         if mem::needs_drop::<T>() {
             for index in self.indices() {
-                // SAFETY: the place is not fresh, and is used no more.
+                // SAFETY: the place was initialised, and is not used afterwards.
                 unsafe { self.entry(index).value().drop_in_place() };
             }
         }

@@ -251,8 +251,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
-    /// the multiple of the largest power of two among them. Most entries with slack share such
-    /// ticks, so that one wake-up serves many, and far entries need not cascade.
+    /// the one of these ticks that is a multiple of the largest power of two. Most entries with
+    /// slack share such ticks, so that one wake-up serves many, and far entries need not cascade.
     ///
     /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
     ///
@@ -327,7 +327,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// within a tick is unspecified. The wheel's time never goes back: an earlier `now` has no
     /// effect.
     ///
-    /// An iterator dropped before its end loses nothing: the rest comes first in the next call.
+    /// An iterator dropped before its end loses nothing: the next call begins with the rest.
     ///
     /// Cost: constant per returned entry, and a few nanoseconds for any stretch of time without due
     /// entries. A call also cascades a share of the upper levels' entries, each at most `LEVELS` -
@@ -354,7 +354,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Moves time to `now` and touches at most `budget` entries; an entry is touched when it is
-    /// returned or moved. The rest comes first in the next call, in order;
+    /// returned or moved. The next call begins with the rest, in order;
     /// [`is_behind`](Self::is_behind) returns true if there is a rest.
     ///
     /// # Examples
@@ -671,8 +671,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Removes and drops every entry for which `keep` returns false. `keep` gets the key, the
     /// deadline and the value, in no particular order.
     ///
-    /// Cost: as of [`iter`](Self::iter), and of [`remove`](Self::remove) for each entry removed. If
-    /// `keep` or a destructor panics, the remaining entries stay.
+    /// Cost: the same as [`iter`](Self::iter), plus a [`remove`](Self::remove) for each removed
+    /// entry. If `keep` or a destructor panics, the remaining entries stay.
     ///
     /// # Examples
     ///

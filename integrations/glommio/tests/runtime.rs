@@ -1,5 +1,5 @@
-//! A glommio executor that drives its thread's timer: on time, beside other tasks, and woken from
-//! other threads.
+//! A glommio executor that drives its thread's wheel: it is on time, also runs other tasks, and is
+//! woken by other threads.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/runtime.rs"]

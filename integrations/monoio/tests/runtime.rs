@@ -1,5 +1,5 @@
-//! A monoio runtime that drives its thread's timer: on time, beside other tasks, and woken from
-//! other threads.
+//! A monoio runtime that drives its thread's wheel: it is on time, also runs other tasks, and is
+//! woken by other threads.
 #![cfg(unix)]
 
 #[path = "../../../tests/common/runtime.rs"]

@@ -1,5 +1,5 @@
-//! A smol executor with a driver among its tasks: on time, beside other tasks, and woken from other
-//! threads.
+//! A smol executor with a driver among its tasks: it is on time, also runs other tasks, and is
+//! woken by other threads.
 
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;

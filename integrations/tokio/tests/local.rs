@@ -1,5 +1,5 @@
-//! A current-thread runtime that drives its thread's timer: on time, beside other tasks, and woken
-//! from other threads.
+//! A current-thread runtime that drives its thread's wheel: it is on time, also runs other tasks,
+//! and is woken by other threads.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 #[path = "../../../tests/common/runtime.rs"]

@@ -257,7 +257,7 @@ pub(crate) fn help() {
 /// Stores a value that no thread can see, for the next thread that ends a shard to free.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if LOOM_SEES_EPOCHS {
-        // A model must not free values of an earlier execution.
+        // A loom model must not free values of an earlier execution.
         drop(value);
         return;
     }

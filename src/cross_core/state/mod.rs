@@ -34,7 +34,7 @@
 //! | `Moving` | pending; another thread is writing its deadline, and the owner must not run it | the owner's |
 //! | `Running` | its callback runs | the owner's run's |
 //! | `Stopping` | its callback runs, and no further run will start (periodic only) | the owner's run's |
-//! | `Cancelled` | cancelled, and its message is queued ("held"): the owner must not run it, and will free it | the owner's, unless *payload taken* |
+//! | `Cancelled` | cancelled, and its message is queued: the owner must not run it, and will free it | the owner's, unless *payload taken* |
 //! | `Cancelling` | cancelled while another thread has exclusive use of the node, and will make it `Cancelled` | the owner's, or that thread's if *payload taken* |
 //!
 //! Other threads never touch the wheel's entry, and touch the payload only if *payload taken* is
