@@ -44,8 +44,8 @@ use crate::clock::tick::saturating_nanos;
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
-// An enum with an explicit tag: readings are faster than with a tag that the compiler hides in an
-// `Instant`.
+// `repr(u8)` gives the enum a separate tag. Otherwise the compiler would store the tag inside the
+// `Instant`, and readings would be slower.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum Source {

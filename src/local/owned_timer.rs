@@ -55,12 +55,12 @@ use crate::{
 /// ```
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
-    shared: Rc<Shared<Run>>,
+    shared: Rc<Shared<OwnedCallback>>,
     /// False for the reference that a callback gets, whose drop does not cancel the timer.
     owns: bool,
 }
 
-type Run = dyn FnMut(&OwnedTimer);
+type OwnedCallback = dyn FnMut(&OwnedTimer);
 
 /// The part that the `OwnedTimer` and the armed callback share.
 struct Shared<F: ?Sized> {

@@ -141,8 +141,8 @@ impl Drop for Watch {
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
         {
-            // The panic of a report has been printed. Its payload may panic again when it is
-            // dropped.
+            // The panic of a report has been printed. The drop of the panic's payload may panic
+            // again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 const PRIME: u64 = (1 << 61) - 1;
 
 /// Words of this size or more are split into two coefficients. In the first one, this bit is set.
-const LONG: u64 = 1 << 58;
+const SPLIT_FROM: u64 = 1 << 58;
 
 /// Builds hashers that share a secret point.
 pub(super) struct KeyHash {
@@ -83,10 +83,10 @@ impl Hasher for KeyHasher {
 
     #[inline]
     fn write_u64(&mut self, word: u64) {
-        if word < LONG {
+        if word < SPLIT_FROM {
             self.append(word);
         } else {
-            self.append(LONG | word & u64::from(u32::MAX));
+            self.append(SPLIT_FROM | word & u64::from(u32::MAX));
             self.append(word >> 32);
         }
     }
@@ -156,7 +156,13 @@ mod tests {
         assert_eq!(hashes(&hash, (0..64).map(|length| &zeros[..length])), 64);
         assert_eq!(hashes(&hash, (0..64).map(|length| "x".repeat(length))), 64);
         assert_eq!(hashes(&hash, [(0_u8, 1_u32), (1, 0), (1, 1), (0, 0)]), 4);
-        assert_eq!(hashes(&hash, [u64::MAX, 0, PRIME, PRIME + 1, LONG, LONG - 1, LONG | 1, 1]), 8);
+        assert_eq!(
+            hashes(
+                &hash,
+                [u64::MAX, 0, PRIME, PRIME + 1, SPLIT_FROM, SPLIT_FROM - 1, SPLIT_FROM | 1, 1]
+            ),
+            8
+        );
         assert_eq!(hash.hash_one("the same"), hash.hash_one(String::from("the same")));
     }
 

@@ -201,7 +201,7 @@ fn while_moving(
 }
 
 /// The owner claims a timer while another thread is moving it. If the shard ends before that thread
-/// continues, the timer has no other message.
+/// continues, no further message of the timer follows, and the sweep must find it.
 #[test]
 fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
     for cancels in [false, true] {

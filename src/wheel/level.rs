@@ -121,7 +121,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// Returns level and position of a slot of an upper level, or of its aligned slot.
     #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
-    pub(super) fn far_place(slot: u32) -> (usize, u32) {
+    pub(super) fn far_level_and_position(slot: u32) -> (usize, u32) {
         let far = slot as usize - Self::NEAR_RING;
         (far / Self::FAR_RING % (LEVELS - 1) + 1, (far % Self::FAR_RING) as u32)
     }

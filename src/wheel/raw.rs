@@ -421,7 +421,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[cold]
     #[inline(never)]
     fn clear_far(&mut self, slot: u32) {
-        let (level, position) = Geometry::<BITS, LEVELS>::far_place(slot);
+        let (level, position) = Geometry::<BITS, LEVELS>::far_level_and_position(slot);
         let plain = Geometry::<BITS, LEVELS>::far_slot(level, position);
         let aligned = Geometry::<BITS, LEVELS>::aligned_slot(level, position);
         if self.slots.is_empty(plain) && self.slots.is_empty(aligned) {

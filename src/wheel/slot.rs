@@ -208,8 +208,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
             return Some(slot);
         }
         storage.set_previous(next, previous);
-        // Makes both writes, one of them to index 0. A branch on the entry's position in the list
-        // would be unpredictable.
+        // Always makes both writes; one of them may go to index 0, whose links are never read. A
+        // branch on the entry's position in the list would be unpredictable.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST, *head);

@@ -11,8 +11,8 @@
 //!
 //! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
 //! measurement and afterwards, by at most 11 % either way. 1.11 / 0.89 is below 5/4, and 0.89 /
-//! 1.11 above 3/4. A short window limits the width of the interval: in a window of 13 us, a rate
-//! that is a quarter too high adds little more than 3 us.
+//! 1.11 above 3/4. The wide margin does little harm, because a window is short: a quarter of 13 us
+//! is little more than 3 us.
 //!
 //! # A faulty counter
 //!

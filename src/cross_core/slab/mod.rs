@@ -85,7 +85,7 @@ use std::{
     sync::Arc,
 };
 
-use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, Requested};
+use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, RequestedDeadline};
 pub(crate) use self::{
     owner::{Ended, NodeRef, OwnerNodes},
     retired::free_orphans,
@@ -456,7 +456,7 @@ impl Drop for NodeView<'_> {
 
 impl NodeView<'_> {
     #[inline]
-    pub(crate) fn requested(&self) -> &Requested {
+    pub(crate) fn requested(&self) -> &RequestedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
         unsafe { self.page.requested(self.shape, self.place) }
     }

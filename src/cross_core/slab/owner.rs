@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Build, Slab,
-    page::{Node, OwnerCell, Page, PagePtr, Requested, link_to},
+    page::{Node, OwnerCell, Page, PagePtr, RequestedDeadline, link_to},
     retired::Retired,
 };
 use crate::{
@@ -549,7 +549,7 @@ impl<'n, T> NodeRef<'n, T> {
         &self.node().header.link
     }
 
-    pub(crate) fn requested(self) -> &'n Requested {
+    pub(crate) fn requested(self) -> &'n RequestedDeadline {
         &self.page.requested[place_of(self.index)]
     }
 

@@ -63,9 +63,9 @@ pub(super) struct Node<T> {
 /// The deadline of a remote reset or add, in nanoseconds of the clock; see the third trap in
 /// `state`.
 #[derive(Debug)]
-pub(crate) struct Requested(AtomicU64);
+pub(crate) struct RequestedDeadline(AtomicU64);
 
-impl Requested {
+impl RequestedDeadline {
     /// Called by the thread with exclusive use of the node, before it publishes the deadline by the
     /// word.
     #[inline]
@@ -105,7 +105,7 @@ pub(super) struct PageHeader {
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
     pub(super) nodes: [Node<T>; PAGE],
-    pub(super) requested: [Requested; PAGE],
+    pub(super) requested: [RequestedDeadline; PAGE],
     /// The neighbours of a timer in a slot of the wheel, or the next free node of the owner.
     pub(super) links: [OwnerCell<Links>; PAGE],
     pub(super) added: [OwnerCell<Added>; PAGE],
@@ -214,7 +214,7 @@ impl<T> Page<T> {
                 },
                 payload: UnsafeCell::new(MaybeUninit::uninit()),
             }),
-            requested: array::from_fn(|_| Requested(AtomicU64::new(0))),
+            requested: array::from_fn(|_| RequestedDeadline(AtomicU64::new(0))),
             links: array::from_fn(|_| OwnerCell::new(Links::default())),
             added: array::from_fn(|_| OwnerCell::new(Added::default())),
         };
@@ -276,11 +276,15 @@ impl PagePtr {
     ///
     /// The page is alive for `'p`, and has this layout.
     #[inline]
-    pub(super) unsafe fn requested<'p>(self, shape: &PageLayout, place: usize) -> &'p Requested {
+    pub(super) unsafe fn requested<'p>(
+        self,
+        shape: &PageLayout,
+        place: usize,
+    ) -> &'p RequestedDeadline {
         // SAFETY: the layout (caller) has their offset, and a place is below `PAGE`.
         let requested = unsafe { self.0.byte_add(shape.requested) };
         // SAFETY: as above.
-        let requested = unsafe { requested.cast::<Requested>().add(place % PAGE) };
+        let requested = unsafe { requested.cast::<RequestedDeadline>().add(place % PAGE) };
         // SAFETY: as above; it is never borrowed mutably.
         unsafe { requested.as_ref() }
     }

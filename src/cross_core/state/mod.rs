@@ -20,7 +20,7 @@
 //! |---|---|
 //! | *periodic* | it runs repeatedly; does not change while the timer lives |
 //! | *queued* | a message of the node is in the mailbox or on the way: the thread that sets it pushes, the owner clears it |
-//! | *moved* | another thread has written a deadline beside the word (`slab::Requested`); the owner has not linked the timer there yet |
+//! | *moved* | another thread has written a deadline beside the word (`slab::RequestedDeadline`); the owner has not linked the timer there yet |
 //! | *payload taken* | the timer is cancelled, and the thread that sets the flag takes the payload, which may leave the owner's thread |
 //! | *by owner* | the owner itself has cancelled the timer: it has the payload, or is running it for the last time |
 //!
