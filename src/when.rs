@@ -168,8 +168,8 @@ impl From<Instant> for When {
 pub(crate) struct Spread(AtomicU64);
 
 impl Spread {
-    /// Starts the sequence of the shard of that number. Each shard begins at another point:
-    /// multiples of the square root of two, modulo one.
+    /// Starts the spread sequence of the shard with this number. Each shard begins at another
+    /// point: multiples of the square root of two, modulo one.
     pub(crate) fn start_as(&self, number: u32) {
         // Relaxed: no other data depends on the fraction.
         self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);

@@ -65,7 +65,7 @@ pub struct Cores<R> {
     /// A thread returns `None` if it was not admitted to `run`.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
-    all: Arc<CoresShared>,
+    common: Arc<CoresShared>,
 }
 
 /// One of the threads of [`Cores`]; the argument of the thread's function.
@@ -89,7 +89,7 @@ pub struct Cores<R> {
 pub struct Core {
     index: usize,
     pinned: Option<usize>,
-    all: Arc<CoresShared>,
+    common: Arc<CoresShared>,
 }
 
 /// The data that all threads share.
@@ -175,7 +175,7 @@ impl Core {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shards(&self) -> &[ShardRef] {
-        &self.all.shards
+        &self.common.shards
     }
 
     /// Drives the wheel of a thread that only runs timers, until the thread [should
@@ -217,7 +217,7 @@ impl Core {
     #[inline]
     pub fn is_stopping(&self) -> bool {
         // Relaxed: the thread itself stores it. Other threads may see it late.
-        self.all.stopping[self.index].load(Ordering::Relaxed)
+        self.common.stopping[self.index].load(Ordering::Relaxed)
     }
 }
 
@@ -318,7 +318,7 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shards(&self) -> &[ShardRef] {
-        &self.all.shards
+        &self.common.shards
     }
 
     /// Asks all threads to end.
@@ -345,14 +345,14 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        for (index, shard) in self.all.shards.iter().enumerate() {
-            let all = Arc::clone(&self.all);
+        for (index, shard) in self.common.shards.iter().enumerate() {
+            let common = Arc::clone(&self.common);
             shard.post(move || {
                 // The second message is sent from a turn, so that it arrives after the thread's
                 // requests to itself.
-                let heard = Arc::clone(&all);
+                let heard = Arc::clone(&common);
                 // Relaxed: see the load in `is_stopping`.
-                all.shards[index]
+                common.shards[index]
                     .post(move || heard.stopping[index].store(true, Ordering::Relaxed));
             });
         }
@@ -562,8 +562,8 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
         // The receiver of the report sends the permission to run, or drops its sender.
         let _ = report.send(ready);
-        let all = admission.recv().ok()?;
-        Some((self.run)(Core { index: self.index, pinned, all }, self.arg))
+        let common = admission.recv().ok()?;
+        Some((self.run)(Core { index: self.index, pinned, common }, self.arg))
     }
 }
 
@@ -615,12 +615,12 @@ impl<R: Send + 'static> Starting<R> {
 
     fn open(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
         let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
-        let all = Arc::new(CoresShared { shards, stopping });
+        let common = Arc::new(CoresShared { shards, stopping });
         for admission in self.permits {
             // The send succeeds, because the waiting thread holds the receiver.
-            let _ = admission.send(Arc::clone(&all));
+            let _ = admission.send(Arc::clone(&common));
         }
-        Cores { threads: self.threads, pinned, all }
+        Cores { threads: self.threads, pinned, common }
     }
 
     /// Drops the permits, waits for the threads, and returns their panics.

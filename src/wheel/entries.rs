@@ -165,7 +165,7 @@ impl<T> Page<T> {
     }
 
     /// Initialises a place that was never used.
-    fn start(&self, place: usize, next: u32) {
+    fn init_place(&self, place: usize, next: u32) {
         self.links[place].set(Links { previous: 0, next });
         self.entries[place].generation.set(self.generation.get());
         // SAFETY: the place was never used, so nothing borrows its value.
@@ -319,7 +319,7 @@ impl<T> Entries<T> {
     fn find_room(&mut self) -> Option<(usize, usize)> {
         let Some(fresh) = self.free.find_room() else { return self.add_page() };
         let page = self.page(fresh.number);
-        fresh.places.clone().for_each(|place| page.start(place, fresh.link(place)));
+        fresh.places.clone().for_each(|place| page.init_place(place, fresh.link(place)));
         self.take()
     }
 

@@ -26,8 +26,8 @@
 use super::Reading;
 
 /// How long an anchor is used, at the quicker rate. The interval is then at most 10 us wide: two
-/// fifths of this, an eighth for the bracket, and the slack. The window is short enough for that,
-/// and long enough for the clock to be read seldom.
+/// fifths of the window for the rates, an eighth for the bracket, and the slack. The window is
+/// short enough for that, and long enough for the clock to be read seldom.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// Added to `max`, because the counter may be read too early. The processor may read it while an

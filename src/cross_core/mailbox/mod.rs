@@ -245,7 +245,7 @@ impl Stack {
     /// Takes all messages of a stack that is not empty.
     #[inline]
     fn take(&self) -> Messages {
-        // Acquire (M1): the links, and the pushers' work.
+        // Acquire (M1): sees the links, and the pushers' work.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
         Messages::of(head)
     }
@@ -273,7 +273,7 @@ impl Stack {
     }
 
     fn peek(&self) -> Messages {
-        // Acquire (M1): the links of the messages.
+        // Acquire (M1): sees the links of the messages.
         match self.head.load(Ordering::Acquire) {
             CLOSED => Messages::default(),
             head => Messages::of(head),

@@ -357,7 +357,7 @@ impl Slab {
 
     /// Sets the room bit: an adder may find a free node in this page.
     fn set_room_bit(&self, number: usize) {
-        // Release (R1): the nodes that were returned, and the page.
+        // Release (R1): publishes the returned nodes, and the page.
         self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
         self.hints.room.lower(as_u32(number));
     }

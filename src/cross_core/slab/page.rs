@@ -369,21 +369,21 @@ impl FreeHead {
     /// Adds the nodes of a new page from the second on.
     fn open(&self) {
         let head = if PAGE == 1 { 0 } else { (PAGE as u64 - 1) << 16 | 2 };
-        // Release (G1): the first generation.
+        // Release (G1): publishes the first generation.
         self.0.store(head, Ordering::Release);
     }
 
     /// Takes the first node. `link` returns the link of a place. Also returns the number of nodes
     /// left.
     pub(super) fn pop<'n>(&self, link: impl Fn(usize) -> &'n Link) -> Option<(usize, usize)> {
-        // Acquire: the links (G1).
+        // Acquire (G1): sees the links.
         let mut head = self.0.load(Ordering::Acquire);
         loop {
             let place = first_of(head)?;
             let left = count_of(head) - 1;
             let next = if left == 0 { 0 } else { next_of(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
-            // Acquire: the work of the node's last user, or the links from another head (G1).
+            // Acquire (G1): sees the work of the node's last user, or the links from another head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, count_of(new))),
                 Err(found) => head = found,
@@ -405,8 +405,8 @@ impl FreeHead {
             link.set(link_to(last, first_of(head).unwrap_or(0)));
             let counted = count_of(head) + count as usize;
             let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
-            // Release (G1): the links, and the state of the nodes. Relaxed: a failure only
-            // returns another head.
+            // Release (G1): publishes the links, and the state of the nodes. Relaxed: a failure
+            // only returns another head.
             match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return (count_of(head), counted),
                 Err(found) => head = found,
@@ -424,8 +424,8 @@ impl FreeHead {
                 .compare_exchange(
                     head,
                     (head >> 32).wrapping_add(1) << 32,
-                    // Acquire (G1): the work of the nodes' last users. Relaxed: a failure is not
-                    // used.
+                    // Acquire (G1): sees the work of the nodes' last users. Relaxed: a failure is
+                    // not used.
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )

@@ -478,7 +478,7 @@ impl StateWord {
                 Phase::Armed => (running, Claim::Fires(ClaimedRun(running))),
                 _ => return Claim::AwaitsMessage,
             };
-            // Acquire (S3): the requested deadline. Relaxed: a failure is read again.
+            // Acquire (S3): sees the requested deadline. Relaxed: a failure is read again.
             if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return claim;
             }
@@ -687,7 +687,7 @@ impl StateWord {
     /// Returns true if another thread has moved the timer, and the owner has not linked it at the
     /// new deadline yet. Returns `None` if the timer is not pending.
     pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
-        // Acquire (S3): the requested deadline.
+        // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
         let is_pending = word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
