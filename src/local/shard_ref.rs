@@ -17,6 +17,7 @@ use crate::{
         slab::Build,
     },
     error::{AddError, AddErrorReason},
+    gauges::Counts,
     metrics::ShardMetrics,
     when::When,
 };
@@ -328,6 +329,35 @@ impl ShardRef {
     /// ```
     pub fn metrics(&self) -> ShardMetrics {
         ShardMetrics::read_requesting_levels(self.number, &self.shared)
+    }
+
+    /// Returns the number of pending timers of that wheel, from any thread.
+    ///
+    /// The answer is exact while nothing is in flight: the owner sleeps as announced, and no request
+    /// waits in its mailbox. Otherwise it lacks the changes since the owner's last publication. The
+    /// owner publishes before each sleep, and at least every 64 turns. A remote cancel counts at
+    /// once, and a remote add when the owner has admitted it. It is zero after the end of the
+    /// thread.
+    ///
+    /// Cost: some reads; it never delays the owner.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::local_timer;
+    /// use std::{thread, time::Duration};
+    ///
+    /// let shard = local_timer().shard_ref();
+    /// local_timer().add(Duration::from_secs(30), || println!("idle"));
+    /// local_timer().sleep_with(|_timeout| {
+    ///     // While this thread sleeps:
+    ///     assert_eq!(thread::spawn(move || shard.pending()).join().unwrap(), 1);
+    /// });
+    /// ```
+    pub fn pending(&self) -> usize {
+        let counts = Counts::from_words(self.shared.gauges.counts());
+        let held = counts.held + u64::from(self.shared.mailbox.cancelled());
+        usize::try_from(counts.live.saturating_sub(held)).unwrap_or(usize::MAX)
     }
 
     /// Returns the number of the shard. Successive shards can have the same number.

@@ -11,7 +11,7 @@ use std::{
 use corewheel::{AddErrorReason, Cancel, Config, TimerHandle, local_timer};
 
 use crate::{
-    common::{TICK, in_virtual_time},
+    common::{TICK, cancel_elsewhere, in_virtual_time, on_a_thread},
     support::{
         Counter, HOUR, configured, counting_wakes, elsewhere, manual_shard, never, turn_after,
     },
@@ -161,4 +161,25 @@ fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
             );
         });
     }
+}
+
+#[test]
+fn the_number_of_pending_timers_is_exact_while_the_owner_sleeps() {
+    let shard = on_a_thread(|| {
+        let shard = local_timer().shard_ref();
+        let timers: Vec<_> = (0..5).map(|_| local_timer().add(HOUR, || ())).collect();
+        timers[0].cancel();
+        local_timer().add_periodic(HOUR, || ());
+        local_timer().sleep_with(|_| {
+            assert_eq!(on_a_thread(|| shard.pending()), 5);
+            assert_eq!(cancel_elsewhere(timers[1]), Cancel::Cancelled);
+            assert_eq!(on_a_thread(|| shard.pending()), 4);
+            on_a_thread(|| shard.add(HOUR, || ()));
+            assert_eq!(shard.pending(), 4, "the owner has not admitted it");
+        });
+        local_timer().turn();
+        local_timer().sleep_with(|_| assert_eq!(shard.pending(), 5));
+        shard
+    });
+    assert_eq!(shard.pending(), 0, "the thread has ended");
 }
