@@ -108,7 +108,7 @@ pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 
 /// The maximum nesting of ending operations, where the code of one completes the next. To bound the
 /// stack, deeper operations end after the outermost one.
-pub(crate) const ENDS_NESTED_MAX: usize = if TINY { 2 } else { 16 };
+pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 
 /// An empty slab of a purgatory that has more slots than this may free its memory.
 pub(crate) const SPARE_SLOTS_MAX: usize = if TINY { 2 } else { 1024 };

@@ -28,7 +28,7 @@ impl AdmissionLimit {
     /// cancelled timers that the owner still counts. If true, the timer is counted here until
     /// [`release`](Self::release).
     pub(crate) fn try_admit(&self, cancelled: impl FnOnce() -> u32) -> bool {
-        if self.is_open() {
+        if self.is_unlimited() {
             return true;
         }
         // Acquire: a timer that is no longer counted here is counted in the owner's number, which
@@ -45,7 +45,7 @@ impl AdmissionLimit {
 
     /// Counts a timer that may exceed the limit: a message of corewheel itself.
     pub(crate) fn admit_beyond_limit(&self) {
-        if !self.is_open() {
+        if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.
             self.arriving.fetch_add(1, Ordering::Relaxed);
         }
@@ -53,7 +53,7 @@ impl AdmissionLimit {
 
     /// Stops counting a remote timer here, after the owner has admitted it or it was dropped.
     pub(crate) fn release(&self) {
-        if !self.is_open() {
+        if !self.is_unlimited() {
             // Release: publishes the owner's count to `try_admit`.
             self.arriving.fetch_sub(1, Ordering::Release);
         }
@@ -63,13 +63,13 @@ impl AdmissionLimit {
     #[inline]
     pub(crate) fn set_live(&self, live: u32) {
         // Relaxed, both: only the owner writes this number, and `release` publishes it.
-        if !self.is_open() && self.live.load(Ordering::Relaxed) != live {
+        if !self.is_unlimited() && self.live.load(Ordering::Relaxed) != live {
             self.live.store(live, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn is_open(&self) -> bool {
+    fn is_unlimited(&self) -> bool {
         self.limit >= INDEX_MAX
     }
 }

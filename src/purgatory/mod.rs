@@ -89,7 +89,7 @@ use self::{
 use crate::{
     cross_core::{hooks::PanicPlace, origin::Origin},
     error::{AddError, AddErrorReason},
-    limits::ENDS_NESTED_MAX,
+    limits::NESTED_COMPLETIONS_MAX,
     local::{Client, ClientId, LocalTimer, ShardRef},
     util::sync::per_thread,
 };
@@ -959,7 +959,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[inline]
     fn end(&self, operation: Op, how: Completion) {
         let outer = self.ending.get();
-        if outer == ENDS_NESTED_MAX {
+        if outer == NESTED_COMPLETIONS_MAX {
             self.deferred.borrow_mut().push_back((operation, how));
             self.has_deferred.set(true);
             return;

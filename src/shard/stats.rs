@@ -23,7 +23,7 @@ pub(super) struct Stats {
     /// Until this time, a turn only has to handle due timers and messages. It is the wake-up time
     /// that the loop last published, or zero if a pass has not ended or has left work.
     routine_until: Cell<u64>,
-    /// The common deadline, as a tick, of the timers that fired last, and their number.
+    /// The tick whose timers fired last, and the number of these timers.
     last_due_tick: u64,
     last_due_count: u32,
     /// The last turn has ended, and its length was not measured yet.

@@ -590,7 +590,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn step(&mut self, storage: &impl Storage) {
         let next = self.current + 1;
         if self.pass_end > next || !self.is_this_revolution(next) {
-            return self.step_far(storage);
+            return self.jump(storage);
         }
         // The fast path: the next tick is in the same revolution.
         self.current = next;
@@ -606,7 +606,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     #[inline(never)]
-    fn step_far(&mut self, storage: &impl Storage) {
+    fn jump(&mut self, storage: &impl Storage) {
         let start = self.next_start().unwrap_or(u64::MAX);
         let next = start.min(self.pass_end);
         let goes_round = !self.is_this_revolution(next);

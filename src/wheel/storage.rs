@@ -103,7 +103,7 @@ impl Location {
     /// Returns true if a linked entry was linked into the first level.
     #[inline]
     pub(super) fn is_near(self) -> bool {
-        // A far location is negative.
+        // The sign bit marks a slot of an upper level.
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 
