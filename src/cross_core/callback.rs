@@ -349,7 +349,7 @@ mod tests {
         unsafe { Running::new(dest) }.run();
     }
 
-    fn once<F: FnOnce() + 'static>(closure: F) -> MaybeUninit<Callback> {
+    fn one_shot<F: FnOnce() + 'static>(closure: F) -> MaybeUninit<Callback> {
         let mut dest = MaybeUninit::uninit();
         // SAFETY: `dest` is valid for writes.
         unsafe { RunOnce(closure).build(dest.as_mut_ptr()) };
@@ -358,10 +358,10 @@ mod tests {
 
     fn once_runs_and_drops<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        run(&mut once(capture::<BYTES>(&runs)));
+        run(&mut one_shot(capture::<BYTES>(&runs)));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
         // SAFETY: it holds a callback that has not run.
-        drop(unsafe { once(capture::<BYTES>(&runs)).assume_init() });
+        drop(unsafe { one_shot(capture::<BYTES>(&runs)).assume_init() });
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
         drop(Once::new(capture::<BYTES>(&runs)));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
@@ -416,7 +416,7 @@ mod tests {
     fn a_panicking_callback_drops_its_captures() {
         let captured = Rc::new(7);
         let moved = Rc::clone(&captured);
-        let mut callback = once(move || {
+        let mut callback = one_shot(move || {
             assert_eq!(*moved, 8, "as planned");
         });
         assert!(panic::catch_unwind(panic::AssertUnwindSafe(|| run(&mut callback))).is_err());
@@ -430,7 +430,7 @@ mod tests {
         let strict = Strict(3);
         let seen = Rc::new(Cell::new(0));
         let sink = Rc::clone(&seen);
-        run(&mut once(move || {
+        run(&mut one_shot(move || {
             let strict = &strict;
             sink.set(usize::from(strict.0) + (&raw const *strict).addr() % 64);
         }));

@@ -122,12 +122,12 @@ impl BackendOps for LocalTimer {
 
     #[inline]
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        Self::is_alarm_pending(handle)
+        Self::is_future_timer_pending(handle)
     }
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        Self::cancel_alarm(handle)
+        Self::cancel_for_future(handle)
     }
 
     fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {

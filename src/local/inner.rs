@@ -87,12 +87,12 @@ pub(super) struct Local {
 struct Sampler {
     one_in: u32,
     /// The number of callbacks up to the next selected one, inclusive.
-    left: Cell<u32>,
+    until_selected: Cell<u32>,
 }
 
 impl Sampler {
     fn new(one_in: u32) -> Self {
-        Self { one_in, left: Cell::new(one_in) }
+        Self { one_in, until_selected: Cell::new(one_in) }
     }
 
     /// Returns true if this callback is to be measured.
@@ -101,8 +101,8 @@ impl Sampler {
         if self.one_in == 0 {
             return false;
         }
-        let left = self.left.get() - 1;
-        self.left.set(if left == 0 { self.one_in } else { left });
+        let left = self.until_selected.get() - 1;
+        self.until_selected.set(if left == 0 { self.one_in } else { left });
         left == 0
     }
 }

@@ -1074,12 +1074,12 @@ impl LocalTimer {
     }
 
     /// Returns true if the timer of a future of this thread waits for its deadline.
-    pub(crate) fn is_alarm_pending(timer: TimerHandle) -> bool {
+    pub(crate) fn is_future_timer_pending(timer: TimerHandle) -> bool {
         inner::is_pending(timer)
     }
 
     /// Cancels the timer of a future of this thread.
-    pub(crate) fn cancel_alarm(timer: TimerHandle) -> Cancel {
+    pub(crate) fn cancel_for_future(timer: TimerHandle) -> Cancel {
         inner::cancel(timer)
     }
 

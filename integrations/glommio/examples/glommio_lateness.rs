@@ -1,7 +1,7 @@
 //! Compares the lateness of sleeps in a glommio executor: glommio's own timer and corewheel's.
 //!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
-//! timer.
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each sleep
+//! adds one timer.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-glommio --example glommio_lateness

@@ -1,8 +1,8 @@
 //! Compares the lateness of sleeps in an executor over `io_uring`: the ring's own timeouts and
 //! corewheel's timers.
 //!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each is one
-//! timer.
+//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each sleep
+//! adds one timer.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-io-uring --example io_uring_lateness

@@ -170,8 +170,8 @@ pub async fn advance(duration: Duration) {
 /// itself.
 ///
 /// It first has the runtime look for events, so that a task which waits for a socket is served
-/// before the clock moves. In [`run`](crate::run) it does so after every task of the `LocalSet`;
-/// elsewhere, once before the clock moves.
+/// before the clock moves. In [`run`](crate::run), the runtime looks for events after every task of
+/// the `LocalSet`; elsewhere, once before the clock moves.
 ///
 /// # Examples
 ///
