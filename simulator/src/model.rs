@@ -299,7 +299,9 @@ impl Model {
         // Timers that other threads have cancelled make room.
         let least = length.saturating_sub(usize::try_from(shard.held).unwrap_or(usize::MAX));
         let is_full = least >= shard.limit;
-        let is_known = is_full && !shard.partial || length < shard.limit;
+        // During a turn that admits timers, some of those may be cancelled already.
+        let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unarrived == 0);
+        let is_known = is_full && is_held_known || length < shard.limit;
         Some((payload, is_known.then_some(is_full)))
     }
 
@@ -308,7 +310,8 @@ impl Model {
         let shard = &mut self.shards[shard];
         shard.partial |= !shard.queued.is_empty();
         if let Some(turn) = &mut shard.turn {
-            turn.collected_for_room = shard.held;
+            // Those that the turn has admitted may have been cancelled before.
+            turn.collected_for_room = shard.held + shard.unarrived;
         }
     }
 

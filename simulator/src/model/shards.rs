@@ -12,6 +12,8 @@ use crate::{
 
 /// The number of messages that a turn consumes at most, and that wake a sleeping owner.
 pub(super) const MESSAGES: u64 = 1_024;
+/// Requests about deadlines that a turn puts in order at most.
+const ORDERED: u64 = 4_096;
 
 /// The report of a turn.
 #[derive(Clone, Copy, Debug)]
@@ -188,7 +190,9 @@ impl Model {
         let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
         let consumed = before.saturating_sub(left);
         // A message that arrived may be counted there as well, or may be one that was there.
-        let least = if report.given_up { 0 } else { before.min(most) };
+        // Of more requests about deadlines than a turn puts in order, it consumes none.
+        let is_flooded = before + arrived > ORDERED;
+        let least = if report.given_up || is_flooded { 0 } else { before.min(most) };
         let takes_all = budget.is_none() && before + arrived <= MESSAGES && !report.given_up;
         let is_right = consumed <= most + turn.collected_for_room
             && consumed + arrived >= least
