@@ -74,6 +74,29 @@ const UNSAFE: &[&str] = &[
     "src/wheel/slot.rs",
 ];
 
+/// Words and names that the project does without, and the one it uses instead.
+const WORDS: &[(&str, &str)] = &[
+    ("bucket", "slot"),
+    ("spoke", "slot"),
+    ("jiffy", "tick"),
+    ("expiration", "deadline"),
+    ("tombstone", "stale"),
+    ("zombie", "stale"),
+    ("inbox", "mailbox"),
+    ("guest", "remote"),
+    ("whoever", "the thread that"),
+    ("meanwhile", "the interval"),
+    ("anyone", "remote"),
+    ("astray", "unlinked"),
+    ("urgency", "priority"),
+    ("withdrawn", "cancelled"),
+    ("buried", "garbage"),
+    ("homeless", "no timer"),
+    ("lesson", "calibration"),
+    ("patience", "backoff"),
+    ("handover", "pointer order"),
+];
+
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Other crates cannot reach them, or a macro writes them.
@@ -92,7 +115,7 @@ struct Home {
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 
-const RULES: [Rule; 4] = [order, homes, reasons, examples];
+const RULES: [Rule; 5] = [order, homes, reasons, words, examples];
 
 #[test]
 fn src_is_tidy() {
@@ -177,6 +200,19 @@ fn reasons(source: &Source) -> Vec<Finding> {
         .collect()
 }
 
+/// One word for one thing, in names and in comments.
+fn words(source: &Source) -> Vec<Finding> {
+    let says = |text: &str, word: &str| {
+        let mut words = text.split(|letter: char| !letter.is_alphabetic());
+        words.any(|said| said.to_lowercase().trim_end_matches('s') == word)
+    };
+    let banned = |(line, text): (usize, String)| {
+        let banned = WORDS.iter().filter(move |(word, _)| says(&text, word));
+        banned.map(move |(word, instead)| (line, format!("\"{word}\": say {instead}")))
+    };
+    source.texts().flat_map(banned).collect()
+}
+
 fn gives_reason(comments: &str, ordering: &str) -> bool {
     comments.match_indices(ordering).any(|(at, _)| {
         let after = comments[at..].split_once(':');
@@ -229,6 +265,8 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         (reasons, STATE, far, &[11]),
         (reasons, STATE, swap, &[]),
         (reasons, STATE, "use crate::sync::Ordering::{Acquire, Release};", &[]),
+        (words, STATE, "// Two zombies.\nlet zombie_count = 1;", &[1, 2]),
+        (words, STATE, "// A stale timer, \nlet a = \"zombie\";", &[]),
         (
             examples,
             "src/error.rs",

@@ -308,9 +308,9 @@ impl TimerHandle {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
-        let mut patience = Backoff::default();
+        let mut backoff = Backoff::default();
         while answer == Cancel::Running && self.is_running_remotely() {
-            patience.wait();
+            backoff.wait();
         }
         Ok(answer)
     }

@@ -31,6 +31,11 @@ impl Source {
         Self { file: file.to_owned(), names: names(&lines), lines }
     }
 
+    /// The lines with their comments, and their numbers.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, String)> {
+        (1..).zip(self.lines.iter().map(|line| format!("{} {}", line.code, line.comment)))
+    }
+
     fn at(&self, line: usize) -> &Line {
         &self.lines[line - 1]
     }

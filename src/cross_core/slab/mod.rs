@@ -160,7 +160,7 @@ const ROOM_WORDS: usize = PAGES.div_ceil(64);
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
-    handover: PointerOrder,
+    order: PointerOrder,
 }
 
 /// The nodes of one shard, as other threads see them.
@@ -230,7 +230,7 @@ impl PageSlot {
 impl PageSlot {
     #[inline]
     fn load(&self, pinned: &Pinned) -> Option<PagePtr> {
-        self.handover.before_load();
+        self.order.before_load();
         self.page.load(pinned).map(PagePtr::of)
     }
 }
@@ -415,14 +415,14 @@ impl Slab {
 
     fn publish_at(&self, number: usize, page: PagePtr) -> bool {
         let slot = &self.pages[number];
-        slot.handover.before_store();
+        slot.order.before_store();
         slot.page.publish_if_empty(page.pointer())
     }
 
     /// Removes a page from the table. The owner keeps it until the epoch has marked it.
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
-        slot.handover.before_store();
+        slot.order.before_store();
         slot.page.retract(retired::mark_reclaimable);
         self.hints.unpublished.lower(as_u32(number));
     }
