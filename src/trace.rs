@@ -30,7 +30,7 @@ pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_of_thread: 
     {
         let advice = if is_of_thread {
             "call `local_timer().turn()` in the thread's loop, or see \
-             `LocalTimer::register_driver`"
+             `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their `Watcher`"
         } else {
             "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
         };

@@ -3,10 +3,17 @@
 //! wake-up of a watcher is lost.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::{sync::Arc, task::Poll, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
 use corewheel::{
-    AddErrorReason, ManualClock,
+    AddErrorReason, Cancel, ManualClock,
     future::{Remote, Sleep, Timers, Watcher},
     local_timer,
 };
@@ -292,6 +299,40 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
         });
         watcher.turn();
     }
+}
+
+/// A worker uses the wheel and cancels a periodic timer while the watcher runs its callback: no run
+/// begins after the answer, and the timer ends.
+#[test]
+fn a_periodic_callback_races_with_workers() {
+    explore(100, || {
+        let (clock, timers, mut watcher) = claimed_wheel();
+        let runs = Arc::new(AtomicUsize::new(0));
+        let beat = stage(|| {
+            let runs = Arc::clone(&runs);
+            let count = move || _ = runs.fetch_add(1, Ordering::Relaxed);
+            let beat = timers.shards()[0].add_periodic(TICK, count);
+            watcher.turn();
+            beat
+        });
+        clock.advance(TICK);
+        let task = Task::new();
+        let mut sleep = timers.sleep(TICK);
+        let worker = race(move || {
+            let polled = task.poll(&mut sleep);
+            (polled, beat.cancel(), sleep)
+        });
+        watcher.turn();
+        let (polled, cancel, sleep) = worker.join().unwrap();
+        assert!(polled.is_pending());
+        drop(sleep);
+        assert_ne!(cancel, Cancel::Ended);
+        let before = runs.load(Ordering::Relaxed);
+        assert!(before <= 1);
+        clock.advance(TICK);
+        watcher.turn();
+        assert_eq!((runs.load(Ordering::Relaxed), beat.cancel()), (before, Cancel::Ended));
+    });
 }
 
 /// An add wakes a watcher that sleeps for ever. Loom reports a deadlock if it does not.

@@ -1,6 +1,6 @@
 //! The callback of a future's timer: the waker of the last poll.
 
-use std::{ptr, task::Waker};
+use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::LocalTimer;
 
@@ -30,13 +30,25 @@ impl FireWaker {
 
 impl Drop for FireWaker {
     fn drop(&mut self) {
-        // The end of a wheel drops the callbacks of its pending timers, and their tasks must
-        // continue on another wheel. It also drops callbacks of cancelled timers that the owner has
-        // not collected. The wakes of their tasks are spurious.
-        if self.0.is_some() && LocalTimer::has_ended() {
+        // The end of a wheel drops the callbacks of its pending timers, and their tasks must poll
+        // to find that. It also drops callbacks of cancelled timers that the owner has not
+        // collected. The wakes of their tasks are spurious.
+        if self.0.is_some() && (ENDS_WHEELS.get() || LocalTimer::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
     }
+}
+
+thread_local! {
+    /// This thread ends wheels of which it is the watcher.
+    static ENDS_WHEELS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `end_wheels`, which wakes the tasks of the callbacks that it drops.
+pub(super) fn wake_on_drop(end_wheels: impl FnOnce()) {
+    let before = ENDS_WHEELS.replace(true);
+    end_wheels();
+    ENDS_WHEELS.set(before);
 }
 
 /// Identifies a waker without owning it. It is valid while the waker's data lives.

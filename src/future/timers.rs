@@ -250,7 +250,8 @@ impl Timers {
     }
 
     /// Makes wheels for threads that poll futures, zero counts as one, and calls `config` with the
-    /// index of each. Their timers fire in [`Watcher::turn`]. See [`per_worker`](Self::per_worker).
+    /// index of each. Their timers fire in [`Watcher::turn`]. Before its first call, a timer that is
+    /// 1 s late is [reported](crate::metrics). See [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///

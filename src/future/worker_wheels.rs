@@ -18,7 +18,8 @@
 //! dropped after (P5). So a claim is short and never nested. The only exception is the drop of
 //! wakers whose timers remote threads have cancelled, at the end of the wheel. A thread that finds
 //! a wheel claimed retries a few times, and then acts as any remote thread does: it cancels and
-//! moves timers by their state words, and adds through the mailbox. It waits for no thread.
+//! moves timers by their state words, and adds through the mailbox. It waits for no thread. Only
+//! the watcher waits for a claim, after the run of a periodic callback and at the end.
 //!
 //! # No missed wake-up
 //!
@@ -39,12 +40,12 @@
 //! # The end
 //!
 //! Dropping the last future or clone of the timers sets `is_over` and wakes the watcher, which then
-//! ends. If the watcher ends first, it ends the wheels: it waits for the claim of each, runs the
-//! pending wakers, and later adds are refused.
+//! ends. Its drop ends the wheels: it waits for the claim of each, and drops the pending callbacks,
+//! which wakes the tasks of futures. Later adds are refused.
 //!
 //! # Models
 //!
-//! `loom-tests/tests/worker_wheels.rs`.
+//! `loom-tests/tests/future.rs`.
 
 #![allow(unsafe_code)]
 
@@ -56,6 +57,7 @@ use std::{
     time::Duration,
 };
 
+use super::fire_waker;
 use crate::{
     config::Config,
     cross_core::{
@@ -70,7 +72,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_PER_CLAIM},
     local::ShardRef,
-    shard::{DueTime, Engine, Payload, PreparedSleep},
+    shard::{Claimed as ClaimedTimer, DueTime, Engine, PreparedSleep, Taken},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
 };
 
@@ -133,8 +135,10 @@ impl Drop for Claimed<'_> {
 
 impl WorkerWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let shard = Engine::of_callbacks(config)?;
+        let mut shard = Engine::of_callbacks(config)?;
         let shared = Arc::clone(shard.shared());
+        shared.gauges.expect_first_turn();
+        let _ = shard.allow_adds(0);
         Ok(Self {
             is_claimed: AtomicBool::new(false),
             shard_ref: ShardRef::new(shard.number(), Arc::clone(&shared)),
@@ -213,8 +217,9 @@ impl WorkerWheel {
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut owned = self.claim()?;
         let Owned { shard, .. } = &mut *owned;
+        let mut overdue = None;
         if !shard.may_add()
-            && let Err(reason) = shard.allow_adds(u64::MAX)
+            && let Err(reason) = Self::allow_adds(shard, &mut overdue)
         {
             return Some(Err(reason));
         }
@@ -224,9 +229,34 @@ impl WorkerWheel {
             // next turn.
             shard.publish_live();
             let due = shard.due_nanos(handle.index());
+            if overdue.is_some() {
+                let _ = shard.publish_unqueried();
+            }
             self.release_before(owned, due);
+        } else {
+            drop(owned);
+        }
+        if let Some(nanos) = overdue {
+            self.shared.report_undriven(nanos);
         }
         Some(added)
+    }
+
+    /// Looks for room. If the watcher has not begun, publishes the wheel's state, returns for how
+    /// long a timer has been overdue, and looks again after as many adds as were made so far, at
+    /// most 256.
+    #[cold]
+    #[inline(never)]
+    fn allow_adds(
+        shard: &mut Engine<Callback>,
+        overdue: &mut Option<u64>,
+    ) -> Result<(), AddErrorReason> {
+        if shard.has_begun() {
+            return shard.allow_adds(u64::MAX);
+        }
+        let (next, now) = shard.publish_unqueried();
+        *overdue = Some(now.saturating_sub(next));
+        shard.allow_adds(shard.added().clamp(1, 256))
     }
 
     /// Releases the wheel, and wakes the watcher if it sleeps beyond a deadline at `due`.
@@ -288,29 +318,57 @@ impl WorkerWheel {
     /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks after it has
     /// released the wheel. Does nothing while another thread has claimed it.
     fn fire_due(&self) {
-        let mut payloads: [Option<Payload<Callback>>; WAKERS_PER_CLAIM] = array::from_fn(|_| None);
+        let mut taken: [Option<Taken>; WAKERS_PER_CLAIM] = array::from_fn(|_| None);
         let mut is_begun = false;
         loop {
             let Some(mut owned) = self.try_claim() else { return };
             if !mem::replace(&mut is_begun, true) && !owned.shard.try_idle_turn() {
                 owned.shard.begin(usize::MAX);
             }
-            let are_full = payloads.iter_mut().all(|place| {
-                *place = owned.shard.next_payload();
+            let are_full = taken.iter_mut().all(|place| {
+                *place = owned.shard.take_next();
                 place.is_some()
             });
             drop(owned);
-            for payload in payloads.iter_mut().map_while(Option::take) {
-                match payload {
-                    Payload::Due(callback) => {
-                        self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.call());
+            let hooks = &self.shared.hooks;
+            for callback in taken.iter_mut().map_while(Option::take) {
+                match callback {
+                    Taken::Due(callback) => {
+                        hooks.catch_panic(PanicPlace::Callback, || callback.call());
                     }
-                    Payload::Cancelled(callback) => self.shared.hooks.drop_catching_panic(callback),
+                    Taken::Periodic(claimed, callback) => {
+                        hooks.catch_panic(PanicPlace::Callback, || callback.run());
+                        self.rearm_or_end(claimed);
+                    }
+                    Taken::Cancelled(callback) => hooks.drop_catching_panic(callback),
                 }
             }
             if !are_full {
                 return;
             }
+        }
+    }
+
+    /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
+    #[cold]
+    fn rearm_or_end(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) {
+        let mut owned = self.wait_for_claim();
+        let next = owned.shard.next_run(index);
+        if let Some(callback) = owned.shard.rearm(index, next) {
+            drop(owned);
+            // The drop comes before `finish`, so that `cancel_wait` also waits for it.
+            self.shared.hooks.drop_catching_panic(callback);
+            self.wait_for_claim().shard.finish(index, run);
+        }
+    }
+
+    /// Makes the watcher's thread the owner, when the present owner's operation has ended.
+    fn wait_for_claim(&self) -> Claimed<'_> {
+        loop {
+            if let Some(owned) = self.try_claim() {
+                return owned;
+            }
+            yield_now();
         }
     }
 
@@ -329,16 +387,11 @@ impl WorkerWheel {
         Some(PreparedSleep::new(&self.shared, until, is_long, time_until))
     }
 
-    /// Ends the wheel and runs the pending callbacks.
+    /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
-        let pending = loop {
-            if let Some(mut owned) = self.try_claim() {
-                break owned.shard.drain();
-            }
-            yield_now();
-        };
+        let pending = self.wait_for_claim().shard.drain();
         for (_, callback) in pending {
-            self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.call());
+            self.shared.hooks.drop_catching_panic(callback);
         }
     }
 }
@@ -514,7 +567,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.0.wheels.iter().for_each(WorkerWheel::close);
+        fire_waker::wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
     }
 }
 

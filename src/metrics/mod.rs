@@ -10,9 +10,10 @@
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
 //! panic, and a warning for each stall that a watch finds. An add to a thread whose loop has not
 //! begun, while another timer is overdue by 100 ms, is an error too, once for each thread. If a
-//! driver is registered there, it is overdue by 1 s, and so it is in a [`Shard`](crate::Shard) that
-//! was never turned. Without that feature this error is a line on the standard error. With the feature `origins`, `LocalTimer::live_report` lists the code that
-//! added the live timers.
+//! driver is registered there, it is overdue by 1 s, and one add of 256 looks for it. So it is in a
+//! [`Shard`](crate::Shard) that was never turned, and on a wheel of `Timers::per_worker_with` without
+//! a watcher. Without that feature this error is a line on the standard error. With the feature `origins`,
+//! `LocalTimer::live_report` lists the code that added the live timers.
 //!
 //! # Which numbers to watch
 //!
@@ -30,8 +31,8 @@
 //! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
 //! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): if a thread has timers and
 //!   never turns, no loop drives its wheel. These figures are current even before its first turn. A
-//!   [`Shard`](crate::Shard), and a thread with a registered driver, publish a part of their first
-//!   adds, and the first one always.
+//!   [`Shard`](crate::Shard), a wheel of a watcher, and a thread with a registered driver publish a
+//!   part of their first adds, and the first one always.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
 //!   a healthy program on a healthy machine.
 //!

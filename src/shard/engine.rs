@@ -112,13 +112,15 @@ pub(crate) enum Message {
     Due(Claimed),
 }
 
-/// A payload that a pass has taken from a node.
+/// A callback that a pass leaves to the caller, to run or drop it without a borrow of the shard.
 #[must_use]
-pub(crate) enum Payload<T> {
+pub(crate) enum Taken {
     /// The timer has fired.
-    Due(T),
+    Due(Callback),
+    /// The callback stays in its node. After its run, the timer is [armed again](Engine::rearm).
+    Periodic(Claimed, Running),
     /// Another thread has cancelled the timer.
-    Cancelled(T),
+    Cancelled(Callback),
 }
 
 /// The timers that the last sweep has found.
@@ -909,7 +911,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns true if the loop has turned or has asked how long it may sleep.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.stats.counts.turns > 0 || !self.stats.awaits_first_turn()
     }
 
@@ -1072,43 +1074,6 @@ impl<T> Engine<T> {
                 Message::Due(claimed) => return Some(claimed),
             }
         }
-    }
-
-    /// Returns the next payload of this pass. If there is none, ends the pass. The caller runs or
-    /// drops the payload when it no longer borrows the shard.
-    pub(crate) fn next_payload(&mut self) -> Option<Payload<T>> {
-        if !self.stats.in_pass {
-            return None;
-        }
-        if self.has_urgent_messages() {
-            if let Some(payload) = self.next_message_payload() {
-                return Some(payload);
-            }
-            self.take_remaining();
-        }
-        if let Some((claimed, ended)) = self.claim_due(Ended::of) {
-            self.count_ended(claimed, ended.freed);
-            return Some(Payload::Due(ended.payload));
-        }
-        if self.take_remaining()
-            && let Some(payload) = self.next_message_payload()
-        {
-            return Some(payload);
-        }
-        self.backlog.end_pass();
-        self.end_pass();
-        None
-    }
-
-    fn next_message_payload(&mut self) -> Option<Payload<T>> {
-        Some(match self.next_message(&mut 0, |_| true)? {
-            Message::Cancelled(index) => Payload::Cancelled(self.take_collected(index)),
-            Message::Due(claimed) => {
-                let (claimed, ended) = self.end(claimed);
-                self.count_ended(claimed, ended.freed);
-                Payload::Due(ended.payload)
-            }
-        })
     }
 
     /// Consumes messages within the budget, until one leaves work to the caller. Counts the
@@ -1305,6 +1270,46 @@ impl Engine<Callback> {
     pub(crate) fn begin_run(&mut self, claimed: Claimed) -> Running {
         self.count_run(claimed.run);
         OwnerNodes::running(self.nodes.entry(claimed.index), claimed.run)
+    }
+
+    /// Takes the next callback of this pass. If there is none, ends the pass.
+    pub(crate) fn take_next(&mut self) -> Option<Taken> {
+        if !self.stats.in_pass {
+            return None;
+        }
+        if self.has_urgent_messages() {
+            if let Some(taken) = self.take_of_message() {
+                return Some(taken);
+            }
+            self.take_remaining();
+        }
+        if let Some((claimed, ())) = self.claim_due(|_, _| ()) {
+            return Some(self.take_claimed(claimed));
+        }
+        if self.take_remaining()
+            && let Some(taken) = self.take_of_message()
+        {
+            return Some(taken);
+        }
+        self.backlog.end_pass();
+        self.end_pass();
+        None
+    }
+
+    fn take_of_message(&mut self) -> Option<Taken> {
+        Some(match self.next_message(&mut 0, |_| true)? {
+            Message::Cancelled(index) => Taken::Cancelled(self.take_collected(index)),
+            Message::Due(claimed) => self.take_claimed(claimed),
+        })
+    }
+
+    fn take_claimed(&mut self, claimed: Claimed) -> Taken {
+        if claimed.run.is_periodic() {
+            return Taken::Periodic(claimed, self.begin_run(claimed));
+        }
+        let (claimed, ended) = self.end(claimed);
+        self.count_ended(claimed, ended.freed);
+        Taken::Due(ended.payload)
     }
 
     /// Counts a one-shot timer as fired. A periodic one stays live.

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{Claimed, DueTime, Engine, Message, Payload, SweptTimers};
+pub(crate) use self::engine::{Claimed, DueTime, Engine, Message, SweptTimers, Taken};
 use self::expired::Times;
 pub use self::{
     expired::{Expired, Expiry},

@@ -4,14 +4,14 @@
 use std::{
     future,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{
-    AddErrorReason, Config, Counts, ManualClock, ShardRef,
+    AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle,
     future::{Remote, Sleep, TimeoutError, Timers, Watcher},
 };
 
@@ -308,7 +308,91 @@ fn timers_fire_in_tick_order_whichever_thread_adds_them() {
     assert_eq!(*log.lock().unwrap(), [1, 2, 3]);
 }
 
+/// P7 and P9: a periodic callback stays in its timer, which its own runs or a worker may move or
+/// cancel.
+#[test]
+fn a_periodic_callback_runs_until_it_is_cancelled() {
+    let (clock, timers, mut watcher, _) = start(1);
+    let (runs, dropped) = (Counter::default(), Counter::default());
+    let (run, dropped_with) = (runs.callback(), dropped.on_drop());
+    let beat = timers.shards()[0].add_periodic(TICK * 2, move || {
+        let _kept = &dropped_with;
+        run();
+    });
+    watcher.turn();
+    for tick in 1..=10 {
+        clock.advance(TICK);
+        watcher.turn();
+        assert_eq!((runs.get(), dropped.get()), (tick / 2, 0));
+    }
+    assert!(beat.cancel().is_cancelled());
+    clock.advance(TICK * 2);
+    watcher.turn();
+    assert_eq!((runs.get(), dropped.get()), (5, 1));
+    let counts = counts(&timers, &mut watcher)[0];
+    assert_eq!((counts.live, counts.panicked), (0, 0));
+}
+
+#[test]
+fn a_periodic_callback_may_cancel_itself_and_panic() {
+    let (clock, timers, mut watcher, _) = start(1);
+    let (beat, dropped) = (Arc::new(OnceLock::<TimerHandle>::new()), Counter::default());
+    let (own, dropped_with) = (Arc::clone(&beat), dropped.on_drop());
+    let added = timers.shards()[0].add_periodic(TICK, move || {
+        let _kept = &dropped_with;
+        assert_eq!(own.get().map(|own| own.cancel()), Some(Cancel::Running));
+        panic!("as planned");
+    });
+    beat.set(added).unwrap();
+    watcher.turn();
+    clock.advance(TICK * 3);
+    watcher.turn();
+    let counts = counts(&timers, &mut watcher)[0];
+    assert_eq!((dropped.get(), counts.live, counts.panicked), (1, 0, 1));
+}
+
+/// A watcher that never turns does not wait in silence.
+#[test]
+fn a_wheel_that_nobody_watches_is_overdue() {
+    const LATE: Duration = Duration::from_secs(2);
+    let (clock, timers, mut watcher, _) = start(1);
+    let poller = Poller::new();
+    let seen = || timers.shards()[0].metrics();
+    let _first = pending(&timers, &poller, TICK);
+    clock.advance(TICK + LATE);
+    assert_eq!((seen().overdue, seen().counts.live), (LATE, 1));
+    let _next = pending(&timers, &poller, TICK);
+    assert!(seen().overdue >= LATE);
+    watcher.turn();
+    watcher.sleep_with(|_| ());
+    assert_eq!((seen().overdue, poller.woken()), (Duration::ZERO, 1));
+}
+
 // ---- the end
+
+/// P1.
+#[test]
+fn the_end_drops_callbacks_and_runs_none() {
+    let (_clock, timers, mut watcher, _) = start(1);
+    let (runs, dropped) = (Counter::default(), Counter::default());
+    for is_admitted in [true, false] {
+        let [once, again] = [(); 2].map(|()| {
+            let (run, dropped_with) = (runs.callback(), dropped.on_drop());
+            move || {
+                let _kept = &dropped_with;
+                run();
+            }
+        });
+        timers.shards()[0].add(TICK, once);
+        timers.shards()[0].add_periodic(TICK, again);
+        if is_admitted {
+            watcher.turn();
+        }
+    }
+    drop(watcher);
+    assert_eq!((runs.get(), dropped.get()), (0, 4));
+    assert_eq!(timers.shards()[0].metrics().counts.panicked, 0);
+}
 
 #[test]
 fn the_end_of_the_watcher_wakes_the_futures_with_an_error() {
