@@ -305,7 +305,7 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
 /// begins after the answer, and the timer ends.
 #[test]
 fn a_periodic_callback_races_with_workers() {
-    explore(100, || {
+    explore(2_900, || {
         let (clock, timers, mut watcher) = claimed_wheel();
         let runs = Arc::new(AtomicUsize::new(0));
         let beat = stage(|| {
