@@ -240,7 +240,7 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
     }
 }
 
-/// As `purgatory`, but another core meets the conditions and sends the events, in batches.
+/// A purgatory whose conditions another core meets. That core sends the events in batches.
 pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     struct Fetch(&'static AtomicU64, u64);
     impl DelayedOperation for Fetch {

@@ -188,8 +188,8 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 ///
 /// Cost: two system calls for each turn that the wheel needs (tokio's poll, and arming the
 /// descriptor), and nothing in between. A timer that a task adds before all others costs one more
-/// idle turn. The turn is a task among others: it waits for the tasks that are ready before it, and
-/// under load, the runtime polls for events only every 61 polls of tasks (tokio's
+/// idle turn. The turn is a task among others, and waits for the tasks that are ready before it.
+/// Under load, the runtime polls for events only every 61 polls of tasks (tokio's
 /// `event_interval`). In [`run`] and [`run_in`] the turn comes before the tasks.
 ///
 /// # Errors
