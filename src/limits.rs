@@ -141,9 +141,6 @@ pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
 /// How long a watcher sleeps if another thread has claimed a wheel, in nanoseconds.
 pub(crate) const CLAIM_RETRY: u64 = 100_000;
 
-/// The maximum number of callbacks that a watcher removes under one claim of a wheel.
-pub(crate) const WAKERS_PER_CLAIM: usize = if TINY { 1 } else { 16 };
-
 /// The budget, in wheel entries, of a turn of `future::drive`. After it, other tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 

@@ -19,7 +19,7 @@
 //! wakers whose timers remote threads have cancelled, at the end of the wheel. A thread that finds
 //! a wheel claimed retries a few times, and then acts as any remote thread does: it cancels and
 //! moves timers by their state words, and adds through the mailbox. It waits for no thread. Only
-//! the watcher waits for a claim, after the run of a periodic callback and at the end.
+//! the watcher waits for a claim, after each callback and at the end.
 //!
 //! # No missed wake-up
 //!
@@ -50,7 +50,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    array, fmt, hint, mem,
+    fmt, hint,
     ops::{Deref, DerefMut},
     sync::Arc,
     thread,
@@ -70,7 +70,7 @@ use crate::{
         state::Kind,
     },
     error::{AddError, AddErrorReason, ConfigError},
-    limits::{CLAIM_RETRY, CLAIM_TRIES, WAKERS_PER_CLAIM},
+    limits::{CLAIM_RETRY, CLAIM_TRIES},
     local::ShardRef,
     shard::{Claimed as ClaimedTimer, DueTime, Engine, PreparedSleep, Taken},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
@@ -315,51 +315,41 @@ impl WorkerWheel {
         }
     }
 
-    /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks after it has
-    /// released the wheel. Does nothing while another thread has claimed it.
+    /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks while the wheel
+    /// is released. Does nothing if another thread has claimed it.
     fn fire_due(&self) {
-        let mut taken: [Option<Taken>; WAKERS_PER_CLAIM] = array::from_fn(|_| None);
-        let mut is_begun = false;
-        loop {
-            let Some(mut owned) = self.try_claim() else { return };
-            if !mem::replace(&mut is_begun, true) && !owned.shard.try_idle_turn() {
-                owned.shard.begin(usize::MAX);
-            }
-            let are_full = taken.iter_mut().all(|place| {
-                *place = owned.shard.take_next();
-                place.is_some()
-            });
+        let Some(mut owned) = self.try_claim() else { return };
+        if !owned.shard.try_idle_turn() {
+            owned.shard.begin(usize::MAX);
+        }
+        while let Some(taken) = owned.shard.take_next() {
             drop(owned);
-            let hooks = &self.shared.hooks;
-            for callback in taken.iter_mut().map_while(Option::take) {
-                match callback {
-                    Taken::Due(callback) => {
-                        hooks.catch_panic(PanicPlace::Callback, || callback.call());
-                    }
-                    Taken::Periodic(claimed, callback) => {
-                        hooks.catch_panic(PanicPlace::Callback, || callback.run());
-                        self.rearm_or_end(claimed);
-                    }
-                    Taken::Cancelled(callback) => hooks.drop_catching_panic(callback),
+            owned = match taken {
+                Taken::Due(claimed, callback) => {
+                    self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
+                    self.end_run(claimed)
                 }
-            }
-            if !are_full {
-                return;
-            }
+                Taken::Cancelled(callback) => {
+                    self.shared.hooks.drop_catching_panic(callback);
+                    self.wait_for_claim()
+                }
+            };
         }
     }
 
-    /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
-    #[cold]
-    fn rearm_or_end(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) {
+    /// Ends the run of a timer. Arms a periodic timer again, unless it was cancelled during the run.
+    fn end_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> Claimed<'_> {
         let mut owned = self.wait_for_claim();
-        let next = owned.shard.next_run(index);
-        if let Some(callback) = owned.shard.rearm(index, next) {
+        if run.is_periodic() {
+            let next = owned.shard.next_run(index);
+            let Some(callback) = owned.shard.rearm(index, next) else { return owned };
             drop(owned);
             // The drop comes before `finish`, so that `cancel_wait` also waits for it.
             self.shared.hooks.drop_catching_panic(callback);
-            self.wait_for_claim().shard.finish(index, run);
+            owned = self.wait_for_claim();
         }
+        owned.shard.finish(index, run);
+        owned
     }
 
     /// Makes the watcher's thread the owner, when the present owner's operation has ended.

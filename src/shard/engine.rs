@@ -115,10 +115,8 @@ pub(crate) enum Message {
 /// A callback that a pass leaves to the caller, to run or drop it without a borrow of the shard.
 #[must_use]
 pub(crate) enum Taken {
-    /// The timer has fired.
-    Due(Callback),
-    /// The callback stays in its node. After its run, the timer is [armed again](Engine::rearm).
-    Periodic(Claimed, Running),
+    /// The timer fires. The callback stays in its node until the timer has ended.
+    Due(Claimed, Running),
     /// Another thread has cancelled the timer.
     Cancelled(Callback),
 }
@@ -1283,8 +1281,8 @@ impl Engine<Callback> {
             }
             self.take_remaining();
         }
-        if let Some((claimed, ())) = self.claim_due(|_, _| ()) {
-            return Some(self.take_claimed(claimed));
+        if let Some((claimed, callback)) = self.begin_next_run() {
+            return Some(Taken::Due(claimed, callback));
         }
         if self.take_remaining()
             && let Some(taken) = self.take_of_message()
@@ -1299,17 +1297,8 @@ impl Engine<Callback> {
     fn take_of_message(&mut self) -> Option<Taken> {
         Some(match self.next_message(&mut 0, |_| true)? {
             Message::Cancelled(index) => Taken::Cancelled(self.take_collected(index)),
-            Message::Due(claimed) => self.take_claimed(claimed),
+            Message::Due(claimed) => Taken::Due(claimed, self.begin_run(claimed)),
         })
-    }
-
-    fn take_claimed(&mut self, claimed: Claimed) -> Taken {
-        if claimed.run.is_periodic() {
-            return Taken::Periodic(claimed, self.begin_run(claimed));
-        }
-        let (claimed, ended) = self.end(claimed);
-        self.count_ended(claimed, ended.freed);
-        Taken::Due(ended.payload)
     }
 
     /// Counts a one-shot timer as fired. A periodic one stays live.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle,
+    AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, TimerStatus,
     future::{Remote, Sleep, TimeoutError, Timers, Watcher},
 };
 
@@ -49,7 +49,6 @@ fn pending(timers: &Timers, poller: &Poller, delay: Duration) -> Sleep<Remote> {
 fn sleeps_end_in_their_ticks_and_not_before() {
     let (clock, timers, mut watcher, _) = start(2);
     let poller = Poller::new();
-    // More than one claim takes, in one tick and in many.
     let mut sleeps: Vec<_> =
         (0..100).map(|i| (i, pending(&timers, &poller, TICK * (i.min(50) + 1)))).collect();
     for tick in 1..=51 {
@@ -308,8 +307,32 @@ fn timers_fire_in_tick_order_whichever_thread_adds_them() {
     assert_eq!(*log.lock().unwrap(), [1, 2, 3]);
 }
 
-/// P7 and P9: a periodic callback stays in its timer, which its own runs or a worker may move or
-/// cancel.
+/// P3: a timer has ended only when its callback has returned, also if others are due with it.
+#[test]
+fn a_timer_ends_after_its_callback() {
+    let (clock, timers, mut watcher, _) = start(1);
+    let handles = Arc::new(OnceLock::<[TimerHandle; 2]>::new());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let added = [0, 1].map(|own| {
+        let (handles, seen) = (Arc::clone(&handles), Arc::clone(&seen));
+        timers.shards()[0].add(TICK, move || {
+            let status = handles.get().unwrap().map(TimerHandle::status);
+            seen.lock().unwrap().push((own, status));
+        })
+    });
+    handles.set(added).unwrap();
+    watcher.turn();
+    clock.advance(TICK);
+    watcher.turn();
+    let mut seen = seen.lock().unwrap().clone();
+    let (first, last) = (seen.remove(0), seen.remove(0));
+    assert_eq!(first.1[first.0], TimerStatus::Running);
+    assert_eq!(first.1[last.0], TimerStatus::Pending);
+    assert_eq!(last.1[first.0], TimerStatus::Ended);
+    assert_eq!(last.1[last.0], TimerStatus::Running);
+}
+
+/// P3: a periodic callback stays in its timer until a cancel.
 #[test]
 fn a_periodic_callback_runs_until_it_is_cancelled() {
     let (clock, timers, mut watcher, _) = start(1);
