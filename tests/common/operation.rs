@@ -1,4 +1,4 @@
-//! A delayed operation, and what a test sees of it.
+//! A delayed operation, and the record of its calls.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::sync::{
