@@ -237,10 +237,30 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_deferred
     }
 
-    /// Moves an entry whose reset cannot be deferred.
+    /// Moves an entry whose reset cannot be deferred. The fast path is for an entry that is alone in
+    /// its slot; without a call, it saves no registers.
     #[inline(never)]
     fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+        let is_near = entry.location().is_near();
+        if is_near && let Some(slot) = self.slots.unlink_alone(entry.links()) {
+            self.slots.clear(slot);
+            self.link_again(storage, entry, deadline);
+        } else {
+            self.relink_among_others(storage, entry, deadline);
+        }
+    }
+
+    /// Moves an entry that shares its slot with others, or is not in the first level.
+    #[inline(never)]
+    fn relink_among_others<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.detach(storage, entry);
+        self.link_again(storage, entry, deadline);
+    }
+
+    /// Links an entry that was unlinked to be moved.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as in `link_near`")]
+    fn link_again<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         if deadline <= self.pass_end {
             self.link_late(storage, entry);

@@ -193,6 +193,18 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         true
     }
 
+    /// Unlinks an entry if it is alone in its slot. Returns that slot.
+    #[inline]
+    pub(super) fn unlink_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
+        let slot = previous & !SLOT;
+        // It is the first and the last: one less than 0, the end, has the bit `SLOT`.
+        let is_alone = previous & next.wrapping_sub(1) & SLOT != 0;
+        if is_alone {
+            *self.head_mut(slot) = 0;
+        }
+        is_alone.then_some(slot)
+    }
+
     /// Unlinks an entry that is not in the late slot. Returns its slot if that is empty now.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
@@ -201,12 +213,11 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         storage: &S,
         Links { previous, next }: Links,
     ) -> Option<u32> {
-        let (is_first, slot) = (previous & SLOT != 0, previous & !SLOT);
-        // It is the first and the last: one less than 0, the end, has the bit `SLOT`.
-        if previous & next.wrapping_sub(1) & SLOT != 0 {
-            *self.head_mut(slot) = 0;
-            return Some(slot);
+        let emptied = self.unlink_alone(Links { previous, next });
+        if emptied.is_some() {
+            return emptied;
         }
+        let (is_first, slot) = (previous & SLOT != 0, previous & !SLOT);
         storage.set_previous(next, previous);
         // Always makes both writes; one of them may go to index 0, whose links are never read. A
         // branch on the entry's position in the list would be unpredictable.
