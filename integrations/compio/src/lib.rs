@@ -7,7 +7,15 @@
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
-use std::{convert::Infallible, future::poll_fn, io, mem, task::Poll, time::Duration};
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    io, mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use compio_runtime::{JoinHandle, Runtime, fd::PollFd};
 use corewheel::{Config, TimerFd, local_timer};
@@ -54,11 +62,58 @@ const TICK: Duration = Duration::from_micros(20);
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install();
-    let runtime = Runtime::new()?;
-    runtime.block_on(async {
-        let _driver = spawn()?;
-        Ok(future.await)
-    })
+    run_in(Runtime::new()?, future)
+}
+
+/// Runs `future` as [`run`] does, in a runtime with other settings.
+///
+/// # Errors
+///
+/// For the reasons of [`spawn`].
+///
+/// # Examples
+///
+/// ```
+/// use compio_runtime::RuntimeBuilder;
+/// use corewheel::future::sleep;
+/// use std::time::Duration;
+///
+/// let runtime = RuntimeBuilder::new().event_interval(16).build()?;
+/// corewheel_compio::run_in(runtime, sleep(Duration::from_millis(5)))?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        runtime.enter(|| {
+            let _driver = spawn()?;
+            Ok(block_on(&runtime, future))
+        })
+    }));
+    // Ends the tasks while no panic unwinds, as a destructor of theirs may panic too.
+    drop(runtime);
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The loop of [`Runtime::block_on`], with a turn in each round.
+fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+    let waker = runtime.waker();
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            runtime.run();
+            return output;
+        }
+        let has_tasks = runtime.run();
+        // Fires timers that became due while tasks ran, before the runtime wakes more tasks. A task
+        // that this wakes also wakes the runtime, which then does not sleep.
+        local_timer().turn_within(BUDGET);
+        if has_tasks {
+            runtime.poll_with(Some(Duration::ZERO));
+        } else {
+            runtime.poll();
+        }
+    }
 }
 
 /// Spawns a task on the current runtime that drives this thread's wheel, until the handle is

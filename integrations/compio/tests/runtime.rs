@@ -6,19 +6,19 @@
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
 
-use std::{io, time::Duration};
+use std::{cell::RefCell, io, rc::Rc, thread, time::Duration};
 
 use compio::{
     driver::{DriverType, ProactorBuilder},
     runtime::{Runtime, RuntimeBuilder},
 };
 use corewheel::{Config, ManualClock, future::sleep};
+use futures::FutureExt;
 use runtime::on_a_thread;
 
 const DRIVERS: [DriverType; 2] = [DriverType::IoUring, DriverType::Poll];
 
-/// Runs like `corewheel_compio::run`, with a choice of the driver. Returns `None` if the kernel
-/// does not support it.
+/// Runs `future` with a choice of compio's driver. Returns `None` if the kernel does not support it.
 fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
     let mut proactor = ProactorBuilder::new();
     proactor.driver_type(driver);
@@ -30,10 +30,7 @@ fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
         }
         made => made.expect("a runtime"),
     };
-    Some(runtime.block_on(async {
-        let _driver = corewheel_compio::spawn().expect("a descriptor");
-        future.await
-    }))
+    Some(corewheel_compio::run_in(runtime, future).expect("a descriptor"))
 }
 
 #[test]
@@ -58,9 +55,6 @@ fn a_second_driver_harms_nobody() {
     for driver in DRIVERS {
         on_a_thread(move || {
             run(driver, async {
-                let stays = corewheel_compio::spawn().expect("a driver");
-                sleep(Duration::from_millis(5)).await;
-                drop(stays);
                 sleep(Duration::from_millis(5)).await;
                 drop(corewheel_compio::spawn().expect("a driver"));
                 sleep(Duration::from_millis(5)).await;
@@ -78,4 +72,31 @@ fn a_task_that_was_spawned_before_the_driver_is_driven() {
             task.await.expect("it does not panic");
         });
     });
+}
+
+/// The runtime wakes the tasks of its own timers and events after a turn, so that a timer that
+/// became due while tasks ran does not wait for them.
+#[test]
+fn a_timer_fires_before_the_runtime_wakes_more_tasks() {
+    for driver in DRIVERS {
+        on_a_thread(move || {
+            let ended = Rc::new(RefCell::new(Vec::new()));
+            run(driver, async {
+                let note = |name| {
+                    let ended = Rc::clone(&ended);
+                    move |()| ended.borrow_mut().push(name)
+                };
+                let theirs = compio::time::sleep(Duration::from_millis(1)).map(note("theirs"));
+                let theirs = compio::runtime::spawn(theirs);
+                let ours =
+                    compio::runtime::spawn(sleep(Duration::from_millis(1)).map(note("ours")));
+                let _busy = compio::runtime::spawn(async {
+                    thread::sleep(Duration::from_millis(5));
+                });
+                ours.await.expect("it does not panic");
+                theirs.await.expect("it does not panic");
+            });
+            assert!(["", "ours theirs"].contains(&&*ended.borrow().join(" ")), "{ended:?}");
+        });
+    }
 }
