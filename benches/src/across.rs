@@ -34,17 +34,13 @@ pub const IN_FLIGHT: usize = 4096;
 /// How many timers are handed over at a time.
 pub const BATCH: usize = 64;
 
-/// The timers of a thread.
 pub trait Owner: Sized {
-    /// Names a timer.
     type Handle: Send + 'static;
-    /// The access of another thread.
     type Remote: Remote<Handle = Self::Handle> + 'static;
 
     /// Creates the timers on their thread, at most this number at a time and those in flight.
     fn new(timers: usize) -> (Self, Self::Remote);
 
-    /// Adds a timer.
     fn add(&mut self, delay: Duration, payload: Payload) -> Self::Handle;
 
     /// Fires the due timers and consumes the requests of other threads, at most `budget` of each if
@@ -52,10 +48,8 @@ pub trait Owner: Sized {
     fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned;
 }
 
-/// The result of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Turned {
-    /// The number of timers collected that other threads have cancelled.
     pub collected: usize,
     /// Whether requests were left.
     pub is_behind: bool,
@@ -67,21 +61,21 @@ impl Turned {
     }
 }
 
-/// An owner that moves its own timers.
 pub trait Resets: Owner {
     /// Moves a timer; false if it has ended.
     fn reset(&mut self, handle: &mut Self::Handle, delay: Duration) -> bool;
 }
 
-/// An owner whose thread sleeps until the next timer is due.
 pub trait Sleeping: Owner {
+    /// Whether the budget of a turn has an effect.
+    const HAS_BUDGET: bool = false;
+
     /// Sleeps until a turn is needed.
     fn sleep(&self);
 }
 
 /// Another thread's access to the timers of an owner.
 pub trait Remote: Send {
-    /// Names a timer.
     type Handle;
 
     /// Cancels a timer; false if the answer is that it had ended. Where there is no answer, the
@@ -94,7 +88,6 @@ pub trait Remote: Send {
 
 /// A remote that can do more than cancel.
 pub trait Requests: Remote {
-    /// Adds a timer.
     fn add(&mut self, delay: Duration, payload: Payload) -> Self::Handle;
 
     /// Moves a timer; false if the answer is that it had ended.
@@ -104,7 +97,6 @@ pub trait Requests: Remote {
     fn run(&mut self, payload: Payload);
 }
 
-/// The machine's clock in milliseconds, for peers that read no clock themselves.
 #[derive(Clone, Copy, Debug)]
 struct Ticks(Instant);
 
@@ -146,7 +138,6 @@ pub fn noted() -> u64 {
     NOTED.get()
 }
 
-/// A closure, where the peer has no call that runs one.
 type Task = Box<dyn FnOnce() + Send>;
 
 fn task(payload: Payload) -> Task {

@@ -19,7 +19,6 @@ pub fn start_counting() {
     COUNTING.store(true, Ordering::Relaxed);
 }
 
-/// How often memory was asked for since counting started.
 pub fn allocations() -> i64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }

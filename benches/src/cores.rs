@@ -21,7 +21,6 @@ const TIMED: u64 = 128;
 /// Minutes of waiting for a thread.
 const SPINS_MAX: u64 = 1 << 34;
 
-/// How many cores are there, of those that this process may use.
 pub fn count() -> usize {
     all().len()
 }
@@ -50,7 +49,6 @@ pub fn losses() -> Option<u64> {
     count.trim().parse().ok()
 }
 
-/// Runs both at the same time, on the first two cores.
 pub fn on_two<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,

@@ -28,7 +28,6 @@ const TICK: Duration = Duration::from_millis(1);
 pub trait Delayed: Sized + 'static {
     /// What all cores have in common.
     type Common: Clone + Send + Sync + 'static;
-    /// Names an operation that waits.
     type Id: Copy;
 
     /// For a run with this layout.
@@ -44,7 +43,6 @@ pub trait Delayed: Sized + 'static {
     /// `None` if it has completed.
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<Self::Id>;
 
-    /// There was an event on a key.
     fn notify(&mut self, key: usize);
 
     /// Completes an operation, if it has not.
@@ -57,7 +55,6 @@ pub trait Delayed: Sized + 'static {
 /// Who is where. The events on a key are all made by one core; operations on the next core wait for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// How many cores.
     pub cores: usize,
     /// Whether a key belongs to the core that makes its events, and not to the one whose operations wait for them.
     pub far: bool,
@@ -107,15 +104,11 @@ impl Ended {
     }
 }
 
-/// Waits for this number of events on its key.
 pub struct Operation {
-    /// Where it looks.
     pub board: &'static Board,
-    /// The condition.
     pub key: u32,
     /// Whose it is.
     pub core: u32,
-    /// How many events.
     pub wanted: u64,
 }
 
@@ -132,7 +125,6 @@ impl DelayedOperation for Operation {
     }
 }
 
-/// corewheel's purgatory, one core's of a group.
 pub struct Corewheel {
     purgatory: Purgatory<usize, Operation>,
     clock: ManualClock,
@@ -193,7 +185,6 @@ pub struct Locked<T: Shareable, L: Lock> {
     cores: usize,
 }
 
-/// The state behind the lock.
 pub struct Inner<T: Timers> {
     watches: HashMap<usize, Vec<Id>>,
     operations: SlotMap<Id, (Operation, T::Handle)>,

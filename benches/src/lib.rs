@@ -32,7 +32,12 @@
     reason = "a run has few timers and ticks, and its figures are read by people"
 )]
 #![allow(missing_debug_implementations, reason = "nothing is printed that way")]
-#![allow(clippy::missing_panics_doc, reason = "a run that goes wrong has no result")]
+#![allow(missing_docs, reason = "only this package's programs and tests use the crate")]
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    reason = "a run that goes wrong has no result"
+)]
 
 pub mod across;
 pub mod alloc;

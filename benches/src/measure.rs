@@ -17,7 +17,6 @@ pub trait Load {
     /// their turn.
     const YIELDS: bool = false;
 
-    /// Does the next batch and returns its number of operations.
     fn batch(&mut self) -> u64;
 }
 
@@ -30,19 +29,15 @@ pub struct Effort {
     pub warm_up_max: Duration,
 }
 
-/// One figure of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// The kind of figure: a workload, or a part of one.
     pub workload: String,
     /// The parameter of the timers, where that varies and not their number.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setting: String,
     /// The number of live timers.
     pub n: usize,
-    /// Unit of the value.
     pub unit: String,
-    /// The figure.
     pub value: f64,
     /// For a distribution: quantiles and the values there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +45,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Creates a figure.
     pub fn new(workload: impl Into<String>, n: usize, unit: &str, value: f64) -> Self {
         let (workload, unit) = (workload.into(), unit.to_owned());
         Self { workload, setting: String::new(), n, unit, value, curve: Vec::new() }
@@ -107,16 +101,13 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
 }
 
-/// Returns how long all threads of this process have run.
 pub fn cpu_nanos() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Measures a single operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The time that the caller waits.
     Wall,
     /// The time that the thread ran, which leaves out other load on the machine. A reading is a
     /// system call.
@@ -132,7 +123,6 @@ impl Clock {
     }
 }
 
-/// A measurement that is going on.
 pub struct Timing {
     started: Instant,
     elapsed: Duration,
@@ -164,7 +154,6 @@ impl Timing {
         }
     }
 
-    /// Returns how many operations were counted.
     pub fn operations(&self) -> u64 {
         self.operations
     }

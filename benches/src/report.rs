@@ -21,7 +21,6 @@ const PAGE: usize = 118;
 const SCHEMES: &str =
     "Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.";
 
-/// The figures of one workload.
 pub struct Section {
     /// `None` for the schemes.
     workload: Option<Workload>,
@@ -36,7 +35,6 @@ struct Figure {
     values: Vec<f64>,
 }
 
-/// Median, least and greatest of the rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Spread {
     median: f64,
@@ -50,7 +48,6 @@ impl Section {
         Self { workload, figures: Vec::new() }
     }
 
-    /// Adds what one run of a peer has measured.
     pub fn add(&mut self, peer: &str, samples: Vec<Sample>) {
         for sample in samples {
             let key = |sample: &Sample| (sample.title(), sample.n);
@@ -65,7 +62,6 @@ impl Section {
         }
     }
 
-    /// Writes a line of JSON per figure.
     pub fn json_lines(&self) -> String {
         #[derive(Serialize)]
         struct Line<'a> {
@@ -254,13 +250,11 @@ impl Figure {
     }
 }
 
-/// Writes all sections as Markdown. With a directory of plots, they are referred to.
 pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
     let sections = sections.iter().filter(|section| !section.figures.is_empty());
     sections.map(|section| section.markdown(plots)).collect()
 }
 
-/// Writes the whole page.
 pub fn page(all: &[Section], plots: Option<&str>) -> String {
     let mut peers = Table::new();
     peers.load_style(ASCII_MARKDOWN).set_header(["peer", "what it is"]);

@@ -13,8 +13,8 @@ use tokio::{
 
 use crate::{
     across::{
-        Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Sleeping, Std,
-        TokioDrop,
+        Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests,
+        Sleeping, Std, TokioDrop,
     },
     cores, delayed,
     measure::{self, Sample},
@@ -31,7 +31,6 @@ use crate::{
     },
 };
 
-/// Does a job of a peer.
 pub type Run = fn(Job) -> Vec<Sample>;
 
 /// Finds how a peer does a workload, if it takes part.
@@ -47,122 +46,96 @@ pub fn run(peer: Peer, workload: W) -> Option<Run> {
 const OPERATIONS: &[W] = &[W::Churn, W::ChurnLongest, W::Churn30, W::Reset];
 const BULK: &[W] = &[W::Drain, W::Memory, W::MemoryChurn];
 const FIRING: &[W] = &[W::Steady, W::IdleHour];
-const FAR: &[W] = &[W::Idle];
 const PAUSES: &[W] = &[W::Pause, W::PauseAllDue, W::PauseAfterReset, W::PauseAfterSleep];
-const MOST: &[&[W]] = &[OPERATIONS, BULK, FIRING, FAR];
-const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, FAR, PAUSES];
-const SCALED: &[&[W]] = &[OPERATIONS, BULK, FIRING, FAR, PAUSES, &[W::Scaling]];
+const SLEEPING: &[W] = &[W::Within, W::PauseHeartbeat];
+const XCANCEL: &[W] = &[W::Xcancel, W::XcancelBoth];
+const ASYNC: &[W] = &[W::Async, W::AsyncReady, W::AsyncLate];
+
+const ONE_CORE: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle]];
+const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
+const SLEPT: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle, W::Spread], PAUSES, SLEEPING];
 const COREWHEEL: &[&[W]] =
-    &[OPERATIONS, BULK, FIRING, FAR, PAUSES, &[W::Scaling, W::MemoryAllocations]];
-const CALL: &[&[W]] = &[&[W::Call]];
-const LATE: &[&[W]] = &[&[W::Late]];
-const LATE_BY_TICK: &[&[W]] = &[&[W::Late, W::Late50us]];
-const WITHIN: &[&[W]] = &[&[W::Within, W::PauseHeartbeat]];
-const SLACK: &[&[W]] = &[&[W::Within, W::Spread, W::PauseHeartbeat]];
-const WAKING: &[&[W]] = &[&[W::Waking]];
-const PURGATORY: &[&[W]] = &[&[W::Purgatory]];
-const XCANCEL: &[&[W]] = &[&[W::Xcancel, W::XcancelBoth]];
-const LOCK: &[&[W]] = &[&[W::XcancelLock]];
-const FLOOD: &[&[W]] = &[&[W::Flood]];
-const ASKED: &[&[W]] = &[&[W::Asked]];
-const PACKETS: &[&[W]] = &[&[W::Packets]];
-const ASYNC: &[&[W]] = &[&[W::Async, W::AsyncReady, W::AsyncLate]];
+    &[&[W::Scaling, W::MemoryAllocations], OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES, SLEEPING];
+const TWO_CORES: &[&[W]] = &[XCANCEL, &[W::XcancelLock, W::Flood, W::Asked]];
+const TOKIO_THREADS: &[&[W]] = &[OPERATIONS, XCANCEL, ASYNC, &[W::Call, W::Late, W::Flood]];
 
 /// Who takes part in what, and how.
 const RUNS: &[(Peer, &[&[W]], Run)] = &[
-    (Peer::CorewheelWheel, COREWHEEL, one_core::<CorewheelWheel>),
-    (Peer::CorewheelShard, COREWHEEL, one_core::<CorewheelShard>),
-    (Peer::CorewheelLocal, COREWHEEL, one_core::<CorewheelLocal>),
+    (Peer::CorewheelWheel, COREWHEEL, sleeping::<CorewheelWheel>),
+    (Peer::CorewheelShard, COREWHEEL, sleeping::<CorewheelShard>),
+    (Peer::CorewheelLocal, COREWHEEL, sleeping::<CorewheelLocal>),
+    (Peer::CorewheelShard, &[&[W::Spread]], sleeping::<CorewheelShard>),
+    (Peer::CorewheelLocal, &[&[W::Spread]], sleeping::<CorewheelLocal>),
     (Peer::Floor, &[OPERATIONS, BULK], one_core::<Floor<false>>),
     (Peer::FloorCas, &[OPERATIONS, BULK], one_core::<Floor<true>>),
-    (Peer::Linked64, SCALED, one_core::<Linked64>),
+    (Peer::Linked64, SLEPT, sleeping::<Linked64>),
+    (Peer::Linked64, &[&[W::Scaling]], sleeping::<Linked64>),
     (Peer::Single65536, &[OPERATIONS, BULK, FIRING], one_core::<Single65536>),
-    (Peer::Heap4, MOST, one_core::<Heap4>),
+    (Peer::Heap4, ONE_CORE, one_core::<Heap4>),
     (Peer::BinaryHeap, PAUSED, one_core::<LazyBinaryHeap>),
-    (Peer::BTree, PAUSED, one_core::<BTree>),
-    (Peer::HierarchicalHashWheel, MOST, one_core::<HashWheel>),
+    (Peer::BTree, SLEPT, sleeping::<BTree>),
+    (Peer::HierarchicalHashWheel, ONE_CORE, one_core::<HashWheel>),
     (Peer::DelayQueue, PAUSED, one_core::<DelayQueuePeer>),
-    (Peer::TokioSleep, MOST, one_core::<TokioSleep>),
-    (Peer::TokioThreads, &[OPERATIONS], in_task::<TokioSleep<MachineTime>>),
-    (Peer::TokioAlt, &[OPERATIONS], in_task::<TokioSleep<MachineTime>>),
-    (Peer::CorewheelLocal, CALL, one_core::<CorewheelLocal<RealTime<false>>>),
-    (Peer::CorewheelLocalFast, CALL, one_core::<CorewheelLocal<RealTime<true>>>),
-    (Peer::DelayQueue, CALL, in_task::<DelayQueuePeer<MachineTime>>),
-    (Peer::TokioSleep, CALL, in_task::<TokioSleep<MachineTime>>),
-    (Peer::TokioThreads, CALL, in_task::<TokioSleep<MachineTime>>),
-    (Peer::TokioAlt, CALL, in_task::<TokioSleep<MachineTime>>),
-    (Peer::CorewheelLocal, LATE_BY_TICK, |job| late::corewheel_local(job, Clock::monotonic())),
-    (Peer::CorewheelLocalFast, LATE_BY_TICK, |job| late::corewheel_local(job, Clock::fast())),
-    (Peer::BTree, LATE, |job| late::run(job, late::btree)),
-    (Peer::DelayQueue, LATE, |job| {
+    (Peer::TokioSleep, ONE_CORE, one_core::<TokioSleep>),
+    (Peer::TokioThreads, TOKIO_THREADS, tokio_threads),
+    (Peer::TokioAlt, TOKIO_THREADS, tokio_threads),
+    (Peer::CorewheelLocal, &[&[W::Call]], one_core::<CorewheelLocal<RealTime<false>>>),
+    (Peer::CorewheelLocalFast, &[&[W::Call]], one_core::<CorewheelLocal<RealTime<true>>>),
+    (Peer::DelayQueue, &[&[W::Call]], in_task::<DelayQueuePeer<MachineTime>>),
+    (Peer::TokioSleep, &[&[W::Call]], in_task::<TokioSleep<MachineTime>>),
+    (Peer::CorewheelLocal, &[&[W::Late, W::Late50us]], |job| {
+        late::corewheel_local(job, Clock::monotonic())
+    }),
+    (Peer::CorewheelLocalFast, &[&[W::Late, W::Late50us]], |job| {
+        late::corewheel_local(job, Clock::fast())
+    }),
+    (Peer::BTree, &[&[W::Late]], |job| late::run(job, late::btree)),
+    (Peer::DelayQueue, &[&[W::Late]], |job| {
         late::run(job, |size| late::delay_queue(size, &runtime(job, 1)))
     }),
-    (Peer::TokioSleep, LATE, late_tokio),
-    (Peer::TokioThreads, LATE, late_tokio),
-    (Peer::TokioAlt, LATE, late_tokio),
+    (Peer::TokioSleep, &[&[W::Late]], late_tokio),
     (Peer::CorewheelShard, &[&[W::IdleWakeUps]], late::idle_wake_ups),
-    (Peer::CorewheelWheel, WITHIN, slack::<CorewheelWheel>),
-    (Peer::CorewheelShard, SLACK, slack::<CorewheelShard>),
-    (Peer::CorewheelLocal, SLACK, slack::<CorewheelLocal>),
-    (Peer::Linked64, SLACK, slack::<Linked64>),
-    (Peer::BTree, SLACK, slack::<BTree>),
-    (Peer::CorewheelLocal, PURGATORY, purgatory::run::<delayed::Corewheel>),
-    (Peer::Linked64, PURGATORY, purgatory::run::<delayed::Locked<Linked64, Std>>),
-    (Peer::BTree, PURGATORY, purgatory::run::<delayed::Locked<BTree, Std>>),
-    (Peer::MutexLinked64, PURGATORY, purgatory::run::<delayed::Locked<Linked64, ParkingLot>>),
-    (Peer::CorewheelLocal, XCANCEL, xcancel::<Local<false>>),
-    (Peer::CorewheelLocalFast, XCANCEL, xcancel::<Local<true>>),
-    (Peer::CorewheelShard, XCANCEL, xcancel::<LocalShard>),
-    (Peer::Floor, XCANCEL, xcancel::<FloorOwner>),
-    (Peer::MutexStd, XCANCEL, xcancel::<Locked<CorewheelWheel, Std>>),
-    (Peer::MutexParkingLot, XCANCEL, xcancel::<Locked<CorewheelWheel, ParkingLot>>),
-    (Peer::MutexLinked64, XCANCEL, xcancel::<Locked<Linked64, ParkingLot>>),
-    (Peer::Channel, XCANCEL, xcancel::<Channel<CorewheelWheel>>),
-    (Peer::TokioThreads, XCANCEL, xcancel_tokio),
-    (Peer::TokioAlt, XCANCEL, xcancel_tokio),
-    (Peer::MutexHeap4, XCANCEL, xcancel::<Locked<Heap4, ParkingLot>>),
-    (Peer::CorewheelLocal, LOCK, contended::run::<Local<false>>),
-    (Peer::CorewheelShard, LOCK, contended::run::<LocalShard>),
-    (Peer::MutexStd, LOCK, contended::run::<Locked<CorewheelWheel, Std>>),
-    (Peer::MutexParkingLot, LOCK, contended::run::<Locked<CorewheelWheel, ParkingLot>>),
-    (Peer::MutexLinked64, LOCK, contended::run::<Locked<Linked64, ParkingLot>>),
-    (Peer::MutexHeap4, LOCK, contended::run::<Locked<Heap4, ParkingLot>>),
-    (Peer::Channel, LOCK, contended::run::<Channel<CorewheelWheel>>),
-    (Peer::CorewheelLocal, FLOOD, flood::<Local<false>, true>),
-    (Peer::MutexStd, FLOOD, flood::<Locked<CorewheelWheel, Std>, false>),
-    (Peer::MutexParkingLot, FLOOD, flood::<Locked<CorewheelWheel, ParkingLot>, false>),
-    (Peer::MutexLinked64, FLOOD, flood::<Locked<Linked64, ParkingLot>, false>),
-    (Peer::Channel, FLOOD, flood::<Channel<CorewheelWheel>, true>),
-    (Peer::TokioThreads, FLOOD, flood_tokio),
-    (Peer::TokioAlt, FLOOD, flood_tokio),
-    (Peer::CorewheelLocal, ASKED, asked::run::<Local<false>>),
-    (Peer::CorewheelLocalFast, ASKED, asked::run::<Local<true>>),
-    (Peer::MutexStd, ASKED, asked::run::<Locked<CorewheelWheel, Std>>),
-    (Peer::MutexParkingLot, ASKED, asked::run::<Locked<CorewheelWheel, ParkingLot>>),
-    (Peer::MutexLinked64, ASKED, asked::run::<Locked<Linked64, ParkingLot>>),
-    (Peer::MutexHeap4, ASKED, asked::run::<Locked<Heap4, ParkingLot>>),
-    (Peer::Channel, ASKED, asked::run::<Channel<CorewheelWheel>>),
-    (Peer::TokioSleep, ASKED, asked::run::<Entered>),
-    (Peer::CorewheelLocal, WAKING, waking::run_twice),
-    (Peer::TokioNotify, WAKING, |job| waking::run(job, waking::tokio_notify)),
-    (Peer::EventFd, WAKING, |job| waking::run(job, waking::event_fd)),
-    (Peer::Futex, WAKING, |job| waking::run(job, waking::futex)),
-    (Peer::CorewheelLocal, ASYNC, corewheel_tasks::<false>),
-    (Peer::CorewheelLocalFast, ASYNC, corewheel_tasks::<true>),
-    (Peer::TokioSleep, ASYNC, |job| guarded::run(job, &on_two_cores(tokio::time::timeout, || ()))),
-    (Peer::CorewheelTimers, ASYNC, |job| on_timers(job, future::Timers::start(2))),
-    (Peer::CorewheelPerWorker, ASYNC, |job| on_timers(job, future::Timers::per_worker())),
-    (Peer::TokioThreads, ASYNC, tokio_tasks),
-    (Peer::TokioAlt, ASYNC, tokio_tasks),
-    (Peer::PingoraTimeout, ASYNC, |job| {
+    (Peer::CorewheelLocal, &[&[W::Purgatory]], purgatory::run::<delayed::Corewheel>),
+    (Peer::Linked64, &[&[W::Purgatory]], purgatory::run::<delayed::Locked<Linked64, Std>>),
+    (Peer::BTree, &[&[W::Purgatory]], purgatory::run::<delayed::Locked<BTree, Std>>),
+    (
+        Peer::MutexLinked64,
+        &[&[W::Purgatory]],
+        purgatory::run::<delayed::Locked<Linked64, ParkingLot>>,
+    ),
+    (Peer::CorewheelLocal, TWO_CORES, two_cores::<Local<false>>),
+    (Peer::MutexStd, TWO_CORES, two_cores::<Locked<CorewheelWheel, Std>>),
+    (Peer::MutexParkingLot, TWO_CORES, two_cores::<Locked<CorewheelWheel, ParkingLot>>),
+    (Peer::MutexLinked64, TWO_CORES, two_cores::<Locked<Linked64, ParkingLot>>),
+    (Peer::MutexHeap4, &[XCANCEL], xcancel::<Locked<Heap4, ParkingLot>>),
+    (Peer::MutexHeap4, &[&[W::XcancelLock]], contended::run::<Locked<Heap4, ParkingLot>>),
+    (Peer::MutexHeap4, &[&[W::Asked]], asked::run::<Locked<Heap4, ParkingLot>>),
+    (Peer::Channel, TWO_CORES, two_cores::<Channel<CorewheelWheel>>),
+    (Peer::CorewheelLocalFast, &[XCANCEL, &[W::Asked]], two_cores::<Local<true>>),
+    (Peer::CorewheelShard, &[XCANCEL], xcancel::<LocalShard>),
+    (Peer::CorewheelShard, &[&[W::XcancelLock]], contended::run::<LocalShard>),
+    (Peer::Floor, &[XCANCEL], xcancel::<FloorOwner>),
+    (Peer::TokioSleep, &[&[W::Asked]], asked::run::<Entered>),
+    (Peer::CorewheelLocal, &[&[W::Waking]], waking::run_twice),
+    (Peer::TokioNotify, &[&[W::Waking]], |job| waking::run(job, waking::tokio_notify)),
+    (Peer::EventFd, &[&[W::Waking]], |job| waking::run(job, waking::event_fd)),
+    (Peer::Futex, &[&[W::Waking]], |job| waking::run(job, waking::futex)),
+    (Peer::CorewheelLocal, &[ASYNC], corewheel_tasks::<false>),
+    (Peer::CorewheelLocalFast, &[ASYNC], corewheel_tasks::<true>),
+    (Peer::TokioSleep, &[ASYNC], |job| {
+        guarded::run(job, &on_two_cores(tokio::time::timeout, || ()))
+    }),
+    (Peer::CorewheelTimers, &[ASYNC], |job| on_timers(job, future::Timers::start(2))),
+    (Peer::CorewheelPerWorker, &[ASYNC], |job| on_timers(job, future::Timers::per_worker())),
+    (Peer::PingoraTimeout, &[ASYNC], |job| {
         guarded::run(job, &on_workers(runtime(job, 2), pingora_timeout::timeout))
     }),
-    (Peer::CorewheelLocal, PACKETS, packets::in_loop::<Local<false>>),
-    (Peer::CorewheelShard, PACKETS, packets::in_loop::<LocalShard>),
-    (Peer::MutexLinked64, PACKETS, packets::in_loop::<Locked<Linked64, ParkingLot>>),
-    (Peer::CorewheelSleep, PACKETS, packets::corewheel_sleep),
-    (Peer::TokioSleep, PACKETS, packets::tokio_sleep),
-    (Peer::MonoioSleep, PACKETS, packets::monoio_sleep),
+    (Peer::CorewheelLocal, &[&[W::Packets]], packets::in_loop::<Local<false>>),
+    (Peer::CorewheelShard, &[&[W::Packets]], packets::in_loop::<LocalShard>),
+    (Peer::MutexLinked64, &[&[W::Packets]], packets::in_loop::<Locked<Linked64, ParkingLot>>),
+    (Peer::CorewheelSleep, &[&[W::Packets]], packets::corewheel_sleep),
+    (Peer::TokioSleep, &[&[W::Packets]], packets::tokio_sleep),
+    (Peer::MonoioSleep, &[&[W::Packets]], packets::monoio_sleep),
 ];
 
 /// On the thread itself; in virtual time, or by a clock that the peer reads.
@@ -173,6 +146,16 @@ fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
         W::Memory | W::MemoryChurn | W::MemoryAllocations => memory::run::<T>(job),
         W::Scaling => scaling::run::<T>(job),
         _ => measure::run(operations::run::<T>(job)),
+    }
+}
+
+/// [`one_core`], and loops that sleep until a timer is due.
+fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
+    match job.workload {
+        W::Within => slack::within::<T>(job),
+        W::Spread => slack::spread::<T>(job),
+        W::PauseHeartbeat => pause::heartbeats::<T>(job),
+        _ => one_core::<T>(job),
     }
 }
 
@@ -191,29 +174,33 @@ fn late_tokio(job: Job) -> Vec<Sample> {
     late::run(job, |size| late::tokio_sleep(size, &runtime(job, 1)))
 }
 
-/// A loop that sleeps until a timer is due.
-fn slack<T: Waking>(job: Job) -> Vec<Sample> {
+/// On the runtime of several threads.
+fn tokio_threads(job: Job) -> Vec<Sample> {
     match job.workload {
-        W::Within => slack::within::<T>(job),
-        W::Spread => slack::spread::<T>(job),
-        _ => pause::heartbeats::<T>(job),
+        W::Late => late_tokio(job),
+        W::Xcancel | W::XcancelBoth => xcancel::run(job, |both, size| {
+            xcancel::in_tasks::<TokioDrop>(both, size, &runtime(job, 2))
+        }),
+        W::Flood => flood::run(job, false, |load| flood::tokio(load, &runtime(job, 2))),
+        W::Async | W::AsyncReady | W::AsyncLate => {
+            guarded::run(job, &on_workers(runtime(job, 2), tokio::time::timeout))
+        }
+        _ => in_task::<TokioSleep<MachineTime>>(job),
     }
 }
 
-fn xcancel<T: Owner>(job: Job) -> Vec<Sample> {
-    xcancel::run(job, xcancel::on_threads::<T>)
+fn xcancel<O: Owner>(job: Job) -> Vec<Sample> {
+    xcancel::run(job, xcancel::on_threads::<O>)
 }
 
-fn xcancel_tokio(job: Job) -> Vec<Sample> {
-    xcancel::run(job, |both, size| xcancel::in_tasks::<TokioDrop>(both, size, &runtime(job, 2)))
-}
-
-fn flood<O: Sleeping, const BOUNDED: bool>(job: Job) -> Vec<Sample> {
-    flood::run(job, BOUNDED, flood::on_two_cores::<O>)
-}
-
-fn flood_tokio(job: Job) -> Vec<Sample> {
-    flood::run(job, false, |load| flood::tokio(load, &runtime(job, 2)))
+/// On threads of two cores, one of which owns the timers.
+fn two_cores<O: Owner<Remote: Requests + Clone> + Sleeping>(job: Job) -> Vec<Sample> {
+    match job.workload {
+        W::XcancelLock => contended::run::<O>(job),
+        W::Flood => flood::run(job, O::HAS_BUDGET, flood::on_two_cores::<O>),
+        W::Asked => asked::run::<O>(job),
+        _ => xcancel::<O>(job),
+    }
 }
 
 /// Timeouts on the wheel of each of two threads.
@@ -227,10 +214,6 @@ fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
     let timers = timers.expect("threads can be started");
     let guard = move |limit, operation| timers.timeout(limit, operation);
     guarded::run(job, &on_workers(runtime(job, 2), guard))
-}
-
-fn tokio_tasks(job: Job) -> Vec<Sample> {
-    guarded::run(job, &on_workers(runtime(job, 2), tokio::time::timeout))
 }
 
 /// Builds the runtime of a peer. Each of two workers is pinned to a core.

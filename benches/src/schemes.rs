@@ -33,7 +33,6 @@ pub trait Scheme {
     /// Whether one call of [`tick`](Self::tick) serves several ticks, without a visit to each.
     const JUMPS: bool = false;
 
-    /// Creates the scheme and its lists.
     fn new(store: &mut Store) -> Self;
 
     /// Places a timer, whose `due` is its deadline.
@@ -48,7 +47,6 @@ pub trait Scheme {
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload));
 }
 
-/// A scheme and its nodes.
 pub struct Module<S> {
     store: Store,
     scheme: S,
@@ -93,16 +91,12 @@ impl<S: Scheme> Timers for Module<S> {
     }
 }
 
-/// The properties of a scheme.
 #[derive(Clone, Copy, Debug)]
 pub struct Properties {
-    /// The name in tables and plots.
     pub name: &'static str,
     /// The longest interval. Without a limit of the scheme's own: 34 years of milliseconds.
     pub range: u64,
-    /// Whether a start is O(n).
     pub is_start_linear: bool,
-    /// Whether a tick is O(n).
     pub is_tick_linear: bool,
     /// The most ticks that a timer of an interval fires late. None ever fires early.
     pub lateness: fn(u64) -> u64,
@@ -118,7 +112,6 @@ impl Properties {
 
 /// Something to do with every scheme.
 pub trait Visitor {
-    /// Does it with one of them.
     fn visit<T: Timers>(&mut self, properties: Properties);
 }
 

@@ -11,7 +11,6 @@ use std::{
 use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned, task};
 use crate::timers::{Payload, Timers, Waking};
 
-/// The owner's side.
 pub struct Channel<T: Timers> {
     timers: T,
     ticks: Ticks,
@@ -21,7 +20,6 @@ pub struct Channel<T: Timers> {
     is_behind: bool,
 }
 
-/// The requester.
 #[derive(Clone, Debug)]
 pub struct Requester<H> {
     requests: Sender<Request<H>>,
@@ -32,12 +30,9 @@ pub struct Requester<H> {
     numbers: usize,
 }
 
-/// Names a timer.
 #[derive(Clone, Debug)]
 pub enum Name<H> {
-    /// Added by the owner.
     Own(H),
-    /// Added by the requester.
     Requested(usize),
 }
 
@@ -109,6 +104,8 @@ impl<T: Timers<Handle: Send + 'static>> Owner for Channel<T> {
 }
 
 impl<T: Waking<Handle: Send + 'static>> Sleeping for Channel<T> {
+    const HAS_BUDGET: bool = true;
+
     fn sleep(&self) {
         if !self.is_behind {
             self.ticks.park_until(self.timers.next_deadline());

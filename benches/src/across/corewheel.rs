@@ -40,6 +40,8 @@ impl<const FAST: bool> Resets for Local<FAST> {
 }
 
 impl<const FAST: bool> Sleeping for Local<FAST> {
+    const HAS_BUDGET: bool = true;
+
     fn sleep(&self) {
         local_timer().sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
     }

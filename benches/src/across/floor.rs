@@ -21,7 +21,6 @@ use crate::{peers::Handle, timers::Payload};
 
 const CANCELLED: u64 = u64::MAX;
 
-/// `floor`.
 pub struct FloorOwner {
     lines: Arc<Lines>,
     free: Vec<u32>,

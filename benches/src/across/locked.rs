@@ -20,7 +20,6 @@ pub struct Shared<T: Shareable, L: Lock> {
     ticks: Ticks,
 }
 
-/// The value behind the lock.
 struct Guarded<T> {
     timers: T,
     /// Cancelled by other threads since the last turn.
@@ -28,21 +27,17 @@ struct Guarded<T> {
     to_run: VecDeque<Task>,
 }
 
-/// Timers that can be put behind a lock.
 pub trait Shareable: Timers<Handle: Send> + Send + 'static {}
 
 impl<T: Timers<Handle: Send> + Send + 'static> Shareable for T {}
 
-/// A kind of lock.
 pub trait Lock: Sized + 'static {
-    /// The lock around a `T`.
     type Of<T: Send + 'static>: Send + Sync + From<T> + 'static;
 
     /// Calls `act` with the lock taken.
     fn with<T: Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// `std::sync::Mutex`.
 pub enum Std {}
 
 impl Lock for Std {
@@ -53,7 +48,6 @@ impl Lock for Std {
     }
 }
 
-/// `parking_lot::Mutex`.
 pub enum ParkingLot {}
 
 impl Lock for ParkingLot {

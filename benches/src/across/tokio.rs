@@ -73,7 +73,6 @@ pub struct Entered {
     own: Entering,
 }
 
-/// The thread that enters it.
 pub struct Entering {
     runtime: Handle,
     free: Vec<Place>,

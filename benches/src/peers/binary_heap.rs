@@ -9,7 +9,6 @@ use crate::timers::{Payload, Timers};
 /// So few stale entries are never worth a rebuild.
 const STALE_MIN: usize = 1024;
 
-/// `binary-heap`.
 pub struct LazyBinaryHeap {
     heap: BinaryHeap<Reverse<Entry>>,
     timers: Table<Timer>,

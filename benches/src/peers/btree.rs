@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::timers::{Payload, Timers, Waking};
 
-/// `btree`.
 pub struct BTree {
     timers: BTreeMap<Key, Payload>,
     next_id: u64,

@@ -9,7 +9,6 @@ use ::corewheel::{
 
 use crate::timers::{Payload, Timers, Waking, Window};
 
-/// `corewheel-wheel`.
 pub struct CorewheelWheel(Wheel<Payload>);
 
 impl Timers for CorewheelWheel {
@@ -142,7 +141,6 @@ pub struct CorewheelLocal<C = ManualClock> {
 
 /// The clock of a [`CorewheelLocal`].
 pub trait LocalClock {
-    /// Installs the thread's timer with such a clock.
     fn install() -> Self;
     /// Sets the clock, if it is virtual.
     fn set(&self, now: u64);
@@ -160,7 +158,6 @@ impl LocalClock for ManualClock {
     }
 }
 
-/// The machine's clock, or its fast one.
 #[derive(Clone, Copy, Debug)]
 pub struct RealTime<const FAST: bool>;
 

@@ -10,7 +10,6 @@ use hierarchical_hash_wheel_timer::wheels::{
 
 use crate::timers::{Payload, Timers};
 
-/// `hierarchical-hash-wheel`.
 pub struct HashWheel {
     wheel: QuadWheelWithOverflow<Entry>,
     now: u64,

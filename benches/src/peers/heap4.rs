@@ -6,7 +6,6 @@ use crate::timers::{Payload, Timers};
 
 const ARITY: usize = 4;
 
-/// `heap4`.
 pub struct Heap4 {
     heap: Vec<Entry>,
     /// The next of a live one is its place in the heap.

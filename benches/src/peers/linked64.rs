@@ -11,7 +11,6 @@ const SLOTS: usize = 1 << BITS;
 /// Enough for 64 bits.
 const LEVELS: usize = 11;
 
-/// `linked64`.
 pub struct Linked64 {
     timers: Table<Linked<Timer>, CacheLine>,
     /// The first node of each slot, level by level.

@@ -6,7 +6,6 @@ use crate::timers::{Payload, Timers};
 
 const SLOTS: u64 = 65_536;
 
-/// `single65536`.
 pub struct Single65536 {
     /// The deadlines' low bits: debug builds compare them.
     timers: Table<Linked<u32>>,

@@ -15,7 +15,6 @@ pub struct Handle {
     pub(crate) generation: u32,
 }
 
-/// No node.
 pub(super) const NIL: u32 = u32::MAX;
 /// Marks a `previous` that is the number of the slot whose first node this is.
 const SLOT: u32 = 1 << 31;

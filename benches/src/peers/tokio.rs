@@ -29,11 +29,8 @@ pub trait TokioTime {
     /// Whether `advance` hands out the sleeps that have elapsed.
     const HANDS_OUT: bool;
 
-    /// Starts at tick 0.
     fn new() -> Self;
-    /// Returns the instant of a tick.
     fn instant(&self, tick: u64) -> Instant;
-    /// Moves on to a tick.
     fn advance(&mut self, now: u64);
 }
 
@@ -64,7 +61,6 @@ impl TokioTime for PausedRuntime {
         self.start + Duration::from_millis(tick)
     }
 
-    /// Moves the clock and lets the driver look at it.
     fn advance(&mut self, now: u64) {
         self.runtime.block_on(tokio::time::advance(Duration::from_millis(now - self.now)));
         self.now = now;

@@ -12,7 +12,6 @@ use plotters::{
 use super::{Chart, Columns, Figure, Section, short};
 use crate::plan::{Peer, Workload};
 
-/// Letters and axes.
 const INK: RGBColor = RGBColor(128, 128, 128);
 const SIZE: (u32, u32) = (860, 480);
 /// Room for the names.
@@ -25,10 +24,6 @@ const LEAST_NANOS: f64 = 0.5;
 
 /// Draws the figures of a section into a directory: time by the number of timers, the first kind of
 /// figures by its settings, the distribution of the length of turns, the kinds of memory.
-///
-/// # Errors
-///
-/// If a file cannot be written.
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     for chart in section.charts().iter().filter(|chart| chart.is_drawn) {
         let path = directory.join(format!("{}.svg", chart.name));

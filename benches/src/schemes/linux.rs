@@ -21,10 +21,8 @@ const SLOTS: u32 = 64;
 /// A slot is 2^3 times as wide as one of the level below.
 const SHIFT: u32 = 3;
 
-/// The longest interval.
 pub(super) const RANGE: u64 = reach(LEVELS - 1);
 
-/// `LEVELS` rings of `SLOTS` slots.
 pub struct Linux;
 
 /// Returns the first distance beyond a level.

@@ -89,7 +89,6 @@ impl Store {
         0..u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers")
     }
 
-    /// Returns the first timer of a list.
     pub(super) fn first(&self, list: u32) -> Option<u32> {
         self.after(list, list)
     }
@@ -132,7 +131,6 @@ impl Store {
         self.release(index)
     }
 
-    /// Expires all timers of a list.
     pub(super) fn expire_all(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         while let Some(index) = self.first(list) {
             expire(self.remove(index));

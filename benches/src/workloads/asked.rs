@@ -25,7 +25,6 @@ const LIVE: usize = 10_000;
 /// One in this number of a size's rounds is a warm-up.
 const WARM_UP: usize = 4;
 
-/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Add,
@@ -71,7 +70,6 @@ fn samples(job: Job, name: &str, (asking, taking): (&[Duration], &[Duration])) -
     ]
 }
 
-/// The side that asks.
 struct Asking<R: Requests> {
     remote: R,
     rng: Rng,

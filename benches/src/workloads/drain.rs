@@ -17,7 +17,6 @@ use crate::{
 
 const SPAN: u64 = 60_000;
 
-/// Adds timers over a span, and drains them.
 struct Drain<T: Timers> {
     timers: T,
     handles: Vec<T::Handle>,
@@ -31,7 +30,6 @@ impl<T: Timers> Drain<T> {
         Self { timers: T::new(), handles: Vec::with_capacity(n), rng: Rng::with_seed(SEED), now: 0 }
     }
 
-    /// Adds `n` timers.
     fn fill(&mut self, n: usize) {
         self.handles.clear();
         for id in 0..n {

@@ -35,12 +35,9 @@ use crate::{
 /// Entries, and cancelled timers, of a turn that is bounded.
 const BUDGET: usize = 256;
 
-/// What happens beside the timers that are due.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// The timers that are due.
     pub due: Size,
-    /// The number of those that are not.
     pub pending: usize,
     /// Whether another core cancels them.
     pub is_flooded: bool,

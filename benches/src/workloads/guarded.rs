@@ -39,11 +39,9 @@ const LINGER: Duration = Duration::from_millis(50);
 /// Operations that are ready at once between two that let the other tasks run.
 const TOGETHER: u32 = 64;
 
-/// The operation inside a timeout.
 pub enum Operation {
     /// Ready after this number of pending polls. It wakes its task at once each time.
     Yields(u32),
-    /// Waits for what does not come.
     Never,
 }
 
@@ -63,12 +61,10 @@ impl Future for Operation {
     }
 }
 
-/// A peer's function that wraps an operation in a timeout.
 pub trait Guard<F>: Fn(Duration, Operation) -> F + Clone + 'static {}
 
 impl<F, G: Fn(Duration, Operation) -> F + Clone + 'static> Guard<F> for G {}
 
-/// The floor: no timeout.
 fn unguarded(
     _: Duration,
     mut operation: Operation,
@@ -105,7 +101,6 @@ pub fn run(job: Job, stage: Stage<'_>) -> Vec<Sample> {
     ]
 }
 
-/// Per operation.
 struct Stretch {
     /// Nanoseconds.
     cpu: f64,
@@ -149,7 +144,6 @@ fn late(job: Job, stage: Stage<'_>) -> Vec<Sample> {
 pub enum Errand {
     /// Operations in timeouts, one after the other.
     Work {
-        /// How many.
         operations: u32,
         /// Polls at which each is not ready.
         yields: u32,
@@ -163,7 +157,6 @@ pub enum Errand {
 }
 
 impl Errand {
-    /// Does it.
     async fn run<F: Future<Output = Result<(), E>>, E: Debug>(self, guard: impl Guard<F>) {
         match self {
             Self::Work { operations, yields } => work(operations, yields, guard).await,
@@ -206,7 +199,6 @@ impl Wake for Nobody {
 }
 
 impl Dropped {
-    /// Expects this number of timeouts.
     fn new(expected: usize) -> Arc<Self> {
         let [expected, left] = [expected, 0].map(AtomicUsize::new);
         Arc::new(Self { waker: Arc::new(Nobody), expected, left })

@@ -22,10 +22,8 @@ use crate::{
 
 pub(super) const LEAD: Duration = Duration::from_millis(100);
 
-/// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Timers.
     pub timers: usize,
     /// The time they are spread over.
     pub span: Duration,
@@ -100,7 +98,6 @@ pub fn btree(size: Size) -> Vec<f64> {
     log
 }
 
-/// tokio's `Sleep`, a task for each.
 pub fn tokio_sleep(size: Size, runtime: &Runtime) -> Vec<f64> {
     runtime.block_on(async { sleeping_tasks(size).join_all().await })
 }

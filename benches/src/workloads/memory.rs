@@ -20,7 +20,6 @@ use crate::{
 /// Turns after the last cancel, one tick each.
 const TURNS: u64 = 10_000;
 
-/// The memory in use, by the allocator and by the operating system.
 #[derive(Clone, Copy)]
 struct Used {
     allocated: f64,
@@ -60,7 +59,6 @@ fn resident() -> f64 {
     kilobytes.unwrap_or(0.0) * 1024.0
 }
 
-/// Counts from here on.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     alloc::start_counting();
     match job.workload {

@@ -25,17 +25,14 @@ const MINUTE: u64 = 60_000;
 pub enum Delay {
     /// Uniform between two ticks, both included.
     Uniform(u64, u64),
-    /// Always the same.
     Fixed(u64),
 }
 
 impl Delay {
     /// 1 to 60 s.
     pub const MIXED: Self = Self::Uniform(1000, 60_000);
-    /// 30 s.
     pub const TIMEOUT: Self = Self::Fixed(TIMEOUT);
 
-    /// The next one.
     pub fn draw(self, rng: &mut Rng) -> u64 {
         match self {
             Self::Uniform(from, to) => rng.u64(from..=to),
@@ -116,7 +113,6 @@ impl<T: Timers, const RESET: bool> Churn<T, RESET> {
         }
     }
 
-    /// A tick passes.
     pub fn tick(&mut self) {
         self.now += 1;
         let fired = &mut self.fired;
@@ -226,7 +222,6 @@ pub struct Steady<T: Timers> {
 }
 
 impl<T: Timers> Steady<T> {
-    /// `n` of them.
     pub fn new(n: usize) -> Self {
         let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
         for id in 0..n {

@@ -65,7 +65,6 @@ fn run(job: Job, stretch: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sam
     vec![job.sample("", "ns", timers), job.sample("loop", "CPU ns", loops)]
 }
 
-/// The packets of a stretch, in their order.
 struct Traffic {
     connections: usize,
     packets: Vec<Packet>,
@@ -119,12 +118,10 @@ impl Traffic {
     }
 }
 
-/// Serves connections in a loop that turns.
 pub fn in_loop<O: Resets>(job: Job) -> Vec<Sample> {
     run(job, |traffic, timers| serve_in_loop(traffic, timers.then(|| O::new(0).0)))
 }
 
-/// Serves one stretch and returns the CPU time of its packets.
 fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Duration {
     let accept = |connection| {
         let timeout = timeouts.as_mut().map(|timeouts| {
@@ -171,7 +168,6 @@ pub fn corewheel_sleep(job: Job) -> Vec<Sample> {
     run(job, |traffic, timers| on_tokio(traffic, timers.then_some(timeout), false))
 }
 
-/// `tokio-sleep`.
 pub fn tokio_sleep(job: Job) -> Vec<Sample> {
     use tokio::time::{Instant, sleep};
     let timeout: Timeout<_> = (sleep, |sleep, after| sleep.reset(Instant::now() + after));

@@ -32,7 +32,6 @@ struct Pause<T: Timers> {
     turns: Vec<Turn>,
 }
 
-/// The cost of one turn.
 struct Turn {
     /// As the caller sees it, and by the time that the thread ran.
     nanos: f64,

@@ -88,7 +88,6 @@ fn ended(board: &Board) -> [u64; 2] {
     board.ended.iter().map(Ended::read).fold([0, 0], sum)
 }
 
-/// The work of one core.
 struct Load<D: Delayed> {
     delayed: D,
     board: &'static Board,
@@ -100,7 +99,6 @@ struct Load<D: Delayed> {
     to_force: Vec<D::Id>,
     /// The key on which this core makes the next event.
     next: usize,
-    /// How many events it has made.
     made: u64,
 }
 

@@ -44,7 +44,6 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     ]
 }
 
-/// The work of one core.
 fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
     let (n, effort) = (job.n, job.effort());
     let mut own = Churn::<T>::new(n, Delay::MIXED);

@@ -36,7 +36,6 @@ const SLACKS: [(&str, Slack); 6] = [
     ("1s", |_| 1000),
 ];
 
-/// A loop, its timers, and what became of them.
 struct Sleeper<T> {
     timers: T,
     slack: Slack,

@@ -70,7 +70,6 @@ pub fn futex() -> (impl FnMut(), impl FnMut() + Send) {
     (sleep, wake)
 }
 
-/// `eventfd`.
 pub fn event_fd() -> (impl FnMut(), impl FnMut() + Send) {
     let counter: File = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor").into();
     let (mut reader, mut writer) = (counter.try_clone().expect("a descriptor"), counter);

@@ -34,7 +34,6 @@ const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
 /// the other one writes to.
 const PAUSES: usize = 32;
 
-/// How much is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Timers that are live at any time.
@@ -60,7 +59,6 @@ pub struct Stretch {
     pub undisturbed: bool,
 }
 
-/// One end at work.
 struct Party<T: Owner> {
     own: T,
     other: T::Remote,
@@ -75,7 +73,6 @@ struct Party<T: Owner> {
     to_cancel: u64,
     /// Handed over in this stretch.
     handed: u64,
-    /// Done in this stretch.
     done: Stretch,
 }
 
@@ -89,7 +86,6 @@ fn starts<H>(both: bool, Size { handed, .. }: Size) -> [Start<H>; 2] {
 type Start<H> = ((Producer<H>, Consumer<H>), [u64; 2]);
 
 impl<T: Owner> Party<T> {
-    /// Adds the live timers.
     fn new(own: T, other: T::Remote, live: usize, start: Start<T::Handle>) -> Self {
         let ((to_other, from_other), [to_hand, to_cancel]) = start;
         let mut party = Self {
@@ -208,7 +204,6 @@ pub fn on_threads<T: Owner>(both: bool, size: Size) -> Vec<[Stretch; 2]> {
     side_by_side(first, second)
 }
 
-/// In two tasks of a runtime.
 pub fn in_tasks<T>(both: bool, size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
 where
     T: Owner + Send + 'static,
