@@ -63,21 +63,41 @@ impl Sample {
     }
 }
 
+/// Some batches of a load.
+#[derive(Debug)]
+pub struct Timing {
+    pub operations: u64,
+    pub elapsed: Duration,
+}
+
 /// Warms the load up with `operations` and then times it: ns per operation.
 pub async fn ns_per_operation(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
     warm_up(load, operations, effort).await;
-    let mut timing = Timing::start(effort.timed);
-    while timing.goes_on() {
-        timing.count_batch(load).await;
-    }
-    timing.ns_per_operation()
+    batches(load, u64::MAX, effort.timed).await.ns_per_operation()
 }
 
 /// Does `operations`, or what can be done of them in the time of the warm-up.
 pub async fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
-    let mut timing = Timing::start(effort.warm_up_max);
-    while timing.operations < operations && timing.goes_on() {
-        timing.count_batch(load).await;
+    batches(load, operations, effort.warm_up_max).await;
+}
+
+/// Does batches until `operations` are done or the time is over.
+pub async fn batches<L: Load>(load: &mut L, operations: u64, time: Duration) -> Timing {
+    let started = Instant::now();
+    let mut timing = Timing { operations: 0, elapsed: Duration::ZERO };
+    while timing.operations < operations && timing.elapsed < time {
+        timing.operations += black_box(load.batch());
+        if L::YIELDS {
+            yield_now().await;
+        }
+        timing.elapsed = started.elapsed();
+    }
+    timing
+}
+
+impl Timing {
+    pub fn ns_per_operation(&self) -> f64 {
+        self.elapsed.as_nanos() as f64 / self.operations as f64
     }
 }
 
@@ -120,47 +140,6 @@ impl Clock {
         let id = if self == Self::Wall { ClockId::Monotonic } else { ClockId::ThreadCPUTime };
         let time = clock_gettime(id);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    }
-}
-
-pub struct Timing {
-    started: Instant,
-    elapsed: Duration,
-    duration: Duration,
-    operations: u64,
-}
-
-impl Timing {
-    /// Starts now and lasts for `duration`.
-    pub fn start(duration: Duration) -> Self {
-        Self { started: Instant::now(), elapsed: Duration::ZERO, duration, operations: 0 }
-    }
-
-    /// Returns whether there is time left; asked between batches.
-    pub fn goes_on(&mut self) -> bool {
-        self.elapsed = self.started.elapsed();
-        self.elapsed < self.duration
-    }
-
-    /// Counts the operations of a batch.
-    pub fn count(&mut self, operations: u64) {
-        self.operations += black_box(operations);
-    }
-
-    async fn count_batch<L: Load>(&mut self, load: &mut L) {
-        self.count(load.batch());
-        if L::YIELDS {
-            yield_now().await;
-        }
-    }
-
-    pub fn operations(&self) -> u64 {
-        self.operations
-    }
-
-    /// Returns the time until the last `goes_on`, per operation.
-    pub fn ns_per_operation(&self) -> f64 {
-        self.elapsed.as_nanos() as f64 / self.operations as f64
     }
 }
 

@@ -77,10 +77,10 @@ pub struct LocalShard {
 
 impl Owner for LocalShard {
     type Handle = TimerHandle;
-    type Remote = Handles;
+    type Remote = ();
 
-    fn new(_: usize) -> (Self, Handles) {
-        (Self { shard: Shard::new(), live: 0 }, Handles)
+    fn new(_: usize) -> (Self, ()) {
+        (Self { shard: Shard::new(), live: 0 }, ())
     }
 
     fn add(&mut self, delay: Duration, payload: Payload) -> TimerHandle {
@@ -106,11 +106,8 @@ impl Resets for LocalShard {
     }
 }
 
-/// Nothing: a handle finds its shard.
-#[derive(Clone, Copy, Debug)]
-pub struct Handles;
-
-impl Remote for Handles {
+/// A handle finds its shard.
+impl Remote for () {
     type Handle = TimerHandle;
 
     fn cancel(&mut self, handle: TimerHandle) -> bool {

@@ -25,11 +25,6 @@ struct Drain<T: Timers> {
 }
 
 impl<T: Timers> Drain<T> {
-    /// No timers, room for `n` handles.
-    fn new(n: usize) -> Self {
-        Self { timers: T::new(), handles: Vec::with_capacity(n), rng: Rng::with_seed(SEED), now: 0 }
-    }
-
     fn fill(&mut self, n: usize) {
         self.handles.clear();
         for id in 0..n {
@@ -49,10 +44,6 @@ impl<T: Timers> Drain<T> {
         }
         fired
     }
-
-    fn cancel_all(&mut self) {
-        self.handles.iter().for_each(|handle| _ = self.timers.cancel(handle));
-    }
 }
 
 /// ns per timer of adding and of draining. The first cycle is the warm-up: it leaves the memory
@@ -60,13 +51,14 @@ impl<T: Timers> Drain<T> {
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let is_floor = matches!(job.peer, Peer::Floor | Peer::FloorCas);
-    let mut drain = Drain::<T>::new(n);
+    let (timers, handles) = (T::new(), Vec::with_capacity(n));
+    let mut drain = Drain { timers, handles, rng: Rng::with_seed(SEED), now: 0 };
     let mut cycle = || {
         let started = Instant::now();
         drain.fill(n);
         let filled = Instant::now();
         if is_floor {
-            drain.cancel_all();
+            drain.handles.iter().for_each(|handle| _ = drain.timers.cancel(handle));
         } else {
             assert_eq!(drain.drain(), n, "each timer fires once");
         }

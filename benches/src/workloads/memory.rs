@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     alloc,
-    measure::{self, Effort, Load, Sample, Timing, settled, warm_up},
+    measure::{self, Load, Sample, batches, settled, warm_up},
     peers::{CorewheelLocal, RealTime},
     plan::{Job, Peer, Workload as W},
     timers::{Timers, not_due, payload},
@@ -31,18 +31,14 @@ impl Used {
         Self { allocated: alloc::bytes() as f64, resident: resident() }
     }
 
-    fn samples(
-        self,
-        before: Self,
-        [part, rss]: [&str; 2],
-        job: Job,
-        per_timer: bool,
-    ) -> [Sample; 2] {
-        let (unit, divisor) =
-            if per_timer { ("bytes/timer", job.n as f64) } else { ("bytes", 1.0) };
+    /// The difference to the memory that was in use before, divided.
+    fn samples(self, before: Self, job: Job, part: &str, unit: &str, by: usize) -> [Sample; 2] {
+        let separator = if part.is_empty() { "" } else { "-" };
+        let (allocated, resident) =
+            (self.allocated - before.allocated, self.resident - before.resident);
         [
-            job.sample(part, unit, (self.allocated - before.allocated) / divisor),
-            job.sample(rss, unit, (self.resident - before.resident) / divisor),
+            job.sample(part, unit, allocated / by as f64),
+            job.sample(&format!("{part}{separator}rss"), unit, resident / by as f64),
         ]
     }
 }
@@ -93,12 +89,8 @@ fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     (2..=TURNS).for_each(|now| timers.advance(now, not_due));
     let turned = Used::now();
     // Not before: these allocate.
-    let all = [
-        (["live", "live-rss"], live),
-        (["left", "left-rss"], left),
-        (["turned", "turned-rss"], turned),
-    ];
-    all.into_iter().flat_map(|(parts, used)| used.samples(before, parts, job, true)).collect()
+    let sample = |(part, used): (&str, Used)| used.samples(before, job, part, "bytes/timer", n);
+    [("live", live), ("left", left), ("turned", turned)].into_iter().flat_map(sample).collect()
 }
 
 /// The memory that many churned pairs add after the warm-up.
@@ -108,16 +100,12 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
     let pairs = job.scale.pick(most, 10_000_000, 10_000);
     let longest = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
     let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
-    let effort = Effort { timed: longest, warm_up_max: longest };
-    measure::run(warm_up(&mut churn, settled(job.n), effort));
+    measure::run(batches(&mut churn, settled(job.n), longest));
     let before = Used::now();
-    let mut timing = Timing::start(longest);
-    while timing.operations() < pairs && timing.goes_on() {
-        timing.count(churn.batch());
-    }
-    let [allocated, resident] = Used::now().samples(before, ["", "rss"], job, false);
-    let pairs = job.sample("pairs", "million", timing.operations() as f64 / 1e6);
-    vec![allocated, resident, pairs]
+    let timing = measure::run(batches(&mut churn, pairs, longest));
+    let mut samples = Used::now().samples(before, job, "", "bytes", 1).to_vec();
+    samples.push(job.sample("pairs", "million", timing.operations as f64 / 1e6));
+    samples
 }
 
 /// Each load has its own thread, because some peers are thread-local.
@@ -139,11 +127,8 @@ fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
 fn allocations(name: &str, job: Job, load: &mut impl Load) -> Sample {
     measure::run(warm_up(load, settled(job.n), job.effort()));
     let before = alloc::allocations();
-    let mut timing = Timing::start(job.effort().timed);
-    while timing.goes_on() {
-        timing.count(load.batch());
-    }
+    let timing = measure::run(batches(load, u64::MAX, job.effort().timed));
     let allocated = alloc::allocations() - before;
-    let per_million = allocated as f64 * 1e6 / timing.operations() as f64;
+    let per_million = allocated as f64 * 1e6 / timing.operations as f64;
     Sample::new(format!("allocations-{name}"), job.n, "per million operations", per_million)
 }

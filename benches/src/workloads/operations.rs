@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
 use crate::{
-    measure::{Clock, Effort, Load, Sample, Timing, ns_per_operation, settled, warm_up},
+    measure::{Clock, Effort, Load, Sample, batches, ns_per_operation, settled, warm_up},
     plan::{Job, Workload as W},
     timers::{Payload, Timers, connection, not_due, payload},
 };
@@ -178,7 +178,7 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
             let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
             ns_per_operation(&mut idle, IDLE_TICKS, effort).await
         }
-        W::Idle => idle::<T>(n, effort),
+        W::Idle => idle::<T>(n, effort).await,
         W::ChurnLongest => return longest(job, churn(Delay::MIXED)).await,
         _ => unreachable!("{workload:?} has a run of its own"),
     };
@@ -199,18 +199,14 @@ async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
 }
 
 /// ns per tick, one at a time, with `n` timers due in the minute that begins in an hour.
-fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
+async fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
     for id in 0..n {
         black_box(timers.add(HOUR + rng.u64(..MINUTE), payload(id)));
     }
     let mut idle = Idle { timers, now: 0, step: 1 };
     idle.batch();
-    let mut timing = Timing::start(effort.timed / 2);
-    while timing.goes_on() && idle.now < HOUR - 2 * IDLE_TICKS {
-        timing.count(idle.batch());
-    }
-    timing.ns_per_operation()
+    batches(&mut idle, HOUR - 3 * IDLE_TICKS, effort.timed / 2).await.ns_per_operation()
 }
 
 /// Heartbeats: each timer, when it fires, is added again 1 to 1000 ticks ahead.

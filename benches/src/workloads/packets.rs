@@ -348,10 +348,6 @@ async fn serve<F: Future<Output = ()>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        across::{Owner, Remote, Turned},
-        timers::Payload,
-    };
 
     #[test]
     fn a_silent_connection_sends_nothing_after_its_last_packet() {
@@ -364,50 +360,11 @@ mod tests {
         }
     }
 
-    /// Also closes the neighbour of a silent connection.
-    struct Hasty(Vec<Payload>);
-
-    struct NoRemote;
-
-    impl Remote for NoRemote {
-        type Handle = Payload;
-
-        fn cancel(&mut self, _: Payload) -> bool {
-            false
-        }
-    }
-
-    impl Owner for Hasty {
-        type Handle = Payload;
-        type Remote = NoRemote;
-
-        fn new(_: usize) -> (Self, NoRemote) {
-            (Self(Vec::new()), NoRemote)
-        }
-
-        fn add(&mut self, _: Duration, payload: Payload) -> Payload {
-            payload
-        }
-
-        fn turn(&mut self, _: usize, on_fire: impl FnMut(Payload)) -> Turned {
-            self.0.drain(..).for_each(on_fire);
-            Turned { collected: 0, is_behind: false }
-        }
-    }
-
-    impl Resets for Hasty {
-        fn reset(&mut self, timeout: &mut Payload, after: Duration) -> bool {
-            if after == LINGER {
-                self.0.extend([*timeout, payload(connection(*timeout) + 1)]);
-            }
-            true
-        }
-    }
-
     #[test]
     #[should_panic = "exactly the silent connections are closed"]
-    fn a_loop_that_closes_a_connection_that_talks_is_noticed() {
-        serve_in_loop(&Traffic::new(200, 3000), Some(Hasty::new(0).0));
+    fn a_closed_connection_that_talks_is_noticed() {
+        let traffic = Traffic::new(200, 3000);
+        traffic.check(traffic.silent().chain([1]).collect(), 3000);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{sync::Barrier, time::Duration};
 use super::operations::{Churn, Delay};
 use crate::{
     cores,
-    measure::{self, Clock, Load, Sample, Timing, median, settled, warm_up},
+    measure::{self, Clock, Load, Sample, batches, median, settled, warm_up},
     peers::Floor,
     plan::Job,
     timers::Timers,
@@ -63,11 +63,9 @@ fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
 
 /// Operations per second of CPU time of the thread, which leaves out the machine's other work.
 fn rate(load: &mut impl Load) -> f64 {
-    let (mut timing, ran) = (Timing::start(SLICE), Clock::Cpu.read());
-    while timing.goes_on() {
-        timing.count(load.batch());
-    }
-    timing.operations() as f64 / Clock::Cpu.read().saturating_sub(ran).as_secs_f64()
+    let ran = Clock::Cpu.read();
+    let timing = measure::run(batches(load, u64::MAX, SLICE));
+    timing.operations as f64 / Clock::Cpu.read().saturating_sub(ran).as_secs_f64()
 }
 
 /// Both cores at once against one alone, on average: the peer, the array.
