@@ -77,7 +77,7 @@ impl<S: Scheme> Timers for Module<S> {
 
     fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
         let Some(index) = self.store.find(*handle) else { return false };
-        let payload = self.store.payload(index);
+        let payload = self.store[index].payload;
         self.scheme.stop(&mut self.store, index);
         *handle = self.add(deadline, payload);
         true

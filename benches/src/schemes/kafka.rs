@@ -37,7 +37,7 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
     /// Links a timer into the lowest level that reaches its deadline, and enqueues the slot if it
     /// was not there.
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store.due(index);
+        let due = store[index].due;
         let (mut width, mut level) = (1, 0);
         while due >= self.clock - self.clock % width + width * u64::from(SLOTS) {
             width *= u64::from(SLOTS);
@@ -49,8 +49,8 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         let slot = self.levels[level] + slot(due / width, SLOTS);
         store.push_back(slot, index);
         let entered = due / width * width;
-        if store.due(slot) != entered {
-            store.set_due(slot, entered);
+        if store[slot].due != entered {
+            store[slot].due = entered;
             self.queue.push(Reverse((entered, slot)));
         }
     }
@@ -65,7 +65,7 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
             self.clock = entered;
             while let Some(index) = store.first(slot) {
                 store.unlink(index);
-                if store.due(index) <= self.clock {
+                if store[index].due <= self.clock {
                     expire(store.release(index));
                 } else {
                     self.start(store, index);

@@ -44,7 +44,7 @@ impl Scheme for Linux {
     /// The slot is the one behind the deadline's own, which begins when the deadline has passed for
     /// certain.
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store.due(index);
+        let due = store[index].due;
         let distance = due - store.now - 1;
         let level = (0..LEVELS).find(|&level| distance < reach(level)).expect("within the range");
         store.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);

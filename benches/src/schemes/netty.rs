@@ -54,8 +54,8 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         for _ in 0..LINKED_PER_TICK {
             let Some(index) = store.first(NEW) else { break };
             store.unlink(index);
-            let served = (store.due(index) / TICK).max(tick);
-            store.set_due(index, (served - tick) / u64::from(SLOTS));
+            let served = (store[index].due / TICK).max(tick);
+            store[index].due = (served - tick) / u64::from(SLOTS);
             store.push_back(slot(served, SLOTS), index);
         }
         store.count_rounds(slot(tick, SLOTS), expire);

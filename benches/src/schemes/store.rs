@@ -4,15 +4,18 @@
 //! So a timer is unlinked without knowledge of its list, in O(1). A node that ends gets a new
 //! generation, which refuses old handles.
 
+use std::ops::{Index, IndexMut, Range};
+
 use crate::{peers::Handle, timers::Payload};
 
 #[derive(Debug, Default)]
-struct Node {
+pub struct Node {
     previous: u32,
     next: u32,
     generation: u32,
-    due: u64,
-    payload: Payload,
+    /// The deadline, or whatever else the scheme counts.
+    pub(super) due: u64,
+    pub(super) payload: Payload,
 }
 
 /// The nodes of all timers and the sentinels of all lists of a scheme, and the time.
@@ -37,7 +40,7 @@ impl Store {
     /// Takes a node for a timer, in no list yet.
     pub(super) fn allocate(&mut self, due: u64, payload: Payload) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| self.add_lists(1));
-        let node = self.node_mut(index);
+        let node = &mut self[index];
         (node.due, node.payload) = (due, payload);
         index
     }
@@ -45,7 +48,7 @@ impl Store {
     /// Ends a timer and returns its payload. Handles to the node are stale from here on, and its `due`
     /// is 0.
     pub(super) fn end(&mut self, index: u32) -> Payload {
-        let node = self.node_mut(index);
+        let node = &mut self[index];
         node.generation = node.generation.wrapping_add(1);
         node.due = 0;
         node.payload
@@ -63,29 +66,16 @@ impl Store {
     }
 
     pub(super) fn handle(&self, index: u32) -> Handle {
-        Handle { index, generation: self.node(index).generation }
+        Handle { index, generation: self[index].generation }
     }
 
     /// Returns the node that a handle names, unless it is stale.
     pub(super) fn find(&self, handle: Handle) -> Option<u32> {
-        (self.node(handle.index).generation == handle.generation).then_some(handle.index)
-    }
-
-    /// Returns the deadline, or whatever else the scheme counts.
-    pub(super) fn due(&self, index: u32) -> u64 {
-        self.node(index).due
-    }
-
-    pub(super) fn payload(&self, index: u32) -> Payload {
-        self.node(index).payload
-    }
-
-    pub(super) fn set_due(&mut self, index: u32, due: u64) {
-        self.node_mut(index).due = due;
+        (self[handle.index].generation == handle.generation).then_some(handle.index)
     }
 
     /// Returns every node, live or not.
-    pub(super) fn indices(&self) -> std::ops::Range<u32> {
+    pub(super) fn indices(&self) -> Range<u32> {
         0..u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers")
     }
 
@@ -94,35 +84,35 @@ impl Store {
     }
 
     fn after(&self, list: u32, index: u32) -> Option<u32> {
-        let next = self.node(index).next;
+        let next = self[index].next;
         (next != list).then_some(next)
     }
 
     pub(super) fn push_back(&mut self, list: u32, index: u32) {
-        self.insert_after(self.node(list).previous, index);
+        self.insert_after(self[list].previous, index);
     }
 
     /// Inserts a timer in the order of `due`, behind its equals: a search from the rear.
     pub(super) fn insert_sorted(&mut self, list: u32, index: u32) {
-        let due = self.due(index);
-        let mut place = self.node(list).previous;
-        while place != list && self.due(place) > due {
-            place = self.node(place).previous;
+        let due = self[index].due;
+        let mut place = self[list].previous;
+        while place != list && self[place].due > due {
+            place = self[place].previous;
         }
         self.insert_after(place, index);
     }
 
     fn insert_after(&mut self, place: u32, index: u32) {
-        let next = std::mem::replace(&mut self.node_mut(place).next, index);
-        let node = self.node_mut(index);
+        let next = std::mem::replace(&mut self[place].next, index);
+        let node = &mut self[index];
         (node.previous, node.next) = (place, next);
-        self.node_mut(next).previous = index;
+        self[next].previous = index;
     }
 
     pub(super) fn unlink(&mut self, index: u32) {
-        let &Node { previous, next, .. } = self.node(index);
-        self.node_mut(previous).next = next;
-        self.node_mut(next).previous = previous;
+        let Node { previous, next, .. } = self[index];
+        self[previous].next = next;
+        self[next].previous = previous;
     }
 
     /// Unlinks and releases a timer that is in a list, and returns its payload.
@@ -139,7 +129,7 @@ impl Store {
 
     /// Expires the timers at the head of an ordered list that are due.
     pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
-        while let Some(index) = self.first(list).filter(|&index| self.due(index) <= self.now) {
+        while let Some(index) = self.first(list).filter(|&index| self[index].due <= self.now) {
             expire(self.remove(index));
         }
     }
@@ -149,18 +139,24 @@ impl Store {
         let mut next = self.first(list);
         while let Some(index) = next {
             next = self.after(list, index);
-            match self.due(index) {
+            match self[index].due {
                 0 => expire(self.remove(index)),
-                rounds => self.set_due(index, rounds - 1),
+                rounds => self[index].due = rounds - 1,
             }
         }
     }
+}
 
-    fn node(&self, index: u32) -> &Node {
+impl Index<u32> for Store {
+    type Output = Node;
+
+    fn index(&self, index: u32) -> &Node {
         &self.nodes[index as usize]
     }
+}
 
-    fn node_mut(&mut self, index: u32) -> &mut Node {
+impl IndexMut<u32> for Store {
+    fn index_mut(&mut self, index: u32) -> &mut Node {
         &mut self.nodes[index as usize]
     }
 }

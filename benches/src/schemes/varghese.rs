@@ -14,7 +14,7 @@ impl Scheme for Countdown {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        store.set_due(index, store.due(index) - store.now);
+        store[index].due -= store.now;
     }
 
     fn stop(&mut self, store: &mut Store, index: u32) {
@@ -23,10 +23,10 @@ impl Scheme for Countdown {
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         for index in store.indices() {
-            match store.due(index) {
+            match store[index].due {
                 0 => {}
                 1 => expire(store.release(index)),
-                remaining => store.set_due(index, remaining - 1),
+                remaining => store[index].due = remaining - 1,
             }
         }
     }
@@ -65,7 +65,7 @@ impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        store.insert_sorted(slot(store.due(index), SLOTS), index);
+        store.insert_sorted(slot(store[index].due, SLOTS), index);
     }
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
@@ -85,8 +85,8 @@ impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store.due(index);
-        store.set_due(index, (due - store.now - 1) / u64::from(SLOTS));
+        let due = store[index].due;
+        store[index].due = (due - store.now - 1) / u64::from(SLOTS);
         store.push_back(slot(due, SLOTS), index);
     }
 
