@@ -42,7 +42,6 @@
 pub mod across;
 pub mod alloc;
 pub mod cores;
-pub mod delayed;
 pub mod measure;
 pub mod peers;
 pub mod plan;

@@ -16,7 +16,7 @@ use crate::{
         Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests,
         Sleeping, Std, TokioDrop,
     },
-    cores, delayed,
+    cores,
     measure::{self, Sample},
     peers::{
         BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
@@ -25,7 +25,7 @@ use crate::{
     plan::{Job, Peer, Workload as W},
     timers::{Timers, Waking},
     workloads::{
-        asked, contended, drain, flood,
+        asked, contended,
         guarded::{self, on_two_cores, on_workers},
         late, memory, operations, packets, pause, purgatory, scaling, slack, waking, xcancel,
     },
@@ -95,13 +95,13 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     }),
     (Peer::TokioSleep, &[&[W::Late]], late_tokio),
     (Peer::CorewheelShard, &[&[W::IdleWakeUps]], late::idle_wake_ups),
-    (Peer::CorewheelLocal, &[&[W::Purgatory]], purgatory::run::<delayed::Corewheel>),
-    (Peer::Linked64, &[&[W::Purgatory]], purgatory::run::<delayed::Locked<Linked64, Std>>),
-    (Peer::BTree, &[&[W::Purgatory]], purgatory::run::<delayed::Locked<BTree, Std>>),
+    (Peer::CorewheelLocal, &[&[W::Purgatory]], purgatory::run::<purgatory::Corewheel>),
+    (Peer::Linked64, &[&[W::Purgatory]], purgatory::run::<purgatory::Locked<Linked64, Std>>),
+    (Peer::BTree, &[&[W::Purgatory]], purgatory::run::<purgatory::Locked<BTree, Std>>),
     (
         Peer::MutexLinked64,
         &[&[W::Purgatory]],
-        purgatory::run::<delayed::Locked<Linked64, ParkingLot>>,
+        purgatory::run::<purgatory::Locked<Linked64, ParkingLot>>,
     ),
     (Peer::CorewheelLocal, TWO_CORES, two_cores::<Local<false>>),
     (Peer::MutexStd, TWO_CORES, two_cores::<Locked<CorewheelWheel, Std>>),
@@ -141,7 +141,7 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
 /// On the thread itself; in virtual time, or by a clock that the peer reads.
 fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
     match job.workload {
-        W::Drain => drain::run::<T>(job),
+        W::Drain => operations::drain::<T>(job),
         W::Pause | W::PauseAllDue | W::PauseAfterReset | W::PauseAfterSleep => pause::run::<T>(job),
         W::Memory | W::MemoryChurn | W::MemoryAllocations => memory::run::<T>(job),
         W::Scaling => scaling::run::<T>(job),
@@ -181,7 +181,7 @@ fn tokio_threads(job: Job) -> Vec<Sample> {
         W::Xcancel | W::XcancelBoth => xcancel::run(job, |both, size| {
             xcancel::in_tasks::<TokioDrop>(both, size, &runtime(job, 2))
         }),
-        W::Flood => flood::run(job, false, |load| flood::tokio(load, &runtime(job, 2))),
+        W::Flood => late::flood(job, false, |load| late::flood_tokio(load, &runtime(job, 2))),
         W::Async | W::AsyncReady | W::AsyncLate => {
             guarded::run(job, &on_workers(runtime(job, 2), tokio::time::timeout))
         }
@@ -197,7 +197,7 @@ fn xcancel<O: Owner>(job: Job) -> Vec<Sample> {
 fn two_cores<O: Owner<Remote: Requests + Clone> + Sleeping>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::XcancelLock => contended::run::<O>(job),
-        W::Flood => flood::run(job, O::HAS_BUDGET, flood::on_two_cores::<O>),
+        W::Flood => late::flood(job, O::HAS_BUDGET, late::flood_on_two_cores::<O>),
         W::Asked => asked::run::<O>(job),
         _ => xcancel::<O>(job),
     }

@@ -1,26 +1,41 @@
-//! Punctuality by the machine's clock: timers over some seconds, on a thread that sleeps in between.
+//! Punctuality by the machine's clock: timers over some seconds, on a thread that sleeps in between,
+//! alone and under a flood of cancels.
+//!
+//! Under a flood, one core has timers that are due over some seconds, and very many others that are
+//! not. Half-way, another core cancels all of those as fast as it can. How late does the first core
+//! fire? It sleeps until the next timer is due. A turn that consumes all cancels at once may be busy
+//! while timers come due; a peer whose turns can be bounded is measured bounded too.
 
 use std::{
     cell::RefCell,
     collections::BTreeSet,
     future::poll_fn,
     rc::Rc,
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{Clock, Config, ManualClock, Shard, local_timer};
 use fastrand::Rng;
-use tokio::{runtime::Runtime, task::JoinSet};
+use tokio::{
+    runtime::Runtime,
+    task::{JoinSet, unconstrained, yield_now},
+    time::sleep,
+};
 use tokio_util::time::DelayQueue;
 
-use super::SEED;
+use super::{SEED, quantiles};
 use crate::{
+    across::{BATCH, Remote, Sleeping},
+    cores,
     measure::{Sample, cpu_nanos},
+    peers::{self, Place},
     plan::{Job, Workload as W},
+    timers::Payload,
 };
 
-pub(super) const LEAD: Duration = Duration::from_millis(100);
+const LEAD: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
@@ -55,7 +70,7 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
     let cpu = (cpu_nanos() - cpu_before) / 1e9;
     assert_eq!(lateness.len(), size.timers, "each timer fires once");
     let early = lateness.iter().filter(|&&lateness| lateness < 0.0).count();
-    let mut samples = super::quantiles(job, "us", &mut lateness);
+    let mut samples = quantiles(job, "us", &mut lateness);
     samples.push(job.sample("early", "timers", early as f64));
     samples.push(job.sample("cpu", "CPU s", cpu));
     samples
@@ -103,10 +118,10 @@ pub fn tokio_sleep(size: Size, runtime: &Runtime) -> Vec<f64> {
 }
 
 /// Tasks that say how late they were woken.
-pub(super) fn sleeping_tasks(size: Size) -> JoinSet<f64> {
+fn sleeping_tasks(size: Size) -> JoinSet<f64> {
     let task = |delay| {
         let due = Instant::now() + delay;
-        let sleep = tokio::time::sleep(delay);
+        let sleep = sleep(delay);
         async move {
             sleep.await;
             lateness(due)
@@ -143,4 +158,123 @@ pub fn idle_wake_ups(job: Job) -> Vec<Sample> {
         turns += 1;
     }
     vec![job.sample("", "turns", f64::from(turns))]
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Flood {
+    pub due: Size,
+    pub pending: usize,
+    /// Whether another core cancels them.
+    pub is_flooded: bool,
+    /// How many of the cancels a turn consumes at most, where it can be bounded.
+    pub budget: usize,
+}
+
+/// Alone, with a flood, and with a flood of which a turn consumes at most 256 cancels.
+const SETTINGS: [(&str, bool, usize); 3] =
+    [("alone", false, usize::MAX), ("flooded", true, usize::MAX), ("bounded", true, 256)];
+
+/// How late each timer fired, in microseconds; and the time from the first cancel until the owner had
+/// taken in the last, if there was a load.
+type Outcome = (Vec<f64>, Option<Duration>);
+
+/// Delays of the timers that do not fire.
+fn pending(load: Flood) -> impl Iterator<Item = Duration> {
+    let mut rng = Rng::with_seed(SEED);
+    (0..load.pending).map(move |_| Duration::from_millis(rng.u64(30_000..=60_000)))
+}
+
+/// When the flood begins, counted from when all timers have been added.
+fn flood_delay(load: Flood) -> Duration {
+    LEAD + load.due.span / 2
+}
+
+/// The owner on the first core, the flood from the second.
+pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
+    let (to_other, of_owner) = mpsc::channel();
+    let own = move || {
+        let (mut owner, remote) = O::new(load.pending + load.due.timers);
+        let start = Instant::now();
+        // A payload says when it is due.
+        let due = |delay| [(start.elapsed() + delay).as_nanos() as u64; 3];
+        let handles: Vec<_> = pending(load).map(|delay| owner.add(delay, due(delay))).collect();
+        delays(load.due).for_each(|delay| _ = owner.add(delay, due(delay)));
+        to_other.send((remote, handles)).expect("the other core waits");
+        let wanted = if load.is_flooded { load.pending } else { 0 };
+        let (mut log, mut collected, mut flood_ended) = (Vec::new(), 0, None);
+        while collected < wanted || log.len() < load.due.timers {
+            owner.sleep();
+            let fired = |[due, ..]: Payload| log.push(lateness(start + Duration::from_nanos(due)));
+            collected += owner.turn(load.budget, fired).collected;
+            if flood_ended.is_none() && collected == load.pending {
+                flood_ended = Some(Instant::now());
+            }
+        }
+        (log, flood_ended)
+    };
+    let flood = move || {
+        let (mut remote, handles): (O::Remote, Vec<O::Handle>) =
+            of_owner.recv().expect("the owner sends");
+        thread::sleep(flood_delay(load));
+        let started = Instant::now();
+        load.is_flooded.then(|| {
+            let cancel = |handle| usize::from(remote.cancel(handle));
+            let cancelled: usize = handles.into_iter().map(cancel).sum();
+            assert_eq!(cancelled, load.pending, "each was live");
+            started
+        })
+    };
+    let ((lateness, ended), started) = cores::on_two(own, flood);
+    (lateness, started.zip(ended).map(|(started, ended)| ended - started))
+}
+
+/// How late the timers were in each setting, and how long a flood took.
+pub fn flood(job: Job, can_be_bounded: bool, outcome: impl Fn(Flood) -> Outcome) -> Vec<Sample> {
+    let (timers, span) = job.scale.pick((10_000, 3000), (2000, 1000), (200, 100));
+    let due = Size { timers, span: Duration::from_millis(span) };
+    let settings = &SETTINGS[..2 + usize::from(can_be_bounded)];
+    let in_setting = |&(setting, is_flooded, budget)| {
+        let load = Flood { due, pending: job.n, is_flooded, budget };
+        let (mut lateness, flood) = outcome(load);
+        assert_eq!(lateness.len(), due.timers, "each timer fires once");
+        let mut samples = quantiles(job, "us", &mut lateness);
+        assert!(lateness[0] >= 0.0, "none is early");
+        samples.extend(flood.map(|took| job.sample("took", "ms", took.as_secs_f64() * 1e3)));
+        samples.into_iter().map(move |sample| sample.at(setting))
+    };
+    settings.iter().flat_map(in_setting).collect()
+}
+
+/// The flood in a tokio runtime with two workers. Each due timer has a task. One task drops the
+/// others, and yields after each batch, as a task should.
+pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
+    runtime.block_on(async {
+        // Those that do not fire, each polled once.
+        let register = |delay| peers::put(&mut Vec::new(), sleep(delay));
+        let registered = async move { pending(load).map(register).collect() };
+        let places =
+            tokio::spawn(unconstrained(registered)).await.expect("a task that does not panic");
+        let tasks = sleeping_tasks(load.due);
+        let flood = tokio::spawn(unconstrained(drop_all(load, places)));
+        let lateness = tasks.join_all().await;
+        let (places, took) = flood.await.expect("a task that does not panic");
+        drop(places);
+        (lateness, took)
+    })
+}
+
+/// Drops them where they are; the places go when all is over.
+async fn drop_all(load: Flood, mut places: Vec<Place>) -> (Vec<Place>, Option<Duration>) {
+    sleep(flood_delay(load)).await;
+    if !load.is_flooded {
+        return (places, None);
+    }
+    let started = Instant::now();
+    for batch in places.chunks_mut(BATCH) {
+        for place in batch {
+            assert!(peers::empty(place), "it was live");
+        }
+        yield_now().await;
+    }
+    (places, Some(started.elapsed()))
 }

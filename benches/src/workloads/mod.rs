@@ -4,8 +4,6 @@
 
 pub mod asked;
 pub mod contended;
-pub mod drain;
-pub mod flood;
 pub mod guarded;
 pub mod late;
 pub mod memory;
