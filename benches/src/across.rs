@@ -144,11 +144,6 @@ fn task(payload: Payload) -> Task {
     Box::new(move || note(payload))
 }
 
-/// Aligned so that it shares its cache lines with nothing else.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Alone<T>(pub(crate) T);
-
 /// Opens a channel in each direction and returns the two ends of each side.
 pub(crate) fn both_ways<S, R>(open: impl Fn() -> (S, R)) -> [(S, R); 2] {
     let [(to_first, of_first), (to_second, of_second)] = [(); 2].map(|()| open());

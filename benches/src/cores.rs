@@ -81,10 +81,13 @@ pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
     }
 }
 
-/// The number of legs that both runners have run, on cache lines without other data.
+/// Aligned so that it shares its cache lines with nothing else.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Baton(AtomicU64);
+pub(crate) struct Alone<T>(pub(crate) T);
+
+/// The number of legs that both runners have run.
+pub(crate) type Baton = Alone<AtomicU64>;
 
 /// One of two threads that take turns.
 pub(crate) struct Runner<'a> {

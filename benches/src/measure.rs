@@ -121,6 +121,11 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
 }
 
+/// Returns the median of what each round took.
+pub fn median_of<R>(rounds: &[R], took: impl Fn(&R) -> f64) -> f64 {
+    median(rounds.iter().map(took).collect())
+}
+
 pub fn cpu_nanos() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

@@ -178,9 +178,9 @@ fn late_tokio(job: Job) -> Vec<Sample> {
 fn tokio_threads(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Late => late_tokio(job),
-        W::Xcancel | W::XcancelBoth => xcancel::run(job, |both, size| {
-            xcancel::in_tasks::<TokioDrop>(both, size, &runtime(job, 2))
-        }),
+        W::Xcancel | W::XcancelBoth => {
+            xcancel::run(job, |size| xcancel::in_tasks::<TokioDrop>(size, &runtime(job, 2)))
+        }
         W::Flood => late::flood(job, false, |load| late::flood_tokio(load, &runtime(job, 2))),
         W::Async | W::AsyncReady | W::AsyncLate => {
             guarded::run(job, &on_workers(runtime(job, 2), tokio::time::timeout))

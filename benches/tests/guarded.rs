@@ -5,7 +5,6 @@ use std::{
     convert::Infallible,
     future::poll_fn,
     pin::Pin,
-    sync::{Mutex, PoisonError},
     task::{Context, Waker},
     time::Duration,
 };
@@ -15,6 +14,7 @@ use corewheel_bench::{
     plan::{Job, Peer, Scale, Workload},
     workloads::guarded::{self, Operation, Stage, drive_corewheel, on_two_cores, on_workers},
 };
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
 const JOB: Job =
@@ -54,7 +54,7 @@ async fn leaky(_: Duration, mut operation: Operation) -> Result<(), Infallible> 
     poll_fn(|cx| {
         let polled = Pin::new(&mut operation).poll(cx);
         if polled.is_pending() {
-            LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
+            LEAKED.lock().push(cx.waker().clone());
         }
         polled
     })

@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
-use super::{Alone, IN_FLIGHT, Owner, Remote, Ticks, Turned};
-use crate::{peers::Handle, timers::Payload};
+use super::{IN_FLIGHT, Owner, Remote, Ticks, Turned};
+use crate::{cores::Alone, peers::Handle, timers::Payload};
 
 const CANCELLED: u64 = u64::MAX;
 

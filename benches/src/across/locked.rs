@@ -99,13 +99,6 @@ impl<T: Waking + Shareable, L: Lock> Sleeping for Locked<T, L> {
     }
 }
 
-impl<T: Shareable, L: Lock> Shared<T, L> {
-    fn add(&self, delay: Duration, payload: Payload) -> T::Handle {
-        let deadline = self.ticks.deadline(delay);
-        L::with(&self.guarded, |guarded| guarded.timers.add(deadline, payload))
-    }
-}
-
 impl<T: Shareable, L: Lock> Remote for Arc<Shared<T, L>> {
     type Handle = T::Handle;
 
@@ -119,7 +112,8 @@ impl<T: Shareable, L: Lock> Remote for Arc<Shared<T, L>> {
 
 impl<T: Shareable, L: Lock> Requests for Arc<Shared<T, L>> {
     fn add(&mut self, delay: Duration, payload: Payload) -> T::Handle {
-        Shared::add(self, delay, payload)
+        let deadline = self.ticks.deadline(delay);
+        L::with(&self.guarded, |guarded| guarded.timers.add(deadline, payload))
     }
 
     fn reset(&mut self, handle: &mut T::Handle, delay: Duration) -> bool {

@@ -4,7 +4,6 @@ use std::{
     env,
     error::Error,
     fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -27,6 +26,7 @@ static ALLOCATOR: Counting = Counting;
 /// a fresh process. Without a selection it also measures the timer schemes of the literature.
 /// Tables come on standard output.
 #[derive(Debug, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 struct Args {
     /// Only these peers
     #[arg(long, value_enum)]
@@ -40,8 +40,12 @@ struct Args {
     /// Only the timer schemes of the literature, what each of their routines costs
     #[arg(long, conflicts_with_all = ["peer", "workload", "n"])]
     schemes: bool,
-    #[command(flatten)]
-    less: Less,
+    /// Less of everything, for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Too little to mean anything, for tests
+    #[arg(long, hide = true)]
+    tiny: bool,
     /// One JSON object per figure instead of the tables
     #[arg(long)]
     json: bool,
@@ -54,27 +58,6 @@ struct Args {
     /// Does one run: how this program starts itself
     #[arg(long, hide = true)]
     job: Option<String>,
-}
-
-/// How much is measured.
-#[derive(Debug, clap::Args)]
-struct Less {
-    /// Less of everything, for a first look
-    #[arg(long)]
-    quick: bool,
-    /// Too little to mean anything, for tests
-    #[arg(long, hide = true)]
-    tiny: bool,
-}
-
-impl Less {
-    fn scale(&self) -> Scale {
-        match (self.tiny, self.quick) {
-            (true, _) => Scale::Tiny,
-            (_, true) => Scale::Quick,
-            _ => Scale::Full,
-        }
-    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -114,7 +97,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// other load on the machine affects all of them.
 fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     let is_selection = !args.peer.is_empty() || !args.workload.is_empty() || !args.n.is_empty();
-    let (mut sections, mut jobs, scale) = (Vec::new(), Vec::new(), args.less.scale());
+    let scale = match (args.tiny, args.quick) {
+        (true, _) => Scale::Tiny,
+        (_, true) => Scale::Quick,
+        _ => Scale::Full,
+    };
+    let (mut sections, mut jobs) = (Vec::new(), Vec::new());
     for &workload in Workload::value_variants() {
         if args.schemes || !is_chosen(workload, &args.workload) {
             continue;
@@ -168,9 +156,12 @@ fn is_chosen(workload: Workload, selection: &[Workload]) -> bool {
 /// Starts this program once more for one run.
 fn start(job: Job) -> Result<Vec<Sample>, Box<dyn Error>> {
     let mut command = Command::new(env::current_exe()?);
-    command.arg("--job").arg(serde_json::to_string(&job)?).stdout(Stdio::piped());
-    let mut child = command.spawn()?;
-    let output = BufReader::new(child.stdout.take().expect("piped"));
-    let samples = output.lines().map(|line| Ok(serde_json::from_str(&line?)?)).collect();
-    if child.wait()?.success() { samples } else { Err(format!("{job:?} failed").into()) }
+    command.arg("--job").arg(serde_json::to_string(&job)?).stderr(Stdio::inherit());
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(format!("{job:?} failed").into());
+    }
+    Ok(serde_json::Deserializer::from_slice(&output.stdout)
+        .into_iter()
+        .collect::<Result<_, _>>()?)
 }

@@ -13,7 +13,7 @@ use super::SEED;
 use crate::{
     across::{Owner, Requests, noted},
     cores::{self, Baton, Runner},
-    measure::{Sample, median},
+    measure::{Sample, median_of},
     plan::Job,
     timers::{not_due, payload},
 };
@@ -45,7 +45,9 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
     let (asking, taking) = cores::on_two(
         move || {
             let remote: O::Remote = remotes.recv().expect("the owner has begun");
-            Asking::new(remote, at_once).run(asks, rounds)
+            let (live, added) = (Vec::with_capacity(LIVE), Vec::with_capacity(at_once));
+            let rng = Rng::with_seed(SEED);
+            Asking { remote, rng, live, added, at_once }.run(asks, rounds)
         },
         move || {
             let (owner, remote) = O::new(LIVE + at_once);
@@ -53,21 +55,15 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
             take_in(owner, takes, at_once, rounds)
         },
     );
-    let sides = REQUESTS.iter().zip(asking.chunks(rounds).zip(taking.chunks(rounds)));
-    let samples = sides.map(|(&(_, name), sides)| samples(job, name, sides));
-    samples.flatten().collect()
-}
-
-fn samples(job: Job, name: &str, (asking, taking): (&[Duration], &[Duration])) -> [Sample; 2] {
-    let warm_up = asking.len() / WARM_UP;
-    let sample = |part: &str, spent: &dyn Fn(usize) -> Duration| {
-        let nanos = (warm_up..asking.len()).map(|round| spent(round).as_nanos() as f64);
-        job.sample(part, "ns", median(nanos.collect()) / job.n as f64)
-    };
-    [
-        sample(name, &|round| asking[round] + taking[round]),
-        sample(&format!("{name}-call"), &|round| asking[round]),
-    ]
+    let per_request = |spent: Duration| spent.as_nanos() as f64 / at_once as f64;
+    let sides = asking.chunks(rounds).zip(taking.chunks(rounds));
+    let samples = REQUESTS.iter().zip(sides).flat_map(|((_, name), (asking, taking))| {
+        let timed: Vec<_> = asking.iter().zip(taking).skip(rounds / WARM_UP).collect();
+        let all = median_of(&timed, |&(asking, taking)| per_request(*asking + *taking));
+        let call = median_of(&timed, |&(asking, _)| per_request(*asking));
+        [job.sample(name, "ns", all), job.sample(&format!("{name}-call"), "ns", call)]
+    });
+    samples.collect()
 }
 
 struct Asking<R: Requests> {
@@ -79,11 +75,6 @@ struct Asking<R: Requests> {
 }
 
 impl<R: Requests> Asking<R> {
-    fn new(remote: R, at_once: usize) -> Self {
-        let (live, added) = (Vec::with_capacity(LIVE), Vec::with_capacity(at_once));
-        Self { remote, rng: Rng::with_seed(SEED), live, added, at_once }
-    }
-
     /// How long the calls took, round by round, kind by kind.
     fn run(&mut self, mut runner: Runner<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {

@@ -9,7 +9,7 @@ use std::{
     mem,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::{
     runtime::{Builder, Runtime},
     task::{JoinHandle, LocalSet, spawn_local, yield_now},
@@ -25,7 +26,7 @@ use tokio::{
 use super::late;
 use crate::{
     cores,
-    measure::{Sample, cpu_nanos, median},
+    measure::{Sample, cpu_nanos, median_of},
     peers::{LocalClock, RealTime},
     plan::{Job, Workload as W},
 };
@@ -81,22 +82,18 @@ pub fn run(job: Job, stage: Stage<'_>) -> Vec<Sample> {
     }
     let (operations, stretches) = job.scale.pick((500, 10), (100, 3), (5, 1));
     let work = Errand::Work { operations, yields: u32::from(job.workload == W::Async) };
-    let (mut own, mut floor) = (Vec::new(), Vec::new());
-    for _ in 0..=stretches {
-        for (with_timeouts, to) in [(false, &mut floor), (true, &mut own)] {
-            let errands = vec![work.clone(); job.n];
-            let run = || stage(errands, with_timeouts);
-            to.push(Stretch::of(job.n, operations, run));
-        }
-    }
-    let (own, floor) = (&own[1..], &floor[1..]);
-    let cpu = |stretches: &[Stretch]| median(stretches.iter().map(|stretch| stretch.cpu).collect());
-    let timeout = own.iter().zip(floor).map(|(own, floor)| own.cpu - floor.cpu);
+    let stretch = |with_timeouts| {
+        let errands = vec![work.clone(); job.n];
+        Stretch::of(job.n, operations, || stage(errands, with_timeouts))
+    };
+    let all: Vec<_> = (0..=stretches).map(|_| [false, true].map(stretch)).collect();
+    let stretches = &all[1..];
+    let timeout = median_of(stretches, |[floor, own]| own.cpu - floor.cpu);
     vec![
-        job.sample("timeout", "ns", median(timeout.collect())),
-        job.sample("cpu", "ns", cpu(own)),
-        job.sample("floor", "ns", cpu(floor)),
-        job.sample("rate", "k/s", median(own.iter().map(|stretch| stretch.rate).collect())),
+        job.sample("timeout", "ns", timeout),
+        job.sample("cpu", "ns", median_of(stretches, |[_, own]| own.cpu)),
+        job.sample("floor", "ns", median_of(stretches, |[floor, _]| floor.cpu)),
+        job.sample("rate", "k/s", median_of(stretches, |[_, own]| own.rate)),
         job.sample("left", "timeouts", left(job.n, stage) as f64),
     ]
 }
@@ -126,7 +123,8 @@ fn left(timeouts: usize, stage: Stage<'_>) -> usize {
     errands.insert(0, Errand::Look(Arc::clone(&dropped)));
     errands.push(Errand::Look(Arc::clone(&dropped)));
     stage(errands, true);
-    dropped.left()
+    // Relaxed: the tasks have ended.
+    dropped.left.load(Ordering::Relaxed)
 }
 
 /// Tasks whose timeouts do end.
@@ -135,7 +133,7 @@ fn late(job: Job, stage: Stage<'_>) -> Vec<Sample> {
         let log = Arc::new(Mutex::new(Vec::new()));
         let late = late::delays(size).map(|delay| Errand::Late(delay, Arc::clone(&log)));
         stage(late.collect(), true);
-        mem::take(&mut log.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut log.lock())
     })
 }
 
@@ -159,27 +157,23 @@ pub enum Errand {
 impl Errand {
     async fn run<F: Future<Output = Result<(), E>>, E: Debug>(self, guard: impl Guard<F>) {
         match self {
-            Self::Work { operations, yields } => work(operations, yields, guard).await,
+            Self::Work { operations, yields } => {
+                for done in 1..=operations {
+                    let guarded = guard(LIMIT, Operation::Yields(yields));
+                    guarded.await.expect("nothing takes so long");
+                    if yields == 0 && done % TOGETHER == 0 {
+                        yield_now().await;
+                    }
+                }
+            }
             Self::Drop(dropped) => dropped.add(guard).await,
             Self::Look(dropped) => dropped.look().await,
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;
                 guard(delay, Operation::Never).await.expect_err("it is never ready");
                 let lateness = late::lateness(due);
-                log.lock().unwrap_or_else(PoisonError::into_inner).push(lateness);
+                log.lock().push(lateness);
             }
-        }
-    }
-}
-
-async fn work<F, E: Debug>(operations: u32, yields: u32, guard: impl Guard<F>)
-where
-    F: Future<Output = Result<(), E>>,
-{
-    for done in 1..=operations {
-        guard(LIMIT, Operation::Yields(yields)).await.expect("nothing takes so long");
-        if yields == 0 && done % TOGETHER == 0 {
-            yield_now().await;
         }
     }
 }
@@ -189,6 +183,7 @@ pub struct Dropped {
     waker: Arc<Nobody>,
     /// To come.
     expected: AtomicUsize,
+    /// At the worst.
     left: AtomicUsize,
 }
 
@@ -202,12 +197,6 @@ impl Dropped {
     fn new(expected: usize) -> Arc<Self> {
         let [expected, left] = [expected, 0].map(AtomicUsize::new);
         Arc::new(Self { waker: Arc::new(Nobody), expected, left })
-    }
-
-    /// How many were left, at the worst.
-    fn left(&self) -> usize {
-        // Relaxed: the tasks have ended.
-        self.left.load(Ordering::Relaxed)
     }
 
     async fn add<F: Future>(&self, guard: impl Guard<F>) {

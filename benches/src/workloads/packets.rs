@@ -34,7 +34,7 @@ use tokio::{
 use super::{SEED, in_thread};
 use crate::{
     across::Resets,
-    measure::{Clock, Sample, median},
+    measure::{Clock, Sample, median_of},
     plan::Job,
     timers::{connection, payload},
 };
@@ -55,14 +55,12 @@ fn run(job: Job, stretch: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sam
     let traffic = Traffic::new(job.n, packets);
     let per_packet =
         |timers| in_thread(|| stretch(&traffic, timers)).as_nanos() as f64 / packets as f64;
-    let (mut timers, mut loops) = (Vec::new(), Vec::new());
-    for _ in 0..=stretches {
-        let without = per_packet(false);
-        timers.push(per_packet(true) - without);
-        loops.push(without);
-    }
-    let [timers, loops] = [timers, loops].map(|stretches| median(stretches[1..].to_vec()));
-    vec![job.sample("", "ns", timers), job.sample("loop", "CPU ns", loops)]
+    let all: Vec<_> = (0..=stretches).map(|_| [false, true].map(per_packet)).collect();
+    let stretches = &all[1..];
+    vec![
+        job.sample("", "ns", median_of(stretches, |[without, with]| with - without)),
+        job.sample("loop", "CPU ns", median_of(stretches, |[without, _]| *without)),
+    ]
 }
 
 struct Traffic {

@@ -9,7 +9,7 @@ use std::{sync::Barrier, time::Duration};
 use super::operations::{Churn, Delay};
 use crate::{
     cores,
-    measure::{self, Clock, Load, Sample, batches, median, settled, warm_up},
+    measure::{self, Clock, Load, Sample, batches, median_of, settled, warm_up},
     peers::Floor,
     plan::Job,
     timers::Timers,
@@ -32,15 +32,12 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let barrier = Barrier::new(2);
     let core = |core| rates::<T>(job, core, &barrier);
     let (first, second) = cores::on_two(|| core(0), || core(1));
-    let of_rounds: Vec<[f64; 2]> =
+    let rounds: Vec<[f64; 2]> =
         first.iter().zip(&second).map(|(first, second)| scalings(first, second)).collect();
-    let times = |part: &str, of_round: fn(&[f64; 2]) -> f64| {
-        job.sample(part, "times", median(of_rounds.iter().map(of_round).collect()))
-    };
     vec![
-        times("", |&[own, _]| own),
-        times("empty", |&[_, empty]| empty),
-        times("share", |&[own, empty]| own / empty),
+        job.sample("", "times", median_of(&rounds, |[own, _]| *own)),
+        job.sample("empty", "times", median_of(&rounds, |[_, empty]| *empty)),
+        job.sample("share", "times", median_of(&rounds, |[own, empty]| own / empty)),
     ]
 }
 

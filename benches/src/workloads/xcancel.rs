@@ -23,7 +23,7 @@ use super::SEED;
 use crate::{
     across::{BATCH, IN_FLIGHT, Owner, Remote, both_ways},
     cores,
-    measure::{self, Sample, median},
+    measure::{self, Sample, median_of},
     plan::{Job, Workload as W},
     timers::{not_due, payload},
 };
@@ -36,6 +36,8 @@ const PAUSES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
+    /// Whether both ends add and cancel.
+    pub both: bool,
     /// Timers that are live at any time.
     pub live: usize,
     /// Timers that are handed over in a stretch: a multiple of [`BATCH`].
@@ -53,7 +55,9 @@ pub struct Stretch {
     pub busy: Duration,
     /// Timers of the other end that it cancelled successfully.
     pub cancelled: u64,
-    /// Its own timers that were handed over and collected.
+    /// Its own timers that it handed over.
+    pub handed: u64,
+    /// Of those, the timers that it has collected.
     pub taken_in: u64,
     /// Its thread kept its core. One that has lost it makes the other wait for milliseconds.
     pub undisturbed: bool,
@@ -62,46 +66,43 @@ pub struct Stretch {
 struct Party<T: Owner> {
     own: T,
     other: T::Remote,
+    way: Way<T::Handle>,
     /// Timers that have not been handed over.
     live: Vec<T::Handle>,
     batch: Vec<T::Handle>,
-    to_other: Producer<T::Handle>,
-    from_other: Consumer<T::Handle>,
     rng: Rng,
-    /// To be done in each stretch.
-    to_hand: u64,
-    to_cancel: u64,
-    /// Handed over in this stretch.
-    handed: u64,
     done: Stretch,
 }
 
-/// Returns the ways to the other end and from it, and how many timers each hands over and cancels.
-fn starts<H>(both: bool, Size { handed, .. }: Size) -> [Start<H>; 2] {
-    let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
-    let other = if both { handed } else { 0 };
-    [(first, [handed, other]), (second, [other, handed])]
+/// The rings to the other end and from it, and what is to be done in each stretch.
+struct Way<H> {
+    to_other: Producer<H>,
+    from_other: Consumer<H>,
+    to_hand: u64,
+    to_cancel: u64,
 }
 
-type Start<H> = ((Producer<H>, Consumer<H>), [u64; 2]);
+impl<H> Way<H> {
+    fn pair(Size { both, handed, .. }: Size) -> [Self; 2] {
+        let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
+        let other = if both { handed } else { 0 };
+        [(first, handed, other), (second, other, handed)].map(
+            |((to_other, from_other), to_hand, to_cancel)| Self {
+                to_other,
+                from_other,
+                to_hand,
+                to_cancel,
+            },
+        )
+    }
+}
 
 impl<T: Owner> Party<T> {
-    fn new(own: T, other: T::Remote, live: usize, start: Start<T::Handle>) -> Self {
-        let ((to_other, from_other), [to_hand, to_cancel]) = start;
-        let mut party = Self {
-            own,
-            other,
-            live: Vec::new(),
-            batch: Vec::with_capacity(BATCH),
-            to_other,
-            from_other,
-            rng: Rng::with_seed(SEED),
-            to_hand,
-            to_cancel,
-            handed: 0,
-            done: Stretch::default(),
-        };
-        let live = if to_hand > 0 { live } else { 0 };
+    fn new(own: T, other: T::Remote, live: usize, way: Way<T::Handle>) -> Self {
+        let live = if way.to_hand > 0 { live } else { 0 };
+        let (batch, rng) = (Vec::with_capacity(BATCH), Rng::with_seed(SEED));
+        let mut party =
+            Self { own, other, way, live: Vec::new(), batch, rng, done: Stretch::default() };
         party.live = (0..live).map(|id| party.add(id)).collect();
         party
     }
@@ -111,20 +112,20 @@ impl<T: Owner> Party<T> {
     }
 
     fn is_done(&self) -> bool {
-        (self.done.taken_in, self.done.cancelled) == (self.to_hand, self.to_cancel)
+        (self.done.taken_in, self.done.cancelled) == (self.way.to_hand, self.way.to_cancel)
     }
 
     /// Does a batch of what there is to do.
     fn step(&mut self) {
-        let in_flight = (self.handed - self.done.taken_in) as usize;
-        let hands = self.handed < self.to_hand && in_flight + BATCH <= IN_FLIGHT;
+        let in_flight = (self.done.handed - self.done.taken_in) as usize;
+        let hands = self.done.handed < self.way.to_hand && in_flight + BATCH <= IN_FLIGHT;
         if hands {
             self.hand_over();
         }
-        if self.done.taken_in < self.handed {
+        if self.done.taken_in < self.done.handed {
             self.take_in();
         }
-        let cancels = self.done.cancelled < self.to_cancel && self.cancel();
+        let cancels = self.done.cancelled < self.way.to_cancel && self.cancel();
         if !hands && !cancels {
             (0..PAUSES).for_each(|_| spin_loop());
         }
@@ -136,25 +137,25 @@ impl<T: Owner> Party<T> {
             let added = self.add(id);
             self.batch.push(mem::replace(&mut self.live[id], added));
         }
-        let chunk = self.to_other.write_chunk_uninit(BATCH).expect("room for all in flight");
-        self.handed += chunk.fill_from_iter(self.batch.drain(..)) as u64;
+        let chunk = self.way.to_other.write_chunk_uninit(BATCH).expect("room for all in flight");
+        self.done.handed += chunk.fill_from_iter(self.batch.drain(..)) as u64;
     }
 
     fn take_in(&mut self) {
-        let other_is_gone = self.to_other.is_abandoned();
+        let other_is_gone = self.way.to_other.is_abandoned();
         let taken = self.own.turn(usize::MAX, not_due).collected as u64;
         self.done.taken_in += taken;
         // A turn may leave some for the next one, but not all.
         assert!(
-            !other_is_gone || taken > 0 || self.done.taken_in == self.handed,
+            !other_is_gone || taken > 0 || self.done.taken_in == self.done.handed,
             "the other end has cancelled all"
         );
     }
 
     /// False if nothing has been handed over.
     fn cancel(&mut self) -> bool {
-        let Ok(chunk) = self.from_other.read_chunk(BATCH) else {
-            assert!(!self.from_other.is_abandoned(), "the other end hands over what it shall");
+        let Ok(chunk) = self.way.from_other.read_chunk(BATCH) else {
+            assert!(!self.way.from_other.is_abandoned(), "the other end hands over what it shall");
             return false;
         };
         self.batch.extend(chunk);
@@ -174,7 +175,7 @@ impl<T: Owner> Party<T> {
     async fn run(mut self, stretches: usize, is_task: bool) -> Vec<Stretch> {
         let mut all = Vec::with_capacity(2 * stretches);
         for _ in 0..2 * stretches {
-            (self.handed, self.done) = (0, Stretch::default());
+            self.done = Stretch::default();
             let (core_losses, started) = (cores::losses(), Instant::now());
             while !self.is_done() {
                 self.step();
@@ -191,7 +192,7 @@ impl<T: Owner> Party<T> {
 }
 
 /// On two threads, each pinned to its core: what both ends did, stretch by stretch.
-pub fn on_threads<T: Owner>(both: bool, size: Size) -> Vec<[Stretch; 2]> {
+pub fn on_threads<T: Owner>(size: Size) -> Vec<[Stretch; 2]> {
     let run = |start, (to_other, of_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
         let (own, remote) = T::new(size.live);
         to_other.send(remote).expect("the other end waits");
@@ -199,17 +200,17 @@ pub fn on_threads<T: Owner>(both: bool, size: Size) -> Vec<[Stretch; 2]> {
         let party = Party::new(own, other, size.live, start);
         measure::run(party.run(size.stretches, false))
     };
-    let ([first, second], [line, other_line]) = (starts(both, size), both_ways(mpsc::channel));
+    let ([first, second], [line, other_line]) = (Way::pair(size), both_ways(mpsc::channel));
     let (first, second) = cores::on_two(|| run(first, line), || run(second, other_line));
     side_by_side(first, second)
 }
 
-pub fn in_tasks<T>(both: bool, size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
+pub fn in_tasks<T>(size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
 where
     T: Owner + Send + 'static,
 {
     let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(size.live));
-    let [start, other_start] = starts(both, size);
+    let [start, other_start] = Way::pair(size);
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
     // register nothing.
     let run = |own: T, other, start| {
@@ -235,27 +236,25 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
 /// first add to the last collection, and ns per call of `cancel`, over all timers. They are medians
 /// of the undisturbed stretches, if there are any. `undisturbed` is their percentage, `line` the
 /// distance of the cores before and after.
-pub fn run(job: Job, exchange: impl FnOnce(bool, Size) -> Vec<[Stretch; 2]>) -> Vec<Sample> {
+pub fn run(job: Job, exchange: impl FnOnce(Size) -> Vec<[Stretch; 2]>) -> Vec<Sample> {
     let (handed, stretches) = job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2));
     let both = job.workload == W::XcancelBoth;
     let before = cores::line_nanos();
-    let stretches = exchange(both, Size { live: job.n, handed, stretches });
+    let stretches = exchange(Size { both, live: job.n, handed, stretches });
     let line = f64::midpoint(before, cores::line_nanos());
     let timers = handed * if both { 2 } else { 1 };
     let undisturbed: Vec<_> =
         stretches.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
     let share = 100.0 * undisturbed.len() as f64 / stretches.len() as f64;
     let counted = if undisturbed.is_empty() { stretches.iter().collect() } else { undisturbed };
-    let per_timer = |part: &str, spent: &dyn Fn(&[Stretch; 2]) -> Duration| {
-        let nanos = counted.iter().map(|ends| spent(ends).as_nanos() as f64 / timers as f64);
-        job.sample(part, "ns", median(nanos.collect()))
-    };
-    let elapsed = |[first, second]: &[Stretch; 2]| {
-        if both { first.elapsed.max(second.elapsed) } else { first.elapsed }
-    };
+    let per_timer = |spent: Duration| spent.as_nanos() as f64 / timers as f64;
+    let elapsed = median_of(&counted, |[first, second]| {
+        per_timer(if both { first.elapsed.max(second.elapsed) } else { first.elapsed })
+    });
+    let call = median_of(&counted, |[first, second]| per_timer(first.busy + second.busy));
     vec![
-        per_timer("", &elapsed),
-        per_timer("call", &|[first, second]| first.busy + second.busy),
+        job.sample("", "ns", elapsed),
+        job.sample("call", "ns", call),
         job.sample("undisturbed", "%", share),
         job.sample("line", "ns there and back", line),
     ]
