@@ -30,8 +30,7 @@ fn main() {
     clocks(&mut Criterion::default().configure_from_args());
 }
 
-/// Counts operations and lets a tick pass now and then, so that what an operation puts off is paid in
-/// the same measurement.
+/// Lets a tick pass now and then, so that the work that an operation puts off is measured too.
 fn operations<T: Timers, const RESET: bool>(
     name: &str,
     live: usize,

@@ -43,8 +43,7 @@ pub trait Owner: Sized {
 
     fn add(&mut self, delay: Duration, payload: Payload) -> Self::Handle;
 
-    /// Fires the due timers and consumes the requests of other threads, at most `budget` of each if
-    /// the peer can be bounded.
+    /// Fires the due timers and consumes at most `budget` requests of other threads, if it can.
     fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned;
 }
 
@@ -78,8 +77,7 @@ pub trait Sleeping: Owner {
 pub trait Remote: Send {
     type Handle;
 
-    /// Cancels a timer; false if the answer is that it had ended. Where there is no answer, the
-    /// owner asserts that it was live.
+    /// Cancels a timer; false if it had ended. Where there is no answer, the owner asserts it.
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
     /// Sends the owner more, after some cancels, for peers that need it.

@@ -25,13 +25,13 @@ pub fn count() -> usize {
     all().len()
 }
 
-/// Looked for before any thread is pinned: a pinned one, and those it starts, would see its own core only.
+/// Lists the cores before any thread is pinned, because a pinned thread sees only its own.
 fn all() -> &'static [CoreId] {
     static ALL: OnceLock<Vec<CoreId>> = OnceLock::new();
     ALL.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
 
-/// Pins the calling thread to a core, counted from 0. Where there are fewer, threads share them: right, and slow.
+/// Pins the calling thread to a core, counted from 0. Where there are fewer, threads share them.
 pub fn pin(core: usize) {
     let cores = all();
     if !cores.is_empty() {
@@ -42,7 +42,7 @@ pub fn pin(core: usize) {
     }
 }
 
-/// How often the calling thread has lost its core to another one; `None` where the system does not tell.
+/// Counts how often the calling thread lost its core; `None` where the system does not tell.
 pub fn losses() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
@@ -129,8 +129,8 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// How long a cache line takes to the second core and back, in nanoseconds. It tells threads of one core from cores that are
-/// apart, of which a virtual machine may have the one at one time and the other at another.
+/// Measures the nanoseconds that a cache line takes to the second core and back. The distance of
+/// two cores of a virtual machine changes with time.
 pub fn line_nanos() -> f64 {
     let line = Baton::default();
     let [mut first, mut second] = Runner::pair(&line);

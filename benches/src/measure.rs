@@ -13,8 +13,7 @@ use tokio::task::yield_now;
 
 /// A load without an end, in batches that are long compared with a reading of the clock.
 pub trait Load {
-    /// Whether the load is in a task that yields after each batch, so that its runtime's timers have
-    /// their turn.
+    /// Whether the load yields after each batch, so that the timers of its runtime have their turn.
     const YIELDS: bool = false;
 
     fn batch(&mut self) -> u64;
@@ -109,8 +108,7 @@ pub fn run<R>(load: impl Future<Output = R>) -> R {
     }
 }
 
-/// Returns the warm-up of a load on `n` timers: each has been replaced or moved twice, and caches
-/// and predictors know the code.
+/// Returns the operations of a warm-up: each of `n` timers has been replaced or moved twice.
 pub fn settled(n: usize) -> u64 {
     (2 * n as u64).max(1_000_000)
 }
@@ -134,8 +132,7 @@ pub fn cpu_nanos() -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     Wall,
-    /// The time that the thread ran, which leaves out other load on the machine. A reading is a
-    /// system call.
+    /// The time that the thread ran, without other load on the machine. A reading is a system call.
     Cpu,
 }
 

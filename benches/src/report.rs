@@ -81,8 +81,7 @@ impl Section {
         self.figures.iter().map(line).collect()
     }
 
-    /// Writes the section as Markdown: its description and its tables. With a directory of plots,
-    /// it refers to them.
+    /// Writes the section as Markdown; refers to the plots if there is a directory of them.
     fn markdown(&self, plots: Option<&str>) -> String {
         let (title, about) = match self.workload {
             Some(workload) => (workload.name(), workload.about()),
@@ -111,8 +110,7 @@ impl Section {
         text
     }
 
-    /// Returns a chart per kind of figure, or one for all kinds if there is one size and no
-    /// setting.
+    /// Returns a chart per kind of figure; one for all kinds if there is one size and no setting.
     fn charts(&self) -> Vec<Chart<'_>> {
         let Some(first) = self.figures.first() else { return Vec::new() };
         let has_settings = !first.sample.setting.is_empty();

@@ -208,8 +208,7 @@ fn corewheel_tasks<const FAST: bool>(job: Job) -> Vec<Sample> {
     guarded::run(job, &on_two_cores(future::timeout, guarded::drive_corewheel::<FAST>))
 }
 
-/// Timeouts on threads beside the runtime, or on a wheel for each core. They live as long as the
-/// process.
+/// Uses timer threads beside the runtime, or a wheel for each core, until the process ends.
 fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
     let timers = timers.expect("threads can be started");
     let guard = move |limit, operation| timers.timeout(limit, operation);

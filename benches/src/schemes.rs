@@ -115,8 +115,7 @@ pub trait Visitor {
     fn visit<T: Timers>(&mut self, properties: Properties);
 }
 
-/// Visits every scheme. Netty's comes twice: with its own tick of 100 ms, and with one of 1 ms as
-/// all others have.
+/// Visits every scheme, and Netty's with its own tick of 100 ms and with one of 1 ms.
 pub fn visit_all(visitor: &mut impl Visitor) {
     let exact = Properties::exact;
     visitor.visit::<Module<Countdown>>(Properties { is_tick_linear: true, ..exact("1-countdown") });

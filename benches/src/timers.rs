@@ -18,10 +18,9 @@ pub fn not_due(payload: Payload) {
     unreachable!("{payload:?} is not due");
 }
 
-/// Timers in ticks. A load is generic over this trait, so it is compiled for each peer and nothing in a hot loop is called
-/// through a pointer.
+/// Timers in ticks. A load is generic over this trait, so it is compiled for each peer.
 ///
-/// Time is a tick number. `deadline` is always later than the time of the last [`advance`](Self::advance).
+/// A `deadline` is always later than the time of the last [`advance`](Self::advance).
 pub trait Timers: Sized {
     /// Names a timer. Each peer decides on its contents, and so on its size in the caller's table.
     type Handle: Clone;
@@ -35,18 +34,16 @@ pub trait Timers: Sized {
     /// Adds a timer that fires in the first `advance` that reaches `deadline`.
     fn add(&mut self, deadline: u64, payload: Payload) -> Self::Handle;
 
-    /// Ends a timer. Returns false if it had ended. The payload is not returned, because not all
-    /// peers can.
+    /// Ends a timer; false if it had ended. Not all peers can return the payload.
     fn cancel(&mut self, handle: &Self::Handle) -> bool;
 
-    /// Moves a timer; false if it had ended. The handle is changed by peers whose handles name the deadline.
+    /// Moves a timer; false if it had ended. A handle that names the deadline is changed.
     fn reset(&mut self, handle: &mut Self::Handle, deadline: u64) -> bool;
 
     /// Moves time to `now` and hands out what is due.
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload));
 
-    /// Advances the time, but touches at most `budget` entries. The next call begins with the rest.
-    /// A peer without budgets processes all.
+    /// Advances, but touches at most `budget` entries if the peer can. The next call goes on.
     fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
         let _ = budget;
         self.advance(now, on_fire);
@@ -55,7 +52,7 @@ pub trait Timers: Sized {
     /// Announces a sleep, for a peer that frees memory then.
     fn prepare_sleep(&mut self) {}
 
-    /// How many entries have been placed, moved, handed out or removed so far, where the peer knows.
+    /// Counts the entries placed, moved, fired or removed so far, where the peer knows.
     fn touched(&self) -> Option<u64> {
         None
     }

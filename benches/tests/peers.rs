@@ -1,5 +1,4 @@
-//! Each peer and each scheme against a model: it must be right before it is fast. Small geometries
-//! make a revolution ordinary. Loops that sleep, timers with slack, spread timers and budgets.
+//! Each peer and each scheme against a model: it must be right before it is fast.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -205,8 +204,7 @@ fn kafka_jumps_over_the_ticks_between_slots() {
     assert_eq!(fired, [0, 1, 2, 3]);
 }
 
-/// By hand from the widths of the levels: 1, 8, 64, 512, 4096 ticks. The first is a tick late, the
-/// last a whole slot of 4096.
+/// By hand from the widths of the levels: 1, 8, 64, 512, 4096 ticks.
 #[test]
 fn linux_fires_with_the_slot_behind_the_deadline() {
     for (deadline, fires) in

@@ -1,5 +1,4 @@
-//! tokio's `Sleep`. Each is pinned in a place that is used again, so that the allocator has no part
-//! in it.
+//! tokio's `Sleep`, each pinned in a place that is used again: the allocator has no part in it.
 
 use std::time::Duration;
 

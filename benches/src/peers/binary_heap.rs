@@ -1,5 +1,5 @@
-//! The standard library's `BinaryHeap`. It cannot take out what is not on top, so a cancelled timer leaves its entry
-//! behind; when half of the entries are stale, the heap is rebuilt without them.
+//! The standard library's `BinaryHeap`. A cancelled timer leaves its entry behind. When half of the
+//! entries are stale, the heap is rebuilt without them.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -21,7 +21,7 @@ type Entry = (u64, u32, u32);
 #[derive(Debug, Default)]
 struct Timer {
     payload: Payload,
-    /// How often the timer, or one before it in this node, was placed or taken away: tells an old entry from the valid one.
+    /// Changes when the timer is placed or ends: tells an old entry from the valid one.
     placement: u32,
 }
 

@@ -1,5 +1,5 @@
-//! corewheel's wheel alone; its shard, which adds state words, mailbox and clock; and `local_timer()`, whose callbacks
-//! capture the payload.
+//! corewheel's wheel alone; its shard, which adds state words, mailbox and clock; and
+//! `local_timer()`, whose callbacks capture the payload.
 
 use std::{cell::RefCell, time::Duration};
 

@@ -1,5 +1,5 @@
-//! The least that a handle-based timer must do: a node is taken from a free list, written and stored in a table; and found
-//! again by its handle. Nothing is linked and nothing ever fires.
+//! The least that a handle-based timer must do: a node is taken from a free list, written and
+//! stored in a table, and found again by its handle. Nothing is linked, and nothing fires.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use crate::timers::{Payload, Timers};
 
 const SLOTS: usize = 65_536;
 
-/// `floor`, and with `CAS` `floor-cas`: a timer ends by a compare-and-swap, as where another core may cancel it too.
+/// `floor`, and with `CAS` `floor-cas`: a timer ends by a compare-and-swap.
 pub struct Floor<const CAS: bool> {
     nodes: Vec<Node>,
     free: u32,

@@ -1,5 +1,6 @@
-//! `hierarchical_hash_wheel_timer`, the wheel that can cancel: a hash map by id beside four levels of 256 slots. A cancelled
-//! timer's entry stays until its slot comes. It has no reset: the timer is cancelled and added again under its id.
+//! The cancellable wheel of `hierarchical_hash_wheel_timer`: a hash map by id beside four levels of
+//! 256 slots. A cancelled timer's entry stays until its slot comes. There is no reset: the timer is
+//! cancelled and added again under its id.
 
 use std::{rc::Rc, time::Duration};
 

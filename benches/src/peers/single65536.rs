@@ -1,5 +1,5 @@
-//! One level of 65 536 slots of one tick each: the simplest wheel, for delays below 65 536 ticks only. Each slot is a
-//! doubly linked list through records of 16 bytes; the payloads are kept apart, so only firing touches them.
+//! One level of 65,536 slots of one tick: the simplest wheel, for delays below 65,536 ticks. Each
+//! slot is a doubly linked list of records of 16 bytes. Only firing touches the payloads.
 
 use super::table::{Handle, Linked, NIL, Node, Table, put};
 use crate::timers::{Payload, Timers};

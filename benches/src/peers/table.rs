@@ -1,5 +1,4 @@
-//! Timers that are found by handles: the common part of the peers that were written for the
-//! comparison.
+//! Timers that are found by handles: the common part of the peers of this crate.
 
 use std::{
     mem,

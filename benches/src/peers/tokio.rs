@@ -34,7 +34,7 @@ pub trait TokioTime {
     fn advance(&mut self, now: u64);
 }
 
-/// Virtual time: a current-thread runtime whose clock stands still until it is moved; entered for good.
+/// Virtual time: a current-thread runtime, entered for good, whose clock is moved by hand.
 pub struct PausedRuntime {
     runtime: &'static Runtime,
     _entered: EnterGuard<'static>,
@@ -67,8 +67,7 @@ impl TokioTime for PausedRuntime {
     }
 }
 
-/// The machine's clock, on whichever runtime the task runs. The task yields after each tick, so that the driver has its
-/// turn.
+/// The machine's clock, on the runtime of the task, which yields after each tick.
 pub struct MachineTime {
     now: u64,
 }

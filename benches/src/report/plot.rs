@@ -1,5 +1,4 @@
-//! Plots as SVG, legible on light and on dark pages: nothing behind them, and colours of middling
-//! brightness.
+//! Plots as SVG, legible on light and on dark pages: no background, and medium brightness.
 
 use std::{error::Error, path::Path};
 
@@ -18,12 +17,10 @@ const SIZE: (u32, u32) = (860, 480);
 const MARGIN_RIGHT: i32 = 190;
 /// The least distance of two names.
 const NAME_STEP: i32 = 15;
-/// The smallest time that is shown. Values that are subtracted from a time, such as a reading of
-/// the clock, are no more exact.
+/// The smallest time that is shown: times that were subtracted are no more exact.
 const LEAST_NANOS: f64 = 0.5;
 
-/// Draws the figures of a section into a directory: time by the number of timers, the first kind of
-/// figures by its settings, the distribution of the length of turns, the kinds of memory.
+/// Draws the figures of a section into a directory.
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     for chart in section.charts().iter().filter(|chart| chart.is_drawn) {
         let path = directory.join(format!("{}.svg", chart.name));
@@ -33,8 +30,7 @@ pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws lines, each with its name at its right end. Both axes are logarithmic, unless the axis of
-/// x has names.
+/// Draws lines with their names at the right. The axes are logarithmic, unless that of x has names.
 fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
     let has_curve = chart.rows.iter().flat_map(|row| &row.1).flatten().any(|it| it.has_curve());
     let has_names = chart.columns != Columns::Sizes && !has_curve;
@@ -121,9 +117,8 @@ fn width(peer: &str) -> u32 {
     if is_corewheel { 3 } else { 1 }
 }
 
-/// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey, the
-/// others go round the rest of the circle. Neighbours are far apart. A scheme's colour goes by its
-/// place.
+/// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey.
+/// Neighbours are far apart. A scheme's colour goes by its place.
 fn colour(peer: &str, place: usize) -> RGBColor {
     let known = Peer::from_str(peer, false).ok();
     let place = known.map_or(place, |peer| peer as usize) as f64;

@@ -34,8 +34,7 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         Self { levels: Vec::new(), queue: BinaryHeap::new(), clock: 0 }
     }
 
-    /// Links a timer into the lowest level that reaches its deadline, and enqueues the slot if it
-    /// was not there.
+    /// Links a timer into the lowest level that reaches its deadline, and enqueues a new slot.
     fn start(&mut self, store: &mut Store, index: u32) {
         let due = store[index].due;
         let (mut width, mut level) = (1, 0);
@@ -55,8 +54,7 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         }
     }
 
-    /// Jumps from slot to slot, however many ticks lie between. The timers of each slot expire or
-    /// move down.
+    /// Jumps from slot to slot. The timers of each slot expire or move down.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         while let Some(&Reverse((entered, slot))) =
             self.queue.peek().filter(|head| head.0.0 <= store.now)

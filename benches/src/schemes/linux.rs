@@ -41,8 +41,7 @@ impl Scheme for Linux {
         Self
     }
 
-    /// The slot is the one behind the deadline's own, which begins when the deadline has passed for
-    /// certain.
+    /// The slot is the one behind the deadline's own: it begins when the deadline has passed.
     fn start(&mut self, store: &mut Store, index: u32) {
         let due = store[index].due;
         let distance = due - store.now - 1;

@@ -40,8 +40,8 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         self.cancelled.push(index);
     }
 
-    /// The worker's tick t begins at t * `TICK` and is served when it has ended. A new timeout that
-    /// is overdue goes into the slot that is walked next.
+    /// The worker's tick t begins at t * `TICK` and is served when it has ended. An overdue new
+    /// timeout goes into the slot that is walked next.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         if !store.now.is_multiple_of(TICK) {
             return;

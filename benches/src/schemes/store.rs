@@ -45,8 +45,8 @@ impl Store {
         index
     }
 
-    /// Ends a timer and returns its payload. Handles to the node are stale from here on, and its `due`
-    /// is 0.
+    /// Ends a timer and returns its payload. Its handles are stale from here on, and its `due` is
+    /// 0.
     pub(super) fn end(&mut self, index: u32) -> Payload {
         let node = &mut self[index];
         node.generation = node.generation.wrapping_add(1);

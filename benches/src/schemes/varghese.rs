@@ -3,9 +3,8 @@
 use super::{Scheme, Store, store::slot};
 use crate::timers::Payload;
 
-/// Scheme 1, "straightforward": every tick counts every timer down, in the order of memory. Right for
-/// a handful of timers, or where the hardware does the counting. All timers are in no order; `due`
-/// holds the ticks that remain, 0 for a free node.
+/// Scheme 1, "straightforward": every tick counts every timer down, in the order of memory. Right
+/// for a handful of timers. `due` holds the ticks that remain, 0 for a free node.
 pub struct Countdown;
 
 impl Scheme for Countdown {
@@ -32,8 +31,8 @@ impl Scheme for Countdown {
     }
 }
 
-/// Scheme 2: one list in the order of the deadlines (VMS and early UNIX). Starting searches the place
-/// from the rear: cheap for an interval longer than most, and O(1) when all intervals are equal.
+/// Scheme 2: one list in the order of the deadlines (VMS and early UNIX). Starting searches from
+/// the rear, which is O(1) when all intervals are equal.
 pub struct OrderedList {
     list: u32,
 }
@@ -54,8 +53,8 @@ impl Scheme for OrderedList {
     }
 }
 
-/// Scheme 5: a hashed timing wheel with sorted slots. The deadline modulo the number of slots is the
-/// slot, which holds the timers of all revolutions, the earliest first. A start is O(n) at worst.
+/// Scheme 5: a hashed timing wheel with sorted slots. The deadline modulo the number of slots is
+/// the slot, which holds the timers of all revolutions. A start is O(n) at worst.
 pub struct SortedSlots<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
@@ -73,9 +72,8 @@ impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     }
 }
 
-/// Scheme 6: a hashed timing wheel with unsorted slots. Each timer counts in `due` the revolutions
-/// that it has to sit out. A tick visits every timer of one slot: the cost of scheme 1 divided by the
-/// number of slots.
+/// Scheme 6: a hashed timing wheel with unsorted slots. `due` counts the revolutions that a timer
+/// has to sit out. A tick visits every timer of one slot.
 pub struct RoundsWheel<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {

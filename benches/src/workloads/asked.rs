@@ -1,6 +1,5 @@
 //! The cost of requests to another core. One core sends many requests, and then the other consumes
-//! all of them in a turn, like a loop that was busy. Both are timed separately, so neither waits
-//! for the other.
+//! all of them in a turn. Both are timed separately, so neither waits for the other.
 
 use std::{
     sync::mpsc,

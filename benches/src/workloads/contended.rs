@@ -31,8 +31,8 @@ const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(1);
 const DUE: Duration = Duration::from_millis(3);
 
-/// Whether the owner fires timers in one turn, while one thread cancels others. Otherwise four threads
-/// cancel at once, and the owner collects.
+/// Whether the owner fires timers in one turn while one thread cancels others. Otherwise four
+/// threads cancel at once.
 const SETTINGS: [(&str, bool); 2] = [("firing", true), ("four-threads", false)];
 
 /// The progress of a run. A round has begun when `phase` is odd, and is over when it is even.
@@ -46,8 +46,7 @@ struct Progress {
     done: AtomicUsize,
 }
 
-/// The time of a call of cancel in nanoseconds, with one reading of the clock, in each setting. The
-/// owner fires `n` timers.
+/// Measures a call of cancel with one reading of the clock. The owner fires `n` timers.
 pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
     let rounds = job.scale.pick(40, 5, 1);
     in_settings(&SETTINGS, |fires| {

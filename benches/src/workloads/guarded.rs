@@ -73,9 +73,8 @@ fn unguarded(
     poll_fn(move |cx| Pin::new(&mut operation).poll(cx).map(Ok))
 }
 
-/// For an operation, as medians of the stretches after one for the warm-up: the time that all
-/// threads ran, that without timeouts, and the difference; operations a second. And what is left of
-/// as many timeouts as there are tasks.
+/// Measures operations in timeouts, without timeouts, and the difference, as medians of the
+/// stretches after one for the warm-up; and what is left of as many timeouts as there are tasks.
 pub fn run(job: Job, stage: Stage<'_>) -> Vec<Sample> {
     if job.workload == W::AsyncLate {
         return late(job, stage);
@@ -248,8 +247,7 @@ where
     }
 }
 
-/// Runs tasks on a runtime on each of two cores, where they stay. `drive` starts the timers of a
-/// core.
+/// Runs tasks on a runtime on each of two cores. `drive` starts the timers of a core.
 pub fn on_two_cores<F, E>(
     guard: impl Guard<F> + Send + Sync,
     drive: fn(),

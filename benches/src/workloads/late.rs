@@ -174,8 +174,7 @@ pub struct Flood {
 const SETTINGS: [(&str, bool, usize); 3] =
     [("alone", false, usize::MAX), ("flooded", true, usize::MAX), ("bounded", true, 256)];
 
-/// How late each timer fired, in microseconds; and the time from the first cancel until the owner had
-/// taken in the last, if there was a load.
+/// How late each timer fired, in microseconds; and how long a flood took to be consumed.
 type Outcome = (Vec<f64>, Option<Duration>);
 
 /// Delays of the timers that do not fire.
@@ -245,8 +244,7 @@ pub fn flood(job: Job, can_be_bounded: bool, outcome: impl Fn(Flood) -> Outcome)
     settings.iter().flat_map(in_setting).collect()
 }
 
-/// The flood in a tokio runtime with two workers. Each due timer has a task. One task drops the
-/// others, and yields after each batch, as a task should.
+/// Floods a tokio runtime with two workers. One task drops the timers that are not due.
 pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
     runtime.block_on(async {
         // Those that do not fire, each polled once.

@@ -1,5 +1,5 @@
-//! Bytes: for live timers, after all are cancelled, and after long churn; and how often memory is asked for in the
-//! steady state.
+//! Bytes: for live timers, after all are cancelled, and after long churn; and the number of
+//! allocations in the steady state.
 
 use std::{fs::File, io::Read, time::Duration};
 
@@ -43,9 +43,8 @@ impl Used {
     }
 }
 
-/// The memory that the process has from the operating system; zero where that cannot be asked.
-/// Allocates nothing, because an allocation behind the timers would keep their memory in the
-/// process.
+/// Returns the resident memory, or zero where that cannot be asked. It allocates nothing: an
+/// allocation behind the timers would keep their memory in the process.
 fn resident() -> f64 {
     let mut status = [0; 4096];
     let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
@@ -64,10 +63,9 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     }
 }
 
-/// Bytes per timer while `n` are live over 1 to 60 s. Then bytes per former timer, when all have
-/// been cancelled in random order, and the loop has turned once and announced a sleep without end;
-/// and when it has turned 10,000 times. The caller's table of handles is allocated before and does
-/// not count.
+/// Measures bytes per timer while `n` are live over 1 to 60 s; then when all have been cancelled,
+/// and the loop has turned once and announced a sleep without end; then after 10,000 turns. The
+/// caller's table of handles is allocated before and does not count.
 fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut rng = Rng::with_seed(SEED);

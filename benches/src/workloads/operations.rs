@@ -45,11 +45,10 @@ impl Delay {
     }
 }
 
-/// Requests that end long before their timeout: a random timer is cancelled, a new one added. Time moves on by one tick
-/// every thousand pairs. The few timers that fire on the way are added anew.
+/// Requests that end long before their timeout: a random timer is cancelled, a new one added. Time
+/// moves on by one tick every thousand pairs. Timers that fire are added anew.
 ///
-/// With `RESET`, models packets on idle connections: each step resets a random timer to the full
-/// timeout, instead of a cancel and an add.
+/// With `RESET`, models packets on idle connections: each step moves a random timer instead.
 pub struct Churn<T: Timers, const RESET: bool = false> {
     timers: T,
     handles: Vec<T::Handle>,
@@ -189,8 +188,7 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
     vec![job.sample("", "ns", nanos)]
 }
 
-/// The longest single pair or tick, as the caller waits and by the time that the thread ran. In a
-/// separate run, because it reads the clock often.
+/// Measures the longest single pair or tick. In a separate run, because it reads the clock often.
 async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
     let effort = job.effort();
     warm_up(&mut churn, settled(job.n), effort).await;
@@ -266,8 +264,7 @@ impl<T: Timers> Load for Idle<T> {
     }
 }
 
-/// Timers that are never cancelled: all are added, and then time passes tick by tick until all have
-/// fired.
+/// Timers that are never cancelled: all are added, and fire while time passes tick by tick.
 struct Drain<T: Timers> {
     timers: T,
     handles: Vec<T::Handle>,
@@ -297,8 +294,8 @@ impl<T: Timers> Drain<T> {
     }
 }
 
-/// ns per timer of adding and of draining. The first cycle is the warm-up: it leaves the memory
-/// that the others use. Timers of a floor never fire: all are cancelled, which is no figure.
+/// Measures ns per timer of adding and of draining, after one cycle for the warm-up. Timers of a
+/// floor never fire: all are cancelled, which is no figure.
 pub fn drain<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let is_floor = matches!(job.peer, Peer::Floor | Peer::FloorCas);

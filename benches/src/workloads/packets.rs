@@ -48,8 +48,7 @@ const SILENT: usize = 10;
 /// Packets that arrive together. The loop turns after each batch.
 const BATCH: usize = 64;
 
-/// For a packet, as medians of the stretches after one for the warm-up: the CPU time of the timers,
-/// and of the loop without them.
+/// Measures CPU time per packet, as medians of the stretches after one for the warm-up.
 fn run(job: Job, stretch: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sample> {
     let (packets, stretches) = job.scale.pick((1_000_000, 5), (500_000, 3), (10_000, 1));
     let traffic = Traffic::new(job.n, packets);
@@ -224,7 +223,7 @@ pub fn monoio_sleep(job: Job) -> Vec<Sample> {
 }
 
 /// Serves one stretch, each connection in a task, and returns the CPU time of its packets. `poll`
-/// waits for an event that has happened: the runtime polls for events, and fires its timers.
+/// waits for an event, so that the runtime polls for events and fires its timers.
 async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     traffic: &Traffic,
     timeout: Option<Timeout<F>>,
@@ -306,8 +305,7 @@ impl Socket {
     }
 }
 
-/// Serves a connection until its timeout or the end of the stretch. Returns the number of its
-/// packets.
+/// Serves a connection until its timeout or the end of the stretch. Returns its packets.
 async fn serve<F: Future<Output = ()>>(
     socket: &RefCell<Socket>,
     timeout: Option<Timeout<F>>,

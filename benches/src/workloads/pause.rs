@@ -113,9 +113,8 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// The distribution of the length of a turn, one reading of the clock included. The longest turn by
-/// CPU time, which leaves out the machine's other work, includes a system call. A timer that fires
-/// is added anew, 120 s ahead, except in `pause-all-due`.
+/// Measures the distribution of the length of a turn, one reading of the clock included. A timer
+/// that fires is added anew, 120 s ahead, except in `pause-all-due`.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { workload, n, scale, .. } = job;
     let mut pause = Pause::<T>::new(workload, n);
@@ -133,9 +132,8 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     pause.samples(job)
 }
 
-/// Timers of ten minutes that are added within 1.5 s, and a heartbeat or none. The loop turns only
-/// when the peer says so. For each heartbeat: the longest turn that fires nothing, and the most
-/// entries that a turn moves beyond those it fires.
+/// Runs a loop that turns only when the peer says so, with timers of ten minutes that are added
+/// within 1.5 s, and a heartbeat or none.
 pub fn heartbeats<T: Waking>(job: Job) -> Vec<Sample> {
     in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(job, period))
 }

@@ -1,7 +1,6 @@
-//! Delayed operations: what each contender does on one core or several, and the load that is put on
-//! all of them. Of four operations, two complete by an event, one is forced, and one times out. On
-//! two cores the other core makes the events. The results are operations per second, and the cost of
-//! one from its add to its end.
+//! Delayed operations: what each contender does on one core or several, and the load. Of four
+//! operations, two complete by an event, one is forced, and one times out. On two cores the other
+//! core makes the events.
 
 use std::{
     collections::HashMap,
@@ -39,15 +38,14 @@ const WAITING_MAX: u64 = 4096;
 const LONG: u64 = 30_000;
 const SHORT: u64 = 10;
 
-/// Where the keys belong, where there are two cores: to the core whose operations wait, or to the one that makes the events.
+/// The keys belong to the core whose operations wait or, if far, to the one that makes the events.
 const SETTINGS: [(&str, Layout); 3] = [
     ("1-core", Layout { cores: 1, far: false }),
     ("2-cores", Layout { cores: 2, far: false }),
     ("2-cores-far", Layout { cores: 2, far: true }),
 ];
 
-/// For each setting: thousands of operations a second, the time that the threads ran for one, and the share that completed
-/// by an event.
+/// Measures thousands of operations a second, CPU time, and the share completed by an event.
 pub fn run<D: Delayed>(job: Job) -> Vec<Sample> {
     in_settings(&SETTINGS, |layout| in_layout::<D>(job, layout))
 }
@@ -165,8 +163,8 @@ impl<D: Delayed> Load<D> {
         self.to_force.extend(id.filter(|_| kind == 2));
     }
 
-    /// As many events as the other core has added operations that wait for one. Otherwise a core
-    /// that runs while the other does not would fill its mailbox with needless events.
+    /// Returns at most as many events as the other core has operations that wait for one. More
+    /// would fill its mailbox with needless events while it does not run.
     fn events_wanted(&self) -> u64 {
         let keys = self.board.events.len() as u64;
         let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);
@@ -197,8 +195,7 @@ pub trait Delayed: Sized + 'static {
     /// On the core's own thread, whose timer goes by this clock.
     fn new(common: &Self::Common, core: &Core, clock: ManualClock) -> Self;
 
-    /// Adds an operation that waits for an event on its key, at most this number of ticks. Returns
-    /// `None` if it has completed.
+    /// Adds an operation that waits for an event on its key. Returns `None` if it has completed.
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<Self::Id>;
 
     fn notify(&mut self, key: usize);
@@ -210,11 +207,11 @@ pub trait Delayed: Sized + 'static {
     fn tick(&mut self);
 }
 
-/// Who is where. The events on a key are all made by one core; operations on the next core wait for them.
+/// One core makes all events on a key; operations of the next core wait for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub cores: usize,
-    /// Whether a key belongs to the core that makes its events, and not to the one whose operations wait for them.
+    /// Whether a key belongs to the core that makes its events.
     pub far: bool,
 }
 
@@ -236,8 +233,8 @@ impl Layout {
     }
 }
 
-/// The state that operations check, and the counts. All relaxed: the counts are independent, and
-/// each event is sent by a call that synchronizes.
+/// The state that operations check, and the counts. Relaxed: the counts are independent, and each
+/// event is sent by a call that synchronizes.
 pub struct Board {
     /// How many events there were on each key.
     pub events: Vec<AtomicU64>,
@@ -336,8 +333,9 @@ impl Delayed for Corewheel {
     }
 }
 
-/// A purgatory of all cores behind one lock: a map of watch lists, the operations, and a timer. As in Kafka, an operation
-/// that is over leaves its list when the list is next looked through. The operations' last words are said without the lock.
+/// A purgatory of all cores behind one lock: a map of watch lists, the operations, and a timer. As
+/// in Kafka, an operation that is over leaves its list when the list is next looked through.
+/// Operations complete without the lock.
 pub struct Locked<T: Shareable, L: Lock> {
     inner: Arc<L::Of<Inner<T>>>,
     /// The operations that one call completes, a buffer that is kept.

@@ -1,8 +1,7 @@
 //! The gain of a second core where nothing crosses cores: churn on one core, and on both at once
 //! with separate timers. The machine itself does not scale, because the cores share memory, a cache
-//! and power. So the floor of `churn` is measured in turns with it, in one process: each thread
-//! takes a node from a free list of a private array, writes it, and stores it in a table. The
-//! result is the share of that scaling.
+//! and power. So the floor of `churn` takes turns with it, and the result is a share of its
+//! scaling.
 
 use std::{sync::Barrier, time::Duration};
 
@@ -15,10 +14,10 @@ use crate::{
     timers::Timers,
 };
 
-/// How long one load runs before it is another one's turn: long beside what it costs to fetch its lines again.
+/// The time of one load before the other's turn: long beside the cost of fetching its lines.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// Each core alone and both, for both loads: whether it is the array's turn, and which cores take part.
+/// Whether it is the floor's turn, and the cores that take part.
 const ROUND: [(bool, [bool; 2]); 6] = {
     let [first, second, both] = [[true, false], [false, true], [true, true]];
     [(false, first), (true, first), (false, both), (true, both), (false, second), (true, second)]
@@ -27,7 +26,7 @@ const ROUND: [(bool, [bool; 2]); 6] = {
 /// Operations per second in each turn of a round; 0 where the core rested.
 type Rates = [f64; ROUND.len()];
 
-/// The scaling of the peer and of the array, and the first by the second: the medians of as many rounds.
+/// Measures the scaling of the peer and of the floor, and the first by the second.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let barrier = Barrier::new(2);
     let core = |core| rates::<T>(job, core, &barrier);

@@ -81,8 +81,7 @@ impl<T: Waking> Sleeper<T> {
     }
 }
 
-/// The timers re-add themselves when they fire, and the loop sleeps until there is something to do. For each slack:
-/// wake-ups per second, entries touched per timer, ns per timer fired and added.
+/// Timers re-add themselves when they fire, and the loop sleeps until there is something to do.
 pub fn within<T: Waking>(job: Job) -> Vec<Sample> {
     in_settings(&SLACKS, |slack| with_slack::<T>(job, slack))
 }
@@ -104,8 +103,7 @@ fn with_slack<T: Waking>(job: Job, slack: Slack) -> Vec<Sample> {
     samples
 }
 
-/// For each range: the most timers that fire in a tick, the 99th percentile of those ticks in which any do, and the
-/// longest turn.
+/// Measures how many timers fire in a tick, of the ticks in which any do, and the longest turn.
 pub fn spread<T: Waking>(job: Job) -> Vec<Sample> {
     in_settings(&RANGES, |range| over_range::<T>(job, range))
 }

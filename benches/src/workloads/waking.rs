@@ -1,5 +1,5 @@
-//! From a call on one core that wakes a sleeping thread of another core to the moment at which that
-//! thread has done what it was woken for.
+//! The time from a call on one core that wakes a sleeping thread of another core to the moment at
+//! which that thread has done its work.
 
 use std::{
     fs::File,
@@ -30,8 +30,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// corewheel's thread, woken by a closure to run, or with `ADD` by a timer that is due at once.
-/// Like the others: what sleeps until a wake, or not at all if there was one since the last sleep;
-/// and what wakes it. Called on the thread that is to sleep.
+/// Returns, like the others, what sleeps until a wake and what wakes it. A wake before a sleep
+/// counts.
 fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
     let (mut local, mut remote) = Local::<false>::new(1);
     local.add(Duration::from_hours(1), payload(0));
@@ -86,8 +86,7 @@ pub fn tokio_notify() -> (impl FnMut(), impl FnMut() + Send) {
     (move || runtime.block_on(notified.notified()), move || notify.notify_one())
 }
 
-/// Microseconds from the call to the moment at which the thread is awake, and nanoseconds of the
-/// call.
+/// Measures the microseconds until the thread is awake, and the nanoseconds of the call.
 pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<Sample> {
     let rounds = job.scale.pick(4000, 500, 20);
     let (sleeps, called, start) = (&AtomicUsize::new(0), &AtomicU64::new(0), Instant::now());

@@ -1,9 +1,9 @@
-//! Timers that another core cancels: requests that are accepted on one core and answered on another. One core adds
-//! timers and hands older ones over, by a ring, in batches; the other cancels them; the first takes them in. One way,
-//! or both at once.
+//! Timers that another core cancels: requests that are accepted on one core and answered on
+//! another. One core adds timers and hands older ones over, by a ring, in batches; the other
+//! cancels them; the first takes them in. One way, or both at once.
 //!
-//! A number of live timers has not been handed over. For each add, a random one of them is handed
-//! over. So with few of them the lines travel between caches, and with many they come from memory.
+//! For each add, a random live timer is handed over. So with few of them the lines travel between
+//! caches, and with many they come from memory.
 
 use std::{
     hint::spin_loop,
@@ -30,8 +30,7 @@ use crate::{
 
 /// Milliseconds: none is due within a run, though it may go by the machine's clock.
 const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
-/// How long an end waits that has nothing to hand over and nothing to cancel: it would only take the lines away that
-/// the other one writes to.
+/// Spins of an idle end, which would only take lines away that the other end writes to.
 const PAUSES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -232,10 +231,8 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
     first.into_iter().zip(second).map(Into::into).skip(warm_up).collect()
 }
 
-/// Timers that one core adds and the other cancels, or both do both. Returns ns per timer, from the
-/// first add to the last collection, and ns per call of `cancel`, over all timers. They are medians
-/// of the undisturbed stretches, if there are any. `undisturbed` is their percentage, `line` the
-/// distance of the cores before and after.
+/// Measures ns per timer, from the first add to the last collection, and per call of `cancel`:
+/// medians of the undisturbed stretches, if there are any.
 pub fn run(job: Job, exchange: impl FnOnce(Size) -> Vec<[Stretch; 2]>) -> Vec<Sample> {
     let (handed, stretches) = job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2));
     let both = job.workload == W::XcancelBoth;
