@@ -115,28 +115,23 @@ impl Section {
         let Some(first) = self.figures.first() else { return Vec::new() };
         let has_settings = !first.sample.setting.is_empty();
         let name = self.workload.map(|workload| workload.name()).unwrap_or_default();
-        if self.workload.is_some_and(|it| it.sizes(Scale::Full).len() == 1) && !has_settings {
-            let is_drawn = name == "memory" || first.has_curve();
+        let is_one_size = self.workload.is_some_and(|it| it.sizes(Scale::Full).len() == 1);
+        if is_one_size && !has_settings {
             return vec![Chart::new(
                 &name,
                 Columns::Kinds,
-                is_drawn,
                 &self.figures.iter().collect::<Vec<_>>(),
             )];
         }
+        let columns = if has_settings { Columns::Settings } else { Columns::Sizes };
         let kinds = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
         let chart = |kind: &String| {
             let of_kind = |figure: &&Figure| figure.sample.workload == *kind;
-            let figures: Vec<&Figure> = self.figures.iter().filter(of_kind).collect();
-            if has_settings {
-                let is_first = *kind == first.sample.workload;
-                return Chart::new(kind, Columns::Settings, is_first, &figures);
-            }
-            let sizes = distinct(figures.iter().map(|figure| figure.sample.n)).len();
-            let is_time = figures[0].sample.unit == "ns";
-            Chart::new(kind, Columns::Sizes, is_time && sizes > 1, &figures)
+            Chart::new(kind, columns, &self.figures.iter().filter(of_kind).collect::<Vec<_>>())
         };
-        kinds.into_iter().map(chart).collect()
+        let mut charts: Vec<Chart<'_>> = kinds.into_iter().map(chart).collect();
+        charts[0].is_drawn |= has_settings;
+        charts
     }
 }
 
@@ -161,7 +156,7 @@ struct Chart<'a> {
 }
 
 impl<'a> Chart<'a> {
-    fn new(name: &str, columns: Columns, is_drawn: bool, figures: &[&'a Figure]) -> Self {
+    fn new(name: &str, columns: Columns, figures: &[&'a Figure]) -> Self {
         let prefix = format!("{name}-");
         let head = |Figure { sample, .. }: &Figure| match columns {
             Columns::Kinds => {
@@ -180,6 +175,11 @@ impl<'a> Chart<'a> {
         let peers = distinct(figures.iter().map(|figure| figure.peer.as_str()));
         let rows = peers.into_iter().map(row).collect();
         let Sample { n, unit, .. } = &figures[0].sample;
+        let is_drawn = match columns {
+            Columns::Kinds => name == "memory" || figures[0].has_curve(),
+            Columns::Settings => false,
+            Columns::Sizes => unit == "ns" && heads.len() > 1,
+        };
         Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     measure::{self, Sample},
     peers::{
         BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
-        Heap4, LazyBinaryHeap, Linked64, MachineTime, RealTime, Single65536, TokioSleep,
+        Heap4, LazyBinaryHeap, Linked64, RealTime, Single65536, TokioSleep,
     },
     plan::{Job, Peer, Workload as W},
     timers::{Timers, Waking},
@@ -81,8 +81,8 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::TokioAlt, TOKIO_THREADS, tokio_threads),
     (Peer::CorewheelLocal, &[&[W::Call]], one_core::<CorewheelLocal<RealTime<false>>>),
     (Peer::CorewheelLocalFast, &[&[W::Call]], one_core::<CorewheelLocal<RealTime<true>>>),
-    (Peer::DelayQueue, &[&[W::Call]], in_task::<DelayQueuePeer<MachineTime>>),
-    (Peer::TokioSleep, &[&[W::Call]], in_task::<TokioSleep<MachineTime>>),
+    (Peer::DelayQueue, &[&[W::Call]], in_task::<DelayQueuePeer<false>>),
+    (Peer::TokioSleep, &[&[W::Call]], in_task::<TokioSleep<false>>),
     (Peer::CorewheelLocal, &[&[W::Late, W::Late50us]], |job| {
         late::corewheel_local(job, Clock::monotonic())
     }),
@@ -185,7 +185,7 @@ fn tokio_threads(job: Job) -> Vec<Sample> {
         W::Async | W::AsyncReady | W::AsyncLate => {
             guarded::run(job, &on_workers(runtime(job, 2), tokio::time::timeout))
         }
-        _ => in_task::<TokioSleep<MachineTime>>(job),
+        _ => in_task::<TokioSleep<false>>(job),
     }
 }
 

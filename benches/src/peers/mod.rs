@@ -21,7 +21,7 @@ pub use self::{
     linked64::Linked64,
     single65536::Single65536,
     table::Handle,
-    tokio::{DelayQueuePeer, MachineTime, PausedRuntime, Place, TokioSleep, TokioTime},
+    tokio::{DelayQueuePeer, Place, TokioSleep},
 };
 pub(crate) use self::{
     corewheel::{note_fired, take_fired},

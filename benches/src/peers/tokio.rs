@@ -9,6 +9,7 @@
 
 use std::{
     cell::RefCell,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
@@ -16,7 +17,7 @@ use std::{
 };
 
 use ::tokio::{
-    runtime::{Builder, EnterGuard, Runtime},
+    runtime::{Builder, Runtime},
     time::{Instant, Sleep, sleep_until},
 };
 use tokio_util::time::{DelayQueue, delay_queue::Key};
@@ -24,73 +25,47 @@ use tokio_util::time::{DelayQueue, delay_queue::Key};
 use super::table::Handle;
 use crate::timers::{Payload, Timers};
 
-/// The time of tokio's timers.
-pub trait TokioTime {
-    /// Whether `advance` hands out the sleeps that have elapsed.
-    const HANDS_OUT: bool;
-
-    fn new() -> Self;
-    fn instant(&self, tick: u64) -> Instant;
-    fn advance(&mut self, now: u64);
-}
-
-/// Virtual time: a current-thread runtime, entered for good, whose clock is moved by hand.
-pub struct PausedRuntime {
-    runtime: &'static Runtime,
-    _entered: EnterGuard<'static>,
+/// The time of tokio's timers. It is virtual, or the machine's on the runtime of the task, which
+/// yields after each tick.
+struct Time<const VIRTUAL: bool> {
+    /// The current-thread runtime of virtual time, whose clock is moved by hand.
+    runtime: Option<&'static Runtime>,
     start: Instant,
     now: u64,
 }
 
-impl TokioTime for PausedRuntime {
-    const HANDS_OUT: bool = true;
-
+impl<const VIRTUAL: bool> Time<VIRTUAL> {
     fn new() -> Self {
-        let runtime = Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
-        // One per run or test, for as long as it takes.
-        let runtime: &'static Runtime = Box::leak(Box::new(runtime));
-        let entered = runtime.enter();
-        Self { runtime, _entered: entered, start: Instant::now(), now: 0 }
+        let runtime = VIRTUAL.then(|| {
+            let mut builder = Builder::new_current_thread();
+            let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+            // One per run or test, entered for as long as it takes.
+            let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+            mem::forget(runtime.enter());
+            runtime
+        });
+        Self { runtime, start: Instant::now(), now: 0 }
     }
 
     fn instant(&self, tick: u64) -> Instant {
-        self.start + Duration::from_millis(tick)
+        if VIRTUAL {
+            self.start + Duration::from_millis(tick)
+        } else {
+            Instant::now() + Duration::from_millis(tick - self.now)
+        }
     }
 
     fn advance(&mut self, now: u64) {
-        self.runtime.block_on(tokio::time::advance(Duration::from_millis(now - self.now)));
-        self.now = now;
-    }
-}
-
-/// The machine's clock, on the runtime of the task, which yields after each tick.
-pub struct MachineTime {
-    now: u64,
-}
-
-impl TokioTime for MachineTime {
-    const HANDS_OUT: bool = false;
-
-    fn new() -> Self {
-        Self { now: 0 }
-    }
-
-    fn instant(&self, tick: u64) -> Instant {
-        Instant::now() + Duration::from_millis(tick - self.now)
-    }
-
-    fn advance(&mut self, now: u64) {
+        if let Some(runtime) = self.runtime {
+            runtime.block_on(tokio::time::advance(Duration::from_millis(now - self.now)));
+        }
         self.now = now;
     }
 }
 
 /// `tokio-sleep`, in virtual time or by the machine's clock.
-pub struct TokioSleep<C = PausedRuntime> {
-    time: C,
+pub struct TokioSleep<const VIRTUAL: bool = true> {
+    time: Time<VIRTUAL>,
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
@@ -121,15 +96,12 @@ struct Slot {
     generation: u32,
 }
 
-impl<C: TokioTime> TokioSleep<C> {
+impl<const VIRTUAL: bool> TokioSleep<VIRTUAL> {
     fn take_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
-            let waker = if C::HANDS_OUT {
-                Arc::new(SlotWaker(index)).into()
-            } else {
-                Waker::noop().clone()
-            };
+            let waker =
+                if VIRTUAL { Arc::new(SlotWaker(index)).into() } else { Waker::noop().clone() };
             self.slots.push(Slot { sleep: Box::pin(None), waker, payload: [0; 3], generation: 0 });
             index
         })
@@ -143,13 +115,13 @@ impl<C: TokioTime> TokioSleep<C> {
     }
 }
 
-impl<C: TokioTime> Timers for TokioSleep<C> {
+impl<const VIRTUAL: bool> Timers for TokioSleep<VIRTUAL> {
     type Handle = Handle;
 
-    const IN_TASK: bool = !C::HANDS_OUT;
+    const IN_TASK: bool = !VIRTUAL;
 
     fn new() -> Self {
-        Self { time: C::new(), slots: Vec::new(), free: Vec::new() }
+        Self { time: Time::new(), slots: Vec::new(), free: Vec::new() }
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
@@ -185,9 +157,7 @@ impl<C: TokioTime> Timers for TokioSleep<C> {
 
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
         self.time.advance(now);
-        while C::HANDS_OUT
-            && let Some(index) = WOKEN.with_borrow_mut(Vec::pop)
-        {
+        while VIRTUAL && let Some(index) = WOKEN.with_borrow_mut(Vec::pop) {
             let slot = &self.slots[index as usize];
             if slot.sleep.as_ref().as_pin_ref().is_some_and(|sleep| sleep.is_elapsed()) {
                 self.end(index);
@@ -223,19 +193,19 @@ pub(crate) fn empty(place: &mut Place) -> bool {
 }
 
 /// `delay-queue`, in virtual time or by the machine's clock.
-pub struct DelayQueuePeer<C = PausedRuntime> {
+pub struct DelayQueuePeer<const VIRTUAL: bool = true> {
     queue: DelayQueue<Payload>,
-    time: C,
+    time: Time<VIRTUAL>,
 }
 
-impl<C: TokioTime> Timers for DelayQueuePeer<C> {
+impl<const VIRTUAL: bool> Timers for DelayQueuePeer<VIRTUAL> {
     type Handle = Key;
 
-    const IN_TASK: bool = !C::HANDS_OUT;
+    const IN_TASK: bool = !VIRTUAL;
 
     fn new() -> Self {
         // The time first: the queue asks the runtime for it.
-        let time = C::new();
+        let time = Time::new();
         Self { queue: DelayQueue::new(), time }
     }
 
