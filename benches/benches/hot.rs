@@ -2,8 +2,8 @@
 //! adds and cancels, and resets. `local_timer()` adds and cancels by the machine's clock. An idle
 //! shard shows the cost of each clock.
 //!
-//! Timers are added before the clock of the bench starts and dropped after it has stopped. Each bench
-//! has its own thread, because a thread has one `local_timer()`.
+//! Timers are added before the clock of the bench starts and dropped after it has stopped. Each
+//! bench has its own thread, because a thread has one `local_timer()`.
 
 use std::{hint::black_box, time::Duration};
 

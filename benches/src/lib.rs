@@ -17,9 +17,9 @@
 //! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
 //!   ring for all peers ([`workloads::xcancel`]), unless that way is compared
 //!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]).
-//! * The cost of a task's timeout ([`workloads::guarded`]) is the CPU time of all threads of the process. The
-//!   cost of moving one with each packet ([`workloads::packets`]) is the CPU time of one thread. The
-//!   CPU time of the same work without timeouts is subtracted; both take turns.
+//! * The cost of a task's timeout ([`workloads::guarded`]) is the CPU time of all threads of the
+//!   process. The cost of moving one with each packet ([`workloads::packets`]) is the CPU time of
+//!   one thread. The CPU time of the same work without timeouts is subtracted; both take turns.
 //! * The allocator counts in the runs about memory only.
 //! * Everything is built as a user of the library builds it, without link-time optimisation. The
 //!   peers that were written for the comparison are in this crate, so the compiler inlines them

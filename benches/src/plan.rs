@@ -106,9 +106,9 @@ pub enum Workload {
     /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
     /// other peers have none.
     PauseAfterSleep,
-    /// Timers of ten minutes that are added within 1.5 s, beside a heartbeat or none, in a loop that
-    /// turns only when the peer says so. The longest turn that fires nothing, with `cpu` by the time
-    /// that the thread ran, and the most entries that a turn moves beyond those it fires.
+    /// Timers of ten minutes that are added within 1.5 s, beside a heartbeat or none, in a loop
+    /// that turns only when the peer says so. The longest turn that fires nothing, with `cpu` by
+    /// the time that the thread ran, and the most entries that a turn moves beyond those it fires.
     PauseHeartbeat,
     /// Ticks in which nothing is due, with timers that are due in an hour: ns per tick.
     Idle,
@@ -136,21 +136,22 @@ pub enum Workload {
     Async,
     /// `async` with an operation that is ready at once.
     AsyncReady,
-    /// How late the timeouts of tasks end. On the runtimes of one thread the crate `corewheel-tokio`
-    /// drives corewheel's timers; the threads of `corewheel-timers` sleep until a timer is due.
+    /// How late the timeouts of tasks end. On the runtimes of one thread the crate
+    /// `corewheel-tokio` drives corewheel's timers; the threads of `corewheel-timers` sleep until a
+    /// timer is due.
     AsyncLate,
-    /// One thread serves connections with an idle timeout of 30 s, which each packet moves: CPU time
-    /// of the timers per packet. Loop: the CPU time of the same loop without timers, which was
-    /// subtracted. A tenth of the connections falls silent: a last packet shortens the timeout to
-    /// 5 ms, and the timeout closes the connection. Without timers the last packet closes it. Sockets
+    /// One thread serves connections with an idle timeout of 30 s, which each packet moves: CPU
+    /// time of the timers per packet. Loop: the CPU time of the same loop without timers, which was
+    /// subtracted. A tenth of the connections falls silent: a last packet shortens the timeout to 5
+    /// ms, and the timeout closes the connection. Without timers the last packet closes it. Sockets
     /// are simulated, and the machine's clock is read for each packet. `corewheel-sleep`,
     /// `tokio-sleep` and `monoio-sleep` have a task for each connection; the loop of the others
     /// turns after 64 packets.
     Packets,
     /// Delayed operations a second in virtual time, the time that the threads ran for one, and the
-    /// share that completed by an event. The watched keys belong to the core whose operations wait, or (`far`)
-    /// to the one that makes the events. The other peers have a map of watch lists, all behind one
-    /// lock: the standard library's for `linked64` and `btree`, `parking_lot`'s for
+    /// share that completed by an event. The watched keys belong to the core whose operations wait,
+    /// or (`far`) to the one that makes the events. The other peers have a map of watch lists, all
+    /// behind one lock: the standard library's for `linked64` and `btree`, `parking_lot`'s for
     /// `mutex-linked64`.
     Purgatory,
     /// How late timers fire by the machine's clock, over 5 s, with a tick of 1 ms or the peer's
@@ -166,29 +167,30 @@ pub enum Workload {
     /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
     Spread,
     /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation,
-    /// and per call of cancel. The calls of `channel` are requests without an answer. All peers read
-    /// the machine's clock when they add. Values are medians of the stretches in which no thread lost
-    /// its core; where `undisturbed` is 0 %, they are of all stretches and mean little. `line` is a
-    /// cache line to the other core and back, before and after: runs with different lines cannot be
-    /// compared.
+    /// and per call of cancel. The calls of `channel` are requests without an answer. All peers
+    /// read the machine's clock when they add. Values are medians of the stretches in which no
+    /// thread lost its core; where `undisturbed` is 0 %, they are of all stretches and mean little.
+    /// `line` is a cache line to the other core and back, before and after: runs with different
+    /// lines cannot be compared.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
-    /// The time of a call of cancel where a lock hurts. Firing: the owner fires 10,000 timers in one
-    /// turn; calls count that begin during the turn. Four threads: all cancel at once, while the
-    /// owner collects; where there are fewer cores than threads, they share them. The time contains
-    /// one reading of the clock. The calls of `channel` are requests without an answer.
+    /// The time of a call of cancel where a lock hurts. Firing: the owner fires 10,000 timers in
+    /// one turn; calls count that begin during the turn. Four threads: all cancel at once, while
+    /// the owner collects; where there are fewer cores than threads, they share them. The time
+    /// contains one reading of the clock. The calls of `channel` are requests without an answer.
     XcancelLock,
     /// How long it takes to wake a sleeping thread of another core: from the call until the thread
-    /// has done its work. Call: the time of the call alone. corewheel's thread is woken by a closure to
-    /// run, or (`add`) by a timer that is due at once.
+    /// has done its work. Call: the time of the call alone. corewheel's thread is woken by a
+    /// closure to run, or (`add`) by a timer that is due at once.
     Waking,
     /// Requests of another core: an added timer, a reset, a callback. In ns per request for both
     /// cores, and for the call alone, by the number of requests that are made before the owner
     /// consumes them in one turn. That turn is a part of the figure; with one request most of it is
     /// the transfer of cache lines. 10,000 timers are live. Neither core waits for the other:
-    /// `xcancel` and `flood` show what locks cost where they do. `channel` gives no answer.
-    /// All peers read the machine's clock for an add and a reset. The requester registers a sleep of tokio's with the owner's runtime, and callbacks are spawned there.
+    /// `xcancel` and `flood` show what locks cost where they do. `channel` gives no answer. All
+    /// peers read the machine's clock for an add and a reset. The requester registers a sleep of
+    /// tokio's with the owner's runtime, and callbacks are spawned there.
     Asked,
     /// How late timers fire while another core cancels pending timers as fast as it can; `took` is
     /// the time for all of them. Bounded: a turn consumes at most 256 requests. tokio's task yields

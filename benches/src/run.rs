@@ -53,7 +53,8 @@ const ASYNC: &[W] = &[W::Async, W::AsyncReady, W::AsyncLate];
 
 const ONE_CORE: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle]];
 const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
-const SLEPT: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle, W::Spread], PAUSES, SLEEPING];
+const PAUSED_AND_SLEEPING: &[&[W]] =
+    &[OPERATIONS, BULK, FIRING, &[W::Idle, W::Spread], PAUSES, SLEEPING];
 const COREWHEEL: &[&[W]] =
     &[&[W::Scaling, W::MemoryAllocations], OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES, SLEEPING];
 const TWO_CORES: &[&[W]] = &[XCANCEL, &[W::XcancelLock, W::Flood, W::Asked]];
@@ -68,12 +69,12 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelLocal, &[&[W::Spread]], sleeping::<CorewheelLocal>),
     (Peer::Floor, &[OPERATIONS, BULK], one_core::<Floor<false>>),
     (Peer::FloorCas, &[OPERATIONS, BULK], one_core::<Floor<true>>),
-    (Peer::Linked64, SLEPT, sleeping::<Linked64>),
+    (Peer::Linked64, PAUSED_AND_SLEEPING, sleeping::<Linked64>),
     (Peer::Linked64, &[&[W::Scaling]], sleeping::<Linked64>),
     (Peer::Single65536, &[OPERATIONS, BULK, FIRING], one_core::<Single65536>),
     (Peer::Heap4, ONE_CORE, one_core::<Heap4>),
     (Peer::BinaryHeap, PAUSED, one_core::<LazyBinaryHeap>),
-    (Peer::BTree, SLEPT, sleeping::<BTree>),
+    (Peer::BTree, PAUSED_AND_SLEEPING, sleeping::<BTree>),
     (Peer::HierarchicalHashWheel, ONE_CORE, one_core::<HashWheel>),
     (Peer::DelayQueue, PAUSED, one_core::<DelayQueuePeer>),
     (Peer::TokioSleep, ONE_CORE, one_core::<TokioSleep>),

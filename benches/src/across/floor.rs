@@ -1,11 +1,12 @@
-//! The least that a timer costs which is cancelled by another core: its line goes there and comes back.
+//! The least that a timer costs which is cancelled by another core: its line goes there and comes
+//! back.
 //!
 //! The owner writes a line. The other end claims it by one swap, links it, and pushes it on the
 //! owner's stack by one compare-and-swap. The owner takes the stack by one swap, reads each line
 //! again, and frees it. As in corewheel's mailbox, a link names the line after the next, so that
 //! two lines are on their way at once. Any timer whose cancel has an answer and allocates nothing
-//! has this traffic. There is no wheel, no epoch and no wake-up. The owner reads the clock as all peers
-//! do.
+//! has this traffic. There is no wheel, no epoch and no wake-up. The owner reads the clock as all
+//! peers do.
 
 use std::{
     hint::black_box,

@@ -1,10 +1,10 @@
-//! Punctuality by the machine's clock: timers over some seconds, on a thread that sleeps in between,
-//! alone and under a flood of cancels.
+//! Punctuality by the machine's clock: timers over some seconds, on a thread that sleeps in
+//! between, alone and under a flood of cancels.
 //!
 //! Under a flood, one core has timers that are due over some seconds, and very many others that are
 //! not. Half-way, another core cancels all of those as fast as it can. How late does the first core
-//! fire? It sleeps until the next timer is due. A turn that consumes all cancels at once may be busy
-//! while timers come due; a peer whose turns can be bounded is measured bounded too.
+//! fire? It sleeps until the next timer is due. A turn that consumes all cancels at once may be
+//! busy while timers come due; a peer whose turns can be bounded is measured bounded too.
 
 use std::{
     cell::RefCell,

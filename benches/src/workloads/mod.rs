@@ -1,6 +1,7 @@
 //! The loads, each generic over the peer, and their measurements.
 //!
-//! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random numbers.
+//! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random
+//! numbers.
 
 pub mod asked;
 pub mod contended;

@@ -1,5 +1,5 @@
-//! Single operations on a number of timers that stays the same, with the ticks on the way; and timers
-//! that all fire.
+//! Single operations on a number of timers that stays the same, with the ticks on the way; and
+//! timers that all fire.
 
 use std::{
     hint::black_box,
