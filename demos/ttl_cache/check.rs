@@ -1,7 +1,8 @@
-//! A check of a server from outside, with a verdict: whether commands are answered correctly, keys expire on time, limits
-//! hold, and very many keys that expire at once disturb no other client.
+//! A check of a server from outside, with a verdict: whether commands are answered correctly, keys
+//! expire on time, limits hold, and very many keys that expire at once disturb no other client.
 //!
-//! `--against` checks another server, without what only the own one promises. A Redis passes, as exactly as it expires keys.
+//! `--against` checks another server, without the promises that only the own one makes. A Redis
+//! passes, as exactly as it expires keys.
 
 mod answers;
 mod bounds;
@@ -43,7 +44,7 @@ pub(crate) fn own(args: &Args) -> io::Result<Verdict<Report>> {
     let mut failures = Failures::default();
     // Keys are not spread quite evenly over the cores.
     let max_keys = args.max_keys.max(args.expiring as usize / 8 * 9 + 1_000);
-    let (server, _) = worker::start(&Args { idle: IDLE, max_keys, ..args.clone() }, 0)?;
+    let server = worker::start(&Args { idle: IDLE, max_keys, ..args.clone() }, 0)?;
     let address = server.address;
     let silent = thread::spawn(move || bounds::silence(address));
     let mut report = check(args, address, 0, &mut failures)?;
@@ -58,7 +59,7 @@ pub(crate) fn own(args: &Args) -> io::Result<Verdict<Report>> {
     if args.options.cores() > 1 && report.remote_requests == 0 {
         failures.push("no request was carried out on another core".into());
     }
-    let (small, _) = worker::start(&Args { max_keys: FEW_KEYS as usize, ..args.clone() }, 0)?;
+    let small = worker::start(&Args { max_keys: FEW_KEYS as usize, ..args.clone() }, 0)?;
     bounds::keys(small.address, FEW_KEYS, &mut failures)?;
     small.stop(&mut failures);
     Ok(Verdict::new(report, failures))

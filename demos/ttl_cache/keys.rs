@@ -1,4 +1,5 @@
-//! The keys of one core, each with its value and, if it expires, with a timer. This is how the library is used.
+//! The keys of one core, each with its value and, if it expires, with a timer. This is how the
+//! library is used.
 //!
 //! ```text
 //! SET k v PX 100   arms a timer            SET k v   over a key with a deadline: cancels it
@@ -6,11 +7,12 @@
 //! DEL k            cancels it              the timer fires: frees the key and its value
 //! ```
 //!
-//! A key counts as gone from its deadline on, even if its timer has not fired yet: a lookup that finds it later removes it.
-//! The timer frees keys without a lookup. It fires within a tick of the deadline, or later if a turn's budget is used up.
+//! A key counts as gone from its deadline on, even if its timer has not fired yet: a lookup that
+//! finds it later removes it. The timer frees keys without a lookup. It fires within a tick of the
+//! deadline, or later if a turn's budget is used up.
 //!
-//! An entry's number is reused without a generation: a timer ends exactly once, so a cancelled timer never fires for the next
-//! key with that number.
+//! An entry's number is reused without a generation: a timer ends exactly once, so a cancelled timer
+//! never fires for the next key with that number.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -21,22 +23,17 @@ use corewheel::{LocalHandle, local_timer};
 use hashbrown::HashTable;
 use slab::Slab;
 
-/// The memory of a key besides its bytes and its value's, about: an entry, a timer, and two allocations.
-const PER_KEY: usize = size_of::<Entry>() + 128;
-
 /// The keys of one core.
 pub(crate) struct Keys {
     entries: Slab<Entry>,
     /// The numbers of the entries, by the hashes of their keys.
     index: HashTable<usize>,
-    /// The most keys, and about the most bytes that they may take.
+    /// The most keys.
     capacity: usize,
-    max_bytes: usize,
-    /// When this was made, by both clocks. The wall clock is read only then: setting it expires no keys.
+    /// When this was made, by both clocks. The wall clock is read only then: setting it expires no
+    /// keys.
     made: Instant,
     made_since_epoch: Duration,
-    bytes: usize,
-    expired: usize,
     /// The callbacks of the timers upgrade it.
     own: Weak<RefCell<Self>>,
 }
@@ -56,19 +53,16 @@ struct Expiry {
 }
 
 impl Keys {
-    pub(crate) fn new(capacity: usize, max_bytes: usize) -> Rc<RefCell<Self>> {
+    pub(crate) fn new(capacity: usize) -> Rc<RefCell<Self>> {
         let made_since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Rc::new_cyclic(|own| {
             RefCell::new(Self {
-                // Their final size from the start: growing would stop the core for as long as a million keys take.
+                // Their final size from the start: growing with a million keys stops the core.
                 entries: Slab::with_capacity(capacity),
                 index: HashTable::with_capacity(capacity),
                 capacity,
-                max_bytes,
                 made: Instant::now(),
                 made_since_epoch,
-                bytes: 0,
-                expired: 0,
                 own: Weak::clone(own),
             })
         })
@@ -79,26 +73,16 @@ impl Keys {
         self.made_since_epoch + self.made.elapsed()
     }
 
-    /// Returns the number of keys, including those whose deadline has passed and whose timer has not fired yet.
+    /// Returns the number of keys, including those whose deadline has passed and whose timer has not
+    /// fired yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Returns how many keys were removed at or after their deadline.
-    pub(crate) fn expired(&self) -> usize {
-        self.expired
-    }
-
-    /// Returns about how many bytes the keys take.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Finds the number of a key. It stays valid until the key is removed.
     pub(crate) fn find(&mut self, hash: u64, key: &[u8]) -> Option<usize> {
         let number = *self.index.find(hash, |&number| &*self.entries[number].key == key)?;
         if self.deadline(number).is_some_and(|deadline| deadline <= self.now()) {
-            self.expired += 1;
             self.remove(number);
             return None;
         }
@@ -114,29 +98,26 @@ impl Keys {
         self.entries[number].expiry.map(|expiry| expiry.deadline)
     }
 
-    /// Adds a key that `find` has not found, without a deadline. An error says which limit refuses it.
-    pub(crate) fn insert(
+    /// Gives a key a value. Its deadline stays; a new key has none. Returns the number of the key,
+    /// or the error of the limit.
+    pub(crate) fn set(
         &mut self,
         hash: u64,
         key: &[u8],
         value: &[u8],
     ) -> Result<usize, &'static str> {
+        // A copy: the slice is a part of what its client sent, and would keep all of it in memory.
+        let value = Bytes::copy_from_slice(value);
+        if let Some(number) = self.find(hash, key) {
+            self.entries[number].value = value;
+            return Ok(number);
+        }
         if self.entries.len() >= self.capacity {
             return Err("OOM there are as many keys as --max-keys allows");
         }
-        self.reserve(0, PER_KEY + key.len() + value.len())?;
-        let (key, value) = (key.into(), Bytes::copy_from_slice(value));
-        let number = self.entries.insert(Entry { key, value, hash, expiry: None });
+        let number = self.entries.insert(Entry { key: key.into(), value, hash, expiry: None });
         self.index.insert_unique(hash, number, |&number| self.entries[number].hash);
         Ok(number)
-    }
-
-    /// Gives a key another value. Its deadline stays.
-    pub(crate) fn set_value(&mut self, number: usize, value: &[u8]) -> Result<(), &'static str> {
-        self.reserve(self.value(number).len(), value.len())?;
-        // A copy: the slice is a part of what its client sent, and would keep all of it in memory.
-        self.entries[number].value = Bytes::copy_from_slice(value);
-        Ok(())
     }
 
     /// Gives a key a deadline. Removes the key if the deadline has passed.
@@ -167,7 +148,6 @@ impl Keys {
     pub(crate) fn remove(&mut self, number: usize) {
         self.persist(number);
         let entry = self.entries.remove(number);
-        self.bytes -= PER_KEY + entry.key.len() + entry.value.len();
         let indexed = self.index.find_entry(entry.hash, |&indexed| indexed == number);
         indexed.expect("every entry is in the index").remove();
     }
@@ -183,18 +163,7 @@ impl Keys {
     /// Removes a key whose timer fires.
     fn expire(&mut self, number: usize) {
         self.entries[number].expiry = None;
-        self.expired += 1;
         self.remove(number);
-    }
-
-    /// Accounts for `new` bytes that replace `old` ones.
-    fn reserve(&mut self, old: usize, new: usize) -> Result<(), &'static str> {
-        let bytes = self.bytes - old + new;
-        if new > old && bytes > self.max_bytes {
-            return Err("OOM the keys take as much memory as --max-memory allows");
-        }
-        self.bytes = bytes;
-        Ok(())
     }
 }
 
@@ -209,58 +178,42 @@ mod tests {
 
     #[test]
     fn a_timer_frees_its_key_at_the_deadline() {
-        let shared = Keys::new(3, 1 << 20);
+        let shared = Keys::new(3);
         let mut keys = shared.borrow_mut();
         let now = keys.now();
         let after = |millis| now + Duration::from_millis(millis);
         for (hash, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
-            let number = keys.insert(hash, key, b"value").expect("there is room");
+            let number = keys.set(hash, key, b"value").expect("there is room");
             keys.expire_at(number, after(30));
         }
-        assert!(keys.insert(4, b"d", b"").is_err());
+        assert!(keys.set(4, b"d", b"").is_err());
         let b = keys.find(2, b"b").expect("its deadline has not passed");
         assert!(keys.persist(b) && !keys.persist(b));
-        let c = keys.find(3, b"c").expect("its deadline has not passed");
+        let c = keys.set(3, b"c", b"other").expect("the key is there");
         keys.expire_at(c, after(60_000));
-        assert_eq!((keys.len(), local_timer().len()), (3, 2));
+        assert_eq!((keys.len(), local_timer().len(), &keys.value(c)[..]), (3, 2, &b"other"[..]));
         drop(keys);
 
         thread::sleep(Duration::from_millis(32));
         assert_eq!(local_timer().turn().fired, 1);
         let mut keys = shared.borrow_mut();
-        assert_eq!((keys.len(), keys.expired()), (2, 1));
+        assert_eq!(keys.len(), 2);
         let found = [(1, b"a"), (2, b"b"), (3, b"c")].map(|(hash, key)| keys.find(hash, key));
         assert_eq!(found.map(|found| found.is_some()), [false, true, true]);
-        assert!(keys.insert(4, b"d", b"").is_ok());
+        assert!(keys.set(4, b"d", b"").is_ok());
         keys.clear();
-        assert_eq!((keys.len(), keys.bytes()), (0, 0));
-        assert!(local_timer().is_empty());
+        assert!(keys.len() == 0 && local_timer().is_empty());
     }
 
     #[test]
     fn a_key_is_gone_at_its_deadline_without_a_turn() {
-        let shared = Keys::new(3, 1 << 20);
+        let shared = Keys::new(3);
         let mut keys = shared.borrow_mut();
-        let number = keys.insert(1, b"a", b"value").expect("there is room");
+        let number = keys.set(1, b"a", b"value").expect("there is room");
         let deadline = keys.now() + Duration::from_millis(5);
         keys.expire_at(number, deadline);
         thread::sleep(Duration::from_millis(6));
         assert_eq!(keys.find(1, b"a"), None);
-        assert_eq!((keys.len(), keys.bytes()), (0, 0));
-        assert!(local_timer().is_empty());
-    }
-
-    #[test]
-    fn values_are_replaced_and_accounted_for() {
-        let shared = Keys::new(3, 1_000);
-        let mut keys = shared.borrow_mut();
-        let number = keys.insert(1, b"key", b"value").expect("there is room");
-        let bytes = keys.bytes();
-        keys.set_value(number, b"a longer one").expect("there is room");
-        assert_eq!((&keys.value(number)[..], keys.bytes()), (&b"a longer one"[..], bytes + 7));
-        assert!(keys.set_value(number, &[0; 1_000]).is_err());
-        assert!(keys.insert(2, b"other", &[0; 1_000]).is_err());
-        assert_eq!((keys.find(1, b"key"), keys.find(1, b"kez")), (Some(number), None));
-        assert_eq!((keys.len(), keys.bytes()), (1, bytes + 7));
+        assert!(keys.len() == 0 && local_timer().is_empty());
     }
 }

@@ -1,16 +1,18 @@
 //! A thread-per-core key-value server whose keys expire, for unmodified Redis clients:
 //! `cargo run --release -p corewheel-demos --bin ttl_cache`, and then `redis-cli -p 6380`.
 //!
-//! A key belongs to the core that its hash chooses, and has a timer there for its deadline. A connection lives on the core
-//! that accepted it, and has a timer there that closes it when it is idle. A command about another core's key is a timer of
-//! that core, due at once, and so is its answer.
+//! A key belongs to the core that its hash chooses, and has a timer there for its deadline. A
+//! connection lives on the core that accepted it, and has a timer there that closes it when it is
+//! idle. A command about another core's key is a timer of that core, due at once, and so is its
+//! answer.
 //!
 //! The server, in the order to read it:
 //! - `keys`: the keys of a core and their timers; this is how the library is used
 //! - `commands`: the commands
 //! - `connection`: the commands and answers of one client
 //! - `worker`: one core, its event loop, and the requests that travel between the cores
-//! - `check`: a check of the server from outside (`--self-check`), or of another server (`--against`)
+//! - `check`: a check of the server from outside (`--self-check`), or of another server
+//!   (`--against`)
 //! - `common`: the parts shared with the other demonstrations
 
 mod check;
@@ -33,12 +35,13 @@ use clap::Parser;
 use common::verdict::{Failures, conclude};
 use common::{Options, server, view};
 
-/// A thread-per-core key-value server whose keys expire, for redis-cli, redis-benchmark, and other clients that speak RESP.
+/// A thread-per-core key-value server whose keys expire, for redis-cli, redis-benchmark, and other
+/// clients that speak RESP.
 ///
-/// Each key with a deadline has a timer on the core that it belongs to, and each connection has one that closes it when it
-/// is idle. The server listens on the loopback interface and knows no passwords. It stores strings, and nothing on disk.
-/// Commands about several keys are not atomic. Exit status of a check: 0 the verdict is ok, 1 it is not, 2 it could not
-/// be tried.
+/// Each key with a deadline has a timer on the core that it belongs to, and each connection has one
+/// that closes it when it is idle. The server listens on the loopback interface and knows no
+/// passwords. It stores strings, and nothing on disk. Exit status of a check: 0 if the verdict is ok,
+/// 1 if it is not, 2 if the check was not possible.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ttl_cache")]
 struct Args {
@@ -46,14 +49,10 @@ struct Args {
     #[arg(long, default_value_t = 6380)]
     port: u16,
 
-    /// How many keys there may be; one more is refused with an error that begins with OOM. Each core has its share, and
-    /// keys are not spread quite evenly: the first core may be full a little earlier
+    /// How many keys there may be; one more is refused with an error that begins with OOM. Each core
+    /// has its share, and keys are not spread quite evenly: the first core may be full a little earlier
     #[arg(long, default_value_t = 4_000_000)]
     max_keys: usize,
-
-    /// How many MiB the keys and their values may take, in the same way
-    #[arg(long, default_value_t = 1_024)]
-    max_memory: usize,
 
     /// How many clients may be connected, in the same way; one more is turned away
     #[arg(long, default_value_t = 1_000)]
@@ -63,7 +62,7 @@ struct Args {
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     idle: u64,
 
-    /// Show what the keys and the timers of each core do, while the server runs
+    /// Show what the timers of each core do, while the server runs
     #[arg(long, conflicts_with_all = ["self_check", "against"])]
     live: bool,
 
@@ -99,14 +98,11 @@ fn main() -> ExitCode {
 /// Serves until the process is ended from outside, or an error ends the server.
 fn serve(args: &Args) -> io::Result<Infallible> {
     server::reserve_files(args.max_clients, args.options.cores())?;
-    let (server, board) = worker::start(args, args.port)?;
-    println!("ready at {}, {} event loops", server.address, args.options.cores());
+    let server = worker::start(args, args.port)?;
+    let ready = format!("ready at {}, {} event loops", server.address, args.options.cores());
+    println!("{ready}");
     if args.live {
-        let summary = move || {
-            let totals = board.totals().map(|(name, total)| format!("{name} {total}"));
-            totals.collect::<Vec<_>>().join(", ")
-        };
-        thread::spawn(move || view::show_until(|| false, None, summary));
+        thread::spawn(move || view::show_until(|| false, None, || ready.clone()));
     }
     let mut failures = Failures::default();
     server.join(&mut failures);

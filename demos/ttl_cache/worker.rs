@@ -13,11 +13,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::iter;
 use std::mem;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,7 +24,7 @@ use mio::{Events, Interest, Registry, Token};
 use resp_rs::resp2::Frame;
 
 use crate::Args;
-use crate::commands::{self, Merge, Request, Route};
+use crate::commands::{self, Request, Route};
 use crate::common::server::{self, Endpoint, LISTENER, Server, WAKER};
 use crate::connection::{Connection, Replies, Served};
 use crate::keys::Keys;
@@ -45,7 +42,6 @@ struct Setup {
     /// Chooses the core of a key, by a secret: no client can send all keys to one core.
     hasher: RandomState,
     args: Args,
-    board: Arc<Board>,
 }
 
 /// One core of the server.
@@ -72,8 +68,7 @@ struct Worker {
 #[derive(Clone, Copy, Debug)]
 struct Address {
     connection: usize,
-    reply: u64,
-    part: usize,
+    reply: usize,
 }
 
 /// Sends the commands of one connection to the cores of their keys.
@@ -95,13 +90,9 @@ fn with(act: impl FnOnce(&mut Worker)) {
 }
 
 /// Starts a worker per core. Each returns how many requests of other cores it has carried out.
-pub(crate) fn start(args: &Args, port: u16) -> io::Result<(Server<u64>, Arc<Board>)> {
-    let cores = args.options.cores();
-    let board = Arc::new(Board(iter::repeat_with(Figures::default).take(cores).collect()));
-    let (hasher, args) = (RandomState::new(), args.clone());
-    let setup = Setup { hasher, args, board: Arc::clone(&board) };
-    let server = Server::start(port, cores, move |core, endpoint| run(core, endpoint, &setup))?;
-    Ok((server, board))
+pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
+    let setup = Setup { hasher: RandomState::new(), args: args.clone() };
+    Server::start(port, args.options.cores(), move |core, endpoint| run(core, endpoint, &setup))
 }
 
 /// Serves until the core is asked to stop.
@@ -135,23 +126,18 @@ fn run(core: &Core, (mut poll, listener): Endpoint, setup: &Setup) -> io::Result
             worker.serve_ready();
         });
         local_timer().turn_within(TURN_BUDGET);
-        with(|worker| {
-            worker.serve_ready();
-            worker.publish();
-        });
+        with(Worker::serve_ready);
     }
     Ok(WORKER.take().map_or(0, |worker| worker.served))
 }
 
 impl Worker {
     fn new(core: &Core, registry: Registry, setup: Setup) -> Self {
-        // Each core has its share.
-        let (Args { max_keys, max_memory, .. }, cores) = (&setup.args, core.shards().len());
-        let max_bytes = max_memory.saturating_mul(1 << 20) / cores;
         Self {
             index: core.index(),
             idle: Duration::from_secs(setup.args.idle),
-            keys: Keys::new(max_keys.div_ceil(cores), max_bytes),
+            // Each core has its share.
+            keys: Keys::new(setup.args.max_keys.div_ceil(core.shards().len())),
             setup,
             registry,
             connections: HashMap::new(),
@@ -227,79 +213,40 @@ impl Worker {
 
     /// Hands the answers of another core to their connections, as far as those are still open.
     fn deliver(&mut self, answers: Vec<(Address, Frame)>) {
-        for (Address { connection: token, reply, part }, answer) in answers {
+        for (Address { connection: token, reply }, answer) in answers {
             if let Some(connection) = self.connections.get_mut(&token) {
-                connection.replies.deliver(reply, part, answer);
+                connection.replies.deliver(reply, answer);
                 self.ready.insert(token);
             }
         }
     }
-
-    fn publish(&self) {
-        let keys = self.keys.borrow();
-        let figures = [self.connections.len(), keys.len(), keys.bytes(), keys.expired()];
-        let shown = &self.setup.board.0[self.index].0;
-        shown.iter().zip(figures).for_each(|(shown, figure)| shown.store(figure, Relaxed));
-    }
 }
 
 impl Router<'_> {
-    /// Sends a command to the cores of its keys. The answer comes to `replies`, now or later.
-    pub(crate) fn route(&mut self, words: Vec<Bytes>, replies: &mut Replies) {
-        let route = match commands::find(&words) {
-            Ok(command) => command.route,
+    /// Sends a command to the core of its key, or to all cores. The answer comes to `replies`, now or
+    /// later.
+    pub(crate) fn route(&mut self, words: &[Bytes], replies: &mut Replies) {
+        let cores = self.outgoing.len();
+        let (cores, hash, run) = match commands::route(words) {
             Err(refused) => return replies.push(refused),
-        };
-        let bytes = words.iter().map(Bytes::len).sum();
-        let (requests, merge) = match route {
-            Route::Server(run) => {
-                return replies.push(run(&self.setup.board, &words).unwrap_or_else(|error| error));
-            }
-            Route::Key(run) => (vec![self.request(words, run)], Merge::One),
-            Route::EachKey(step, run, merge) => {
-                let parts = words[1..].chunks_exact(step);
-                let words = parts.map(|part| [&words[..1], part].concat());
-                (words.map(|words| self.request(words, run)).collect(), merge)
-            }
-            Route::EveryCore(run, merge) => {
-                let cores = 0..self.outgoing.len();
-                (cores.map(|core| (core, Request::new(words.clone(), 0, run))).collect(), merge)
+            Ok(Route::Here(run)) => return replies.push(run(words)),
+            Ok(Route::EveryCore(run)) => (0..cores, 0, run),
+            Ok(Route::Key(run)) => {
+                let hash = self.setup.hasher.hash_one(&words[1]);
+                // The lower half finds the key on its core.
+                let core = usize::try_from(hash >> 32).unwrap_or_default() % cores;
+                (core..core + 1, hash, run)
             }
         };
-        let reply = replies.reserve(merge, requests.len(), bytes);
-        for (part, (core, request)) in requests.into_iter().enumerate() {
+        let reply = replies.reserve(cores.len());
+        for core in cores {
+            let request = Request { words: words.to_vec(), hash, run };
             if core == self.own {
-                replies.deliver(reply, part, request.answer(self.keys));
+                replies.deliver(reply, request.answer(self.keys));
             } else {
-                let to = Address { connection: self.connection, reply, part };
+                let to = Address { connection: self.connection, reply };
                 self.outgoing[core].push((to, request));
             }
         }
-    }
-
-    /// Returns a request about one key, and the core of the key.
-    fn request(&self, words: Vec<Bytes>, run: commands::RunOnKeys) -> (usize, Request) {
-        let hash = self.setup.hasher.hash_one(&words[1]);
-        // The lower half finds the key on its core.
-        let core = usize::try_from(hash >> 32).unwrap_or_default() % self.outgoing.len();
-        (core, Request::new(words, hash, run))
-    }
-}
-
-/// The figures of all cores, for INFO and the live view. Relaxed: no other data depends on them.
-pub(crate) struct Board(Box<[Figures]>);
-
-/// The figures of one core, on a separate cache line because the core stores them after every turn.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Figures([AtomicUsize; FIGURES.len()]);
-
-const FIGURES: [&str; 4] = ["connected_clients", "keys", "used_memory", "expired_keys"];
-
-impl Board {
-    /// Returns the name of each figure, and its sum over the cores.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        let total = |index: usize| self.0.iter().map(|core| core.0[index].load(Relaxed)).sum();
-        FIGURES.into_iter().zip(0..).map(move |(name, index)| (name, total(index)))
     }
 }
