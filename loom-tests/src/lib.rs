@@ -8,6 +8,7 @@
 //! pointers to pages, nor the epochs that keep pages and shards alive. `sync` models the guarantees
 //! of these pointers.
 #![cfg(loom)]
+#![allow(clippy::missing_panics_doc, clippy::missing_errors_doc, reason = "called by models only")]
 
 use std::{
     env,
@@ -35,20 +36,12 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// `LOOM_MAX_PREEMPTIONS` overrides the bound. `COREWHEEL_LOOM_EXHAUSTIVE` removes it and limits
 /// each model to its value in minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor: a planted
 /// fault must fail an assertion of the model.
-///
-/// # Panics
-///
-/// If the model fails, or explores too little.
 pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
     explore_within(3, floor, model);
 }
 
 /// Explores every interleaving of `model` with up to `preemptions` preemptions; see [`explore`].
 /// For models that take minutes with three.
-///
-/// # Panics
-///
-/// If the model fails, or explores too little.
 pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor: usize, model: M) {
     // The type of a closure ends with the path of its function, which is the test. The thread's
     // name would be wrong: with one thread the harness runs tests on its main thread.
@@ -98,22 +91,12 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
 pub const TICK: Duration = Duration::from_millis(1);
 
 /// Returns a shard in virtual time and its clock.
-///
-/// # Panics
-///
-/// If there are too many shards.
-#[must_use]
 pub fn shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(config(&clock)).expect("valid"), clock)
 }
 
 /// Returns a shard in virtual time, its clock and the handle of its only timer, which is due.
-///
-/// # Panics
-///
-/// If there are too many shards.
-#[must_use]
 pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     let handle = shard.add(TICK, payload);
@@ -123,10 +106,6 @@ pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
 
 /// Asserts that `added` timers were added and that all of them have ended, without a queued
 /// message.
-///
-/// # Panics
-///
-/// If a timer or a message is left.
 pub fn assert_all_ended(counts: &Counts, added: u64) {
     let Counts { live, fired, cancelled, held, queued, panicked, .. } = *counts;
     assert_eq!((counts.added, fired + cancelled), (added, added), "{counts:?}");
@@ -137,11 +116,6 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 /// timer has ended, its page is retired, because another page is empty already and one is kept. The
 /// fourth timer added after that is in a new page with the same number, and has the timer's
 /// position there. While the old page is still in use, the first one has it.
-///
-/// # Panics
-///
-/// If there are too many shards.
-#[must_use]
 pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     // Index 0 is never given out. Under loom a page has two, and one empty page stays.
@@ -154,14 +128,12 @@ pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
 
 /// Adds four timers `2` that are due in a tick. Also returns whether the fourth has the position of
 /// `first` in a new page; see [`shard_with_a_page_to_spare`].
-#[must_use]
 pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
     let added = [(); 4].map(|()| shard.add(TICK, 2));
     (added, place(added[3]) == place(first))
 }
 
 /// Shard and index of a timer, which only its `Debug` form tells.
-#[must_use]
 pub fn place(handle: TimerHandle) -> String {
     let name = format!("{handle:?}");
     name.split('#').next().unwrap_or_default().to_owned()
@@ -184,7 +156,6 @@ pub fn expiries<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec
 }
 
 /// Advances the clock tick by tick and turns this thread's wheel. Returns the ticks of the runs.
-#[must_use]
 pub fn runs(clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || local_timer().turn().fired)
 }
@@ -202,11 +173,6 @@ fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) 
 }
 
 /// This thread's timer in virtual time, and its clock.
-///
-/// # Panics
-///
-/// If the thread has one.
-#[must_use]
 pub fn local() -> ManualClock {
     let clock = ManualClock::new();
     config(&clock).install().expect("the thread has none");
@@ -214,7 +180,6 @@ pub fn local() -> ManualClock {
 }
 
 /// Installs this thread's timer in virtual time; returns its clock and a reference to it.
-#[must_use]
 pub fn core() -> (ManualClock, ShardRef) {
     (local(), local_timer().shard_ref())
 }
@@ -247,10 +212,10 @@ pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle
     let other = Arc::clone(&started);
     // Relaxed, both: nothing is to be ordered.
     let thread = thread::spawn(move || {
-        other.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
+        other.fetch_add(1, Ordering::Relaxed);
         act()
     });
-    started.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
+    started.fetch_add(1, Ordering::Relaxed);
     thread
 }
 
@@ -267,7 +232,7 @@ pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
     let done = Arc::clone(&is_done);
     let thread = race(move || {
         let answer = ask();
-        done.store(1, loom::sync::atomic::Ordering::Release);
+        done.store(1, Ordering::Release);
         answer
     });
     Asker { thread, is_done }
@@ -275,10 +240,6 @@ pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
 
 impl<R> Asker<R> {
     /// Returns the result of the thread; see [`answers`].
-    ///
-    /// # Panics
-    ///
-    /// If the thread panics.
     pub fn answer(self) -> R {
         let [answer] = answers([self]);
         answer
@@ -287,13 +248,9 @@ impl<R> Asker<R> {
 
 /// Returns the results of the threads when all have ended. In loom, an unparked thread must not be
 /// in a join, and each of them may unpark this thread when it is awake already.
-///
-/// # Panics
-///
-/// If one of them panics.
 pub fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
     for asker in &askers {
-        while asker.is_done.load(loom::sync::atomic::Ordering::Acquire) == 0 {
+        while asker.is_done.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
     }
@@ -301,10 +258,6 @@ pub fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
 }
 
 /// Calls `act` on another thread and waits for its result.
-///
-/// # Panics
-///
-/// If that thread panics.
 pub fn elsewhere<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
     thread::spawn(act).join().expect("it does not panic")
 }
@@ -321,7 +274,6 @@ pub struct SeesOnDrop {
 
 impl SeesOnDrop {
     /// Returns the payload, the work it reads, and the variable that it stores the work in.
-    #[must_use]
     pub fn watched() -> (Self, Arc<Modelled>, Arc<Modelled>) {
         let [work, seen] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
         (Self { work: Arc::clone(&work), seen: Arc::clone(&seen) }, work, seen)
@@ -330,14 +282,14 @@ impl SeesOnDrop {
 
 /// Sets `work` and cancels the timer, in the role of another thread.
 pub fn work_and_cancel(work: &Modelled, handle: TimerHandle) -> Cancel {
-    work.store(1, loom::sync::atomic::Ordering::Relaxed);
+    work.store(1, Ordering::Relaxed);
     handle.cancel()
 }
 
 impl Drop for SeesOnDrop {
     fn drop(&mut self) {
-        let seen = self.work.load(loom::sync::atomic::Ordering::Relaxed) + 10;
-        self.seen.store(seen, loom::sync::atomic::Ordering::Relaxed);
+        let seen = self.work.load(Ordering::Relaxed) + 10;
+        self.seen.store(seen, Ordering::Relaxed);
     }
 }
 
@@ -361,7 +313,6 @@ impl Drop for Dropped {
 
 impl Drops {
     /// Returns a value and the counter of its drop.
-    #[must_use]
     pub fn watched() -> (Dropped, Arc<Self>) {
         let drops = Arc::new(Self::default());
         (Dropped(Arc::clone(&drops)), drops)
@@ -369,10 +320,6 @@ impl Drops {
 
     /// Waits for the drop and returns the number of drops. Loom reports a deadlock if it never
     /// happens.
-    ///
-    /// # Panics
-    ///
-    /// If another thread has panicked.
     pub fn wait(&self) -> usize {
         let mut times = self.times.lock().expect("nobody panics with it");
         while *times == 0 {
@@ -395,14 +342,13 @@ impl Wake for Task {
     fn wake(self: Arc<Self>) {
         // Relaxed: the models examine what orders it after the task's work. Release: in an
         // executor, the thread that polls because of a wake sees the work before that wake.
-        let work = self.work.load(loom::sync::atomic::Ordering::Relaxed);
-        self.seen.fetch_add(WORK + work, loom::sync::atomic::Ordering::Release);
+        let work = self.work.load(Ordering::Relaxed);
+        self.seen.fetch_add(WORK + work, Ordering::Release);
     }
 }
 
 impl Task {
     /// Returns a task that has not been woken.
-    #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -410,20 +356,15 @@ impl Task {
     /// Works, and polls the future with the waker of this task.
     pub fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
         // Relaxed: the models examine what orders the work.
-        self.work.store(1, loom::sync::atomic::Ordering::Relaxed);
+        self.work.store(1, Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(self));
         Pin::new(future).poll(&mut Context::from_waker(&waker))
     }
 
     /// Returns the number of wakes.
-    ///
-    /// # Panics
-    ///
-    /// If a wake has not seen the work.
-    #[must_use]
     pub fn woken(&self) -> usize {
         // Acquire: an executor acquires the wake in this way.
-        let seen = self.seen.load(loom::sync::atomic::Ordering::Acquire);
+        let seen = self.seen.load(Ordering::Acquire);
         let woken = seen / WORK;
         assert_eq!(seen % WORK, woken, "a wake has not seen what came before the poll");
         woken
@@ -446,14 +387,6 @@ impl Wake for Sleeper {
 
 /// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake is
 /// lost.
-///
-/// # Errors
-///
-/// If no timer can end the sleep.
-///
-/// # Panics
-///
-/// If another thread has panicked.
 pub fn wait_for(sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
     let sleeper = Arc::<Sleeper>::default();
     let waker = Waker::from(Arc::clone(&sleeper));

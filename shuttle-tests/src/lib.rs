@@ -31,10 +31,7 @@ const PREEMPTIONS: usize = 4;
 
 /// Runs `program` in interleavings that are drawn from seeds: `COREWHEEL_SHUTTLE_SEED` is the only
 /// one, or `COREWHEEL_SHUTTLE_SEEDS` says how many there are. A failure says which it was.
-///
-/// # Panics
-///
-/// If the program fails.
+#[allow(clippy::missing_panics_doc, reason = "called by tests only")]
 pub fn explore(name: &str, program: impl Fn() + Send + Sync + Copy + 'static) {
     let seeds = seeds();
     println!(

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    coverage::{Coverage, grouped},
+    coverage::Coverage,
     episode::{self, Failure},
     model::Bug,
     plan::{Choose, Plan, Step},
@@ -43,10 +43,6 @@ pub struct Found {
 }
 
 /// Simulates from `seed` on, and calls `progress` after each episode.
-///
-/// # Errors
-///
-/// If something was wrong.
 pub fn simulate(
     seed: u64,
     extent: Extent,
@@ -65,10 +61,6 @@ pub fn simulate(
 }
 
 /// Runs the episode of a seed.
-///
-/// # Errors
-///
-/// If something was wrong.
 pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = Plan::draw(STEPS, &mut |bound| random.u64(..bound));
@@ -80,10 +72,6 @@ pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
 }
 
 /// Runs an episode of `length` steps that `choose` draws.
-///
-/// # Errors
-///
-/// If something was wrong.
 pub fn drawn(length: usize, choose: &mut Choose<'_>) -> Result<Coverage, Failure> {
     episode::run(&Plan::draw(length, choose), None)
 }
@@ -139,8 +127,7 @@ fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, failure, setting, steps, shrunk } = self;
-        let step = grouped(failure.step as u64);
-        writeln!(f, "seed {seed} failed at step {step}: {}", failure.what)?;
+        writeln!(f, "seed {seed} failed at step {}: {}", failure.step, failure.what)?;
         writeln!(f, "  these few steps fail: {}", shrunk.what)?;
         writeln!(f, "    {setting}")?;
         steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;

@@ -8,7 +8,7 @@ use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::Sender,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use corewheel::{
@@ -18,7 +18,6 @@ use corewheel::{
 
 pub(crate) use self::handles::payload_dropped;
 use crate::{
-    coverage::{Fault, Operation},
     handover::{self, Job, Link, with},
     ledger::Payload,
     model::{TurnReport, nanos},
@@ -90,11 +89,9 @@ impl Core {
         let Step { id, place, delay, count, .. } = step;
         match step.act {
             Act::Add(way) => self.add(step, way),
-            Act::AddRemote => add_remote(step, Operation::AddRemote),
-            Act::AddPeriodicRemote => add_remote(step, Operation::AddPeriodicRemote),
-            Act::Run => add_remote(step, Operation::Run),
+            Act::AddRemote | Act::AddPeriodicRemote | Act::Run => add_remote(step),
             Act::Cancel(how) => self.cancel(id, how),
-            Act::Reset => handles::reset(id, delay),
+            Act::Reset => handles::reset(id, delay, None),
             Act::OwnReset => self.reset(id, delay),
             Act::SetPeriod => self.set_period(id, delay),
             Act::IsPending => handles::is_pending(id),
@@ -164,7 +161,7 @@ impl Core {
             shard.map_or_else(|| local_timer().next_deadline(), |(_, shard)| shard.next_deadline());
         let wait = self.time_until_next(place);
         with(|model| {
-            model.coverage.operation(Operation::Inspect);
+            model.coverage.count("next_deadline, time_until_next, counts");
             model.compare_deadline(number, next, wait);
         });
         self.compare(place);
@@ -173,7 +170,7 @@ impl Core {
     /// Announces a sleep. The thread's own wheel stays asleep until the core continues.
     fn fall_asleep(&mut self, place: usize) {
         let number = self.shard(place);
-        with(|model| model.coverage.operation(Operation::PrepareSleep));
+        with(|model| model.coverage.count("prepare_sleep"));
         if let Some((_, shard)) = &self.shards[place] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
             self.has_published(place);
@@ -200,26 +197,24 @@ impl Core {
         let Step { id, place, delay, more, script, .. } = step;
         let (shard, length) = (self.shard(place), self.length(place));
         let operation = match (place, way) {
-            (0, Way::Plain) => Operation::Add,
-            (0, Way::At | Way::AtPast) => Operation::AddAt,
-            (0, Way::Within) => Operation::AddWithin,
-            (0, Way::Spread) => Operation::AddSpread,
-            (0, Way::Periodic) => Operation::AddPeriodic,
-            (0, Way::Local) => Operation::AddLocal,
-            (0, Way::Try) => Operation::TryAdd,
-            (_, Way::Within) => Operation::ShardAddWithin,
-            (_, Way::Spread) => Operation::ShardAddSpread,
-            (_, Way::At | Way::AtPast) => Operation::ShardAddAt,
-            (_, Way::Periodic) => Operation::ShardAddPeriodic,
-            _ => Operation::ShardAdd,
+            (0, Way::Plain) => "add",
+            (0, Way::At | Way::AtPast) => "add, an instant",
+            (0, Way::Within) => "add, slack",
+            (0, Way::Spread) => "add, spread",
+            (0, Way::Periodic) => "add_periodic",
+            (0, Way::Local) => "add_local",
+            (0, Way::Try) => "try_add",
+            (_, Way::Within) => "Shard::add, slack",
+            (_, Way::Spread) => "Shard::add, spread",
+            (_, Way::At | Way::AtPast) => "Shard::add, an instant",
+            (_, Way::Periodic) => "Shard::add_periodic",
+            _ => "Shard::add, try_add",
         };
         let added = with(|model| model.begin_add(id, shard, script, length, operation));
         let Some((payload, is_full)) = added else { return };
         let way = if is_full == Some(false) { way } else { Way::Try };
-        match &mut self.shards[place] {
-            None => add_callback(payload, way, [delay, more], is_full),
-            Some((_, shard)) => add_payload(shard, payload, way, [delay, more], is_full),
-        }
+        let shard = self.shards[place].as_mut().map(|(_, shard)| shard);
+        add(shard, payload, way, [delay, more], is_full);
         self.compare(place);
     }
 
@@ -237,7 +232,7 @@ impl Core {
         };
         let Some((_, shard)) = &mut self.shards[place] else { return };
         let expected = with(|model| {
-            model.calls(id, true, [Operation::ShardCancel; 2]);
+            model.calls(id, true, ["Shard::cancel"; 2]);
             model.cancels(id, true)
         });
         let payload = shard.cancel(handle);
@@ -253,22 +248,12 @@ impl Core {
     }
 
     fn reset(&mut self, id: Id, delay: Nanos) {
-        let place = self.place_of(id);
-        let Some((place, handle)) = place.zip(with(|model| model.timer(id).handle)) else {
-            return handles::reset(id, delay);
-        };
-        let Some((_, shard)) = &mut self.shards[place] else { return };
-        let expected = with(|model| {
-            model.calls(id, true, [Operation::ShardReset; 2]);
-            model.resets(id, delay, true)
-        });
-        let answer = shard.reset(handle, Duration::from_nanos(delay));
-        with(|model| {
-            model.check(answer == expected.answer, || {
-                format!("reset of timer {id} by its shard: {answer}")
-            });
-        });
-        self.compare(place);
+        let place = self.place_of(id).filter(|_| with(|model| model.timer(id).handle.is_some()));
+        let shard = place.and_then(|place| self.shards[place].as_mut());
+        handles::reset(id, delay, shard.map(|(_, shard)| shard));
+        if let Some(place) = place {
+            self.compare(place);
+        }
     }
 
     fn set_period(&mut self, id: Id, period: Nanos) {
@@ -277,11 +262,11 @@ impl Core {
             let timer = model.timers.get(id as usize)?;
             let (shard, handle) = (timer.shard, timer.handle?);
             let operation = match place {
-                Some(_) => Operation::ShardSetPeriod,
-                None if shard == model.own() => Operation::SetPeriod,
+                Some(_) => "Shard::set_period",
+                None if shard == model.own() => "set_period",
                 None => return None,
             };
-            model.coverage.operation(operation);
+            model.coverage.count(operation);
             Some((handle, model.sets_period(id, period)))
         });
         let Some((handle, expected)) = called else { return };
@@ -301,13 +286,13 @@ impl Core {
         let (number, before) = (self.shard(place), self.counts(place));
         let wait = self.time_until_next(place);
         let operation = match (place, budget) {
-            (0, None) => Operation::Turn,
-            (0, Some(_)) => Operation::TurnWithin,
-            (_, None) => Operation::ShardTurn,
-            (_, Some(_)) => Operation::ShardTurnWithin,
+            (0, None) => "turn",
+            (0, Some(_)) => "turn_within",
+            (_, None) => "Shard::turn",
+            (_, Some(_)) => "Shard::turn_within",
         };
         with(|model| {
-            model.coverage.operation(operation);
+            model.coverage.count(operation);
             model.record_turn_begin(number, budget, before, wait);
         });
         let mut report = match &mut self.shards[place] {
@@ -319,7 +304,7 @@ impl Core {
         with(|model| {
             model.record_turn_end(number, budget, report, after);
             if report.given_up {
-                model.coverage.fault(Fault::PassGivenUp);
+                model.coverage.count("pass given up");
             } else if !report.behind {
                 model.check_rest(number, report.wait);
             }
@@ -339,7 +324,7 @@ impl Core {
         let Some((number, mut shard)) = self.shards[place].take() else { return };
         // During the drain, destructors of cancelled timers find the shard ended.
         let live = with(|model| {
-            model.coverage.operation(Operation::Drain);
+            model.coverage.count("Shard::drain");
             model.ends(number)
         });
         let back = shard.drain();
@@ -367,7 +352,7 @@ impl Core {
     fn drop_shard(&mut self, place: usize) {
         let Some((number, shard)) = self.shards[place].take() else { return };
         with(|model| {
-            model.coverage.fault(Fault::ShardDropped);
+            model.coverage.count("shard dropped");
             model.ends(number);
         });
         drop(shard);
@@ -379,7 +364,7 @@ impl Core {
     fn exchange(&mut self, place: usize) {
         let Some((number, shard)) = self.shards[place].take() else { return };
         let taken = with(|model| {
-            model.coverage.operation(Operation::Exchange);
+            model.coverage.count("a shard moves");
             model.in_transit.replace((number, shard))
         });
         match taken {
@@ -451,7 +436,11 @@ fn pass(
                 None
             }
         };
-        take(shard, id, script, is_lent);
+        match script {
+            Script::Pause if is_lent => (),
+            Script::Pause => pause_in_pass(),
+            script => run_script(id, script, Some(shard)),
+        }
         if with(|model| model.keeps(id)) {
             std::mem::forget(ended);
         } else {
@@ -461,28 +450,6 @@ fn pass(
     }
     let behind = shard.is_behind();
     TurnReport { fired, collected: None, touched: None, behind, wait: None, given_up }
-}
-
-/// The loop has taken or borrowed a payload, and does what its script says.
-fn take(shard: &mut Shard<Payload>, id: Id, script: Script, is_lent: bool) {
-    match script {
-        Script::Add(new, delay) => {
-            let length = shard.len();
-            let added = with(|model| {
-                let number = model.timer(id).shard;
-                let (script, operation) = (Script::Nothing, Operation::ShardAddInPass);
-                model.begin_add(new, number, script, length, operation)
-            });
-            if let Some((payload, is_full)) = added {
-                add_payload(shard, payload, Way::Try, [delay, 0], is_full);
-            }
-        }
-        Script::Cancel(other) | Script::DropCancel(other) => handles::cancel(other, How::Handle),
-        Script::CancelSelf => handles::cancel(id, How::Handle),
-        Script::Reset(other, delay) => handles::reset(other, delay),
-        Script::Pause if !is_lent => pause_in_pass(),
-        Script::Nothing | Script::Panic | Script::DropPanic | Script::Turn | Script::Pause => (),
-    }
 }
 
 /// Pauses in the pass of a shard of payloads.
@@ -499,52 +466,61 @@ fn pause_in_pass() {
 }
 
 fn pause() {
-    with(|model| model.coverage.fault(Fault::Pause));
+    with(|model| model.coverage.count("callback stalls"));
     handover::pause();
 }
 
-/// Does what the script of a callback says.
-fn run_script(id: Id, script: Script) {
+/// Does what the script of a timer says, in a callback or in a pass of `shard`.
+fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
+    let is_callback = shard.is_none();
     match script {
-        Script::Nothing | Script::DropCancel(_) => (),
-        Script::Panic => with(|model| model.coverage.fault(Fault::CallbackPanic)),
-        Script::DropPanic => with(|model| model.coverage.fault(Fault::DropPanic)),
+        Script::Panic if is_callback => with(|model| model.coverage.count("callback panics")),
+        Script::DropPanic if is_callback => with(|model| model.coverage.count("destructor panics")),
         Script::Add(new, delay) => {
-            let length = local_timer().len();
+            let length = shard.as_ref().map_or_else(|| local_timer().len(), |shard| shard.len());
+            let operation =
+                if is_callback { "try_add, in a callback" } else { "Shard::try_add, in a pass" };
             let added = with(|model| {
-                let (script, operation) = (Script::Nothing, Operation::AddInCallback);
-                model.begin_add(new, model.own(), script, length, operation)
+                let number = model.timer(id).shard;
+                model.begin_add(new, number, Script::Nothing, length, operation)
             });
             if let Some((payload, is_full)) = added {
-                add_callback(payload, Way::Try, [delay, 0], is_full);
+                add(shard, payload, Way::Try, [delay, 0], is_full);
             }
         }
-        Script::Cancel(other) => handles::cancel(other, How::Wait),
+        Script::Cancel(other) if is_callback => handles::cancel(other, How::Wait),
+        Script::Cancel(other) => handles::cancel(other, How::Handle),
         Script::CancelSelf => handles::cancel(id, How::Handle),
-        Script::Reset(other, delay) => handles::reset(other, delay),
-        Script::Turn => {
+        Script::Reset(other, delay) => handles::reset(other, delay, None),
+        Script::Turn if is_callback => {
             let (turn, live) = (local_timer().turn(), local_timer().len());
             let did = (turn.fired, turn.collected, turn.touched, turn.live);
             let is_idle = turn.nested && did == (0, 0, 0, live);
             with(|model| {
-                model.coverage.fault(Fault::NestedTurn);
+                model.coverage.count("turn in a callback");
                 model.read(model.own());
                 model.check(is_idle, || format!("{turn:?} in a callback"));
             });
         }
         Script::Pause => pause(),
+        // Only callbacks turn and panic, and only destructors cancel. A pass drops payloads quietly.
+        Script::Nothing
+        | Script::DropCancel(_)
+        | Script::Panic
+        | Script::DropPanic
+        | Script::Turn => (),
     }
 }
 
 /// A callback of a one-shot timer.
 fn run_once(payload: &Payload) {
-    run_script(payload.id, with(|model| model.fires(payload.id)));
+    run_script(payload.id, with(|model| model.fires(payload.id)), None);
     panic_if_told(payload.id);
 }
 
 /// A callback of a periodic timer.
 fn run_periodic(payload: &Payload) {
-    run_script(payload.id, with(|model| model.fires(payload.id)));
+    run_script(payload.id, with(|model| model.fires(payload.id)), None);
     with(|model| model.run_is_over(payload.id));
     panic_if_told(payload.id);
 }
@@ -559,43 +535,9 @@ fn panic_if_told(id: Id) {
     }
 }
 
-/// Adds to the thread's own timer.
-fn add_callback(payload: Payload, way: Way, delays: [Nanos; 2], is_full: Option<bool>) {
-    let (id, timer) = (payload.id, local_timer());
-    let [delay, more] = delays.map(Duration::from_nanos);
-    let instant = with(|model| model.instant(model.own(), way, delays[0]));
-    let when = when(way, delay, more, instant);
-    // A closure that is too large to be stored in place.
-    let large = [id; 16];
-    let run = move |payload: &Payload| {
-        debug_assert_eq!(large[0], large[15]);
-        run_once(payload);
-    };
-    let added = match way {
-        Way::Plain | Way::At | Way::AtPast | Way::Within | Way::Spread => {
-            Ok(Some(timer.add(when, move || run_once(&payload))))
-        }
-        Way::Periodic => Ok(Some(timer.add_periodic(delay, move || run_periodic(&payload)))),
-        Way::Local => {
-            handles::keep_local(id, timer.add_local(delay, move || run_once(&payload)));
-            Ok(None)
-        }
-        Way::Try => timer.try_add(delay, move || run(&payload)).map(Some).map_err(refused),
-    };
-    with(|model| model.end_add(id, way, delays, is_full, added));
-}
-
-fn when(way: Way, delay: Duration, more: Duration, instant: Instant) -> When {
-    match way {
-        Way::At | Way::AtPast => instant.into(),
-        Way::Within => When::after(delay).slack(more),
-        Way::Spread => When::after(delay).spread(more),
-        Way::Plain | Way::Periodic | Way::Local | Way::Try => delay.into(),
-    }
-}
-
-fn add_payload(
-    shard: &mut Shard<Payload>,
+/// Adds to a shard, or to the thread's own timer.
+fn add(
+    shard: Option<&mut Shard<Payload>>,
     payload: Payload,
     way: Way,
     delays: [Nanos; 2],
@@ -604,23 +546,66 @@ fn add_payload(
     let id = payload.id;
     let [delay, more] = delays.map(Duration::from_nanos);
     // Only callbacks can be local to a thread.
-    let way = if way == Way::Local { Way::Try } else { way };
+    let way = if shard.is_some() && way == Way::Local { Way::Try } else { way };
     let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
-    let when = when(way, delay, more, instant);
-    let added = match way {
+    let when = match way {
+        Way::At | Way::AtPast => instant.into(),
+        Way::Within => When::after(delay).slack(more),
+        Way::Spread => When::after(delay).spread(more),
+        Way::Plain | Way::Periodic | Way::Local | Way::Try => delay.into(),
+    };
+    let added = match shard {
+        Some(shard) => add_payload(shard, payload, way, when, delay).map(Some),
+        None => add_callback(payload, way, when, delay),
+    };
+    with(|model| model.end_add(id, way, delays, is_full, added));
+}
+
+fn add_callback(
+    payload: Payload,
+    way: Way,
+    when: When,
+    delay: Duration,
+) -> Result<Option<TimerHandle>, AddErrorReason> {
+    let (id, timer) = (payload.id, local_timer());
+    // A closure that is too large to be stored in place.
+    let large = [id; 16];
+    let run = move |payload: &Payload| {
+        debug_assert_eq!(large[0], large[15]);
+        run_once(payload);
+    };
+    Ok(Some(match way {
+        Way::Plain | Way::At | Way::AtPast | Way::Within | Way::Spread => {
+            timer.add(when, move || run_once(&payload))
+        }
+        Way::Periodic => timer.add_periodic(delay, move || run_periodic(&payload)),
+        Way::Local => {
+            handles::keep_local(id, timer.add_local(delay, move || run_once(&payload)));
+            return Ok(None);
+        }
+        Way::Try => timer.try_add(delay, move || run(&payload)).map_err(refused)?,
+    }))
+}
+
+fn add_payload(
+    shard: &mut Shard<Payload>,
+    payload: Payload,
+    way: Way,
+    when: When,
+    delay: Duration,
+) -> Result<TimerHandle, AddErrorReason> {
+    let id = payload.id;
+    match way {
         Way::Plain | Way::At | Way::AtPast | Way::Within | Way::Spread => {
             Ok(shard.add(when, payload))
         }
         Way::Periodic => Ok(shard.add_periodic(delay, payload)),
-        Way::Local | Way::Try => {
-            shard.try_add(delay, payload).map_err(|error| {
-                // Unlike the thread's own timer, it has read its clock.
-                with(|model| model.read(model.timer(id).shard));
-                refused(error)
-            })
-        }
-    };
-    with(|model| model.end_add(id, way, delays, is_full, added.map(Some)));
+        Way::Local | Way::Try => shard.try_add(delay, payload).map_err(|error| {
+            // Unlike the thread's own timer, it has read its clock.
+            with(|model| model.read(model.timer(id).shard));
+            refused(error)
+        }),
+    }
 }
 
 /// Drops what a shard refused, and returns its reason.
@@ -636,8 +621,13 @@ fn drop_quietly<T>(value: T) {
 }
 
 /// Adds to another core's timer, or by a reference to this one's.
-fn add_remote(step: Step, operation: Operation) {
-    let Step { id, to, delay, script, .. } = step;
+fn add_remote(step: Step) {
+    let Step { id, act, to, delay, script, .. } = step;
+    let operation = match act {
+        Act::Run => "ShardRef::try_run",
+        Act::AddPeriodicRemote => "ShardRef::try_add_periodic",
+        _ => "ShardRef::try_add",
+    };
     let prepared = with(|model| {
         let (own, core) = (model.core == to, &model.cores[to]);
         // At times to the timer of a thread that has ended.
@@ -653,9 +643,9 @@ fn add_remote(step: Step, operation: Operation) {
     });
     let Some((shard, payload, is_full, is_gone, own)) = prepared else { return };
     let time = Duration::from_nanos(delay);
-    let added = match operation {
-        Operation::Run => shard.try_run(move || run_once(&payload)).map_err(refused),
-        Operation::AddPeriodicRemote => {
+    let added = match act {
+        Act::Run => shard.try_run(move || run_once(&payload)).map_err(refused),
+        Act::AddPeriodicRemote => {
             shard.try_add_periodic(time, move || run_periodic(&payload)).map_err(refused)
         }
         _ => shard.try_add(time, move || run_once(&payload)).map_err(refused),
@@ -666,19 +656,16 @@ fn add_remote(step: Step, operation: Operation) {
         Ok(handle) => {
             let number = model.timer(id).shard;
             model.timers[id as usize].handle = Some(handle);
-            let is_periodic = operation == Operation::AddPeriodicRemote;
-            let delay = if is_periodic { model.period(number, delay) } else { delay };
-            if is_periodic {
-                model.is_periodic(id, delay);
-            }
-            let now = if operation == Operation::Run {
-                None
-            } else if own {
-                Some(model.read(number))
-            } else {
-                Some(model.latest(number))
+            let delay = match act {
+                Act::AddPeriodicRemote => model.make_periodic(id, delay),
+                _ => delay,
             };
-            let due = now.map_or(0, |now| model.shards[number].due_after(now, delay));
+            let due = if act == Act::Run {
+                0
+            } else {
+                let now = if own { model.read(number) } else { model.latest(number) };
+                model.shards[number].due_after(now, delay)
+            };
             if own {
                 model.added(id, [due; 2]);
             } else {
@@ -695,17 +682,15 @@ fn flood(step: Step, what: With) {
     let ids = step.id..step.id + Id::try_from(step.count).expect("few timers");
     for id in ids {
         match what {
-            With::Adds => {
-                add_remote(Step { id, script: Script::Nothing, ..step }, Operation::AddRemote);
-            }
+            With::Adds => add_remote(Step { id, script: Script::Nothing, ..step }),
             With::Cancels => handles::cancel(id, How::Handle),
-            With::Resets => handles::reset(id, step.delay),
+            With::Resets => handles::reset(id, step.delay, None),
         }
     }
     let fault = match what {
-        With::Adds => Fault::AddFlood,
-        With::Cancels => Fault::CancelFlood,
-        With::Resets => Fault::ResetFlood,
+        With::Adds => "flood of adds",
+        With::Cancels => "flood of cancels",
+        With::Resets => "flood of resets",
     };
-    with(|model| model.coverage.fault(fault));
+    with(|model| model.coverage.count(fault));
 }

@@ -14,7 +14,7 @@ use corewheel::Shard;
 
 use crate::{
     core,
-    coverage::{Coverage, Fault},
+    coverage::Coverage,
     handover::{Job, Link},
     model::{Bug, Model},
     plan::{Act, CORES, PLACES, Plan, Step},
@@ -78,7 +78,7 @@ impl Conductor {
             self.resume(core)?;
             if act == Act::Exit {
                 self.end(core)?;
-                self.model().coverage.fault(Fault::ThreadExit);
+                self.model().coverage.count("thread exits");
                 let thread = self.start(core);
                 self.threads.insert(core, thread);
             } else if self.model().failure.is_none() {

@@ -19,7 +19,7 @@ use corewheel::{
 
 pub(crate) use self::shards::TurnReport;
 use crate::{
-    coverage::{Coverage, Fault, Operation},
+    coverage::Coverage,
     ledger::{Ledger, Payload},
     plan::{Id, Nanos, Plan, Script, Setting, Way},
 };
@@ -286,14 +286,14 @@ impl Model {
         shard: usize,
         script: Script,
         length: usize,
-        operation: Operation,
+        operation: &'static str,
     ) -> Option<(Payload, Option<bool>)> {
         let timer = &mut self.timers[id as usize];
         if timer.state != State::Unborn {
             return None;
         }
         (timer.shard, timer.script) = (shard, script);
-        self.coverage.operation(operation);
+        self.coverage.count(operation);
         let payload = self.ledger.payload(id, shard, script == Script::DropPanic);
         let shard = &self.shards[shard];
         // Timers that other threads have cancelled make room.
@@ -333,7 +333,7 @@ impl Model {
         if is_full.is_none() {
             self.has_looked_for_room(shard);
         }
-        let delay = if way == Way::Periodic { self.period(shard, delay) } else { delay };
+        let delay = if way == Way::Periodic { self.make_periodic(id, delay) } else { delay };
         let instant = self.moment(shard, way, delay);
         let now = self.read(shard);
         let at = matches!(way, Way::At | Way::AtPast);
@@ -351,21 +351,14 @@ impl Model {
             _ => due,
         };
         self.timers[id as usize].handle = handle;
-        if way == Way::Periodic {
-            self.is_periodic(id, delay);
-        }
         self.added(id, [due, last]);
     }
 
-    /// Makes a new timer periodic, with a period of at least a tick.
-    pub(crate) fn is_periodic(&mut self, id: Id, period: Nanos) {
-        let timer = &mut self.timers[id as usize];
-        (timer.kind, timer.period) = (Kind::Periodic, period);
-    }
-
-    /// Returns a period of a shard: at least a tick.
-    pub(crate) fn period(&self, shard: usize, period: Nanos) -> Nanos {
-        period.max(self.shards[shard].tick)
+    /// Makes a timer periodic, with a period of at least a tick. Returns the period.
+    pub(crate) fn make_periodic(&mut self, id: Id, period: Nanos) -> Nanos {
+        let (timer, shard) = self.timer_and_shard(id);
+        (timer.kind, timer.period) = (Kind::Periodic, period.max(shard.tick));
+        timer.period
     }
 
     /// Makes a timer live that its owner has added.
@@ -428,7 +421,7 @@ impl Model {
         self.has_looked_for_room(number);
         let is_right = is_full != Some(false) && reason == AddErrorReason::Full;
         self.check(is_right, || format!("timer {id} was refused: {reason}"));
-        self.coverage.fault(Fault::Full);
+        self.coverage.count("shard full");
     }
 
     /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is
@@ -451,7 +444,7 @@ impl Model {
         let is_right = is_full != Some(false) && reason == truth;
         self.check(is_right, || format!("timer {id} was refused from another core: {reason}"));
         if reason == AddErrorReason::Full {
-            self.coverage.fault(Fault::Full);
+            self.coverage.count("shard full");
         }
     }
 
@@ -496,11 +489,11 @@ impl Model {
     }
 
     /// Counts a call by a handle, as one of the two operations or as one by a stale handle.
-    pub(crate) fn calls(&mut self, id: Id, own: bool, [by_owner, remote]: [Operation; 2]) {
+    pub(crate) fn calls(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
         let &Timer { state, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
         let is_stale = matches!(state, State::Ended | State::Refused);
-        self.coverage.operation(if is_stale { Operation::StaleHandle } else { fresh });
+        self.coverage.count(if is_stale { "any, by a stale handle" } else { fresh });
     }
 
     /// A cancel comes next.
@@ -582,10 +575,10 @@ impl Model {
 
     /// The owner sets a period next. Returns the expected answer.
     pub(crate) fn sets_period(&mut self, id: Id, period: Nanos) -> bool {
-        let &Timer { state, kind, shard, .. } = self.timer(id);
+        let &Timer { state, kind, .. } = self.timer(id);
         let answer = kind == Kind::Periodic && matches!(state, State::Live | State::Running);
         if answer {
-            self.timers[id as usize].period = self.period(shard, period);
+            self.make_periodic(id, period);
         }
         answer
     }

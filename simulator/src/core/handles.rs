@@ -2,11 +2,11 @@
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
-use corewheel::{Cancel, LocalHandle, TimerHandle, local_timer};
+use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 
 use crate::{
-    coverage::Operation,
     handover::{with, with_any},
+    ledger::Payload,
     model::State,
     plan::{How, Id, Nanos, Script},
 };
@@ -32,7 +32,7 @@ pub(super) fn share(id: Id) {
         let shared = handle.share();
         with(|model| {
             model.timers[id as usize].handle = Some(shared);
-            model.coverage.operation(Operation::Share);
+            model.coverage.count("LocalHandle::share");
         });
     }
 }
@@ -42,9 +42,9 @@ pub(super) fn cancel(id: Id, how: How) {
     let called = with(|model| {
         let own = model.owns(id, local.is_some())?;
         let operations = match how {
-            How::Shard | How::Handle => [Operation::Cancel, Operation::CancelRemote],
-            How::Wait => [Operation::CancelWait, Operation::CancelWaitRemote],
-            How::Guard => [Operation::Guard, Operation::GuardRemote],
+            How::Shard | How::Handle => ["cancel", "cancel, remote"],
+            How::Wait => ["cancel_wait", "cancel_wait, remote"],
+            How::Guard => ["guard dropped", "guard dropped, remote"],
         };
         model.calls(id, own, operations);
         // It would wait for a callback of this very thread, or for one that has paused.
@@ -80,21 +80,24 @@ pub(super) fn cancel(id: Id, how: How) {
     });
 }
 
-pub(super) fn reset(id: Id, delay: Nanos) {
-    let local = local(id);
+/// Resets a timer by its handle, or by its shard.
+pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
+    let (local, by_shard) = (local(id), shard.is_some());
     let called = with(|model| {
-        let own = model.owns(id, local.is_some())?;
-        if model.may_read(id) {
+        let own = by_shard || model.owns(id, local.is_some())?;
+        if !by_shard && model.may_read(id) {
             return None;
         }
-        model.calls(id, own, [Operation::Reset, Operation::ResetRemote]);
+        let by_owner = if by_shard { "Shard::reset" } else { "reset" };
+        model.calls(id, own, [by_owner, "reset, remote"]);
         Some(model.resets(id, delay, own))
     });
     let Some(expected) = called else { return };
     let delay = Duration::from_nanos(delay);
-    let answer = match expected.handle {
-        None => local.is_some_and(|handle| handle.reset(delay)),
-        Some(handle) => handle.reset(delay),
+    let answer = match (expected.handle, shard) {
+        (None, _) => local.is_some_and(|handle| handle.reset(delay)),
+        (Some(handle), None) => handle.reset(delay),
+        (Some(handle), Some(shard)) => shard.reset(handle, delay),
     };
     with(|model| {
         model.check(answer == expected.answer, || format!("reset of timer {id}: {answer}"));
@@ -105,7 +108,7 @@ pub(super) fn is_pending(id: Id) {
     let local = local(id);
     let called = with(|model| {
         let own = model.owns(id, local.is_some())?;
-        model.calls(id, own, [Operation::IsPending, Operation::IsPendingRemote]);
+        model.calls(id, own, ["is_pending", "is_pending, remote"]);
         let timer = model.timer(id);
         Some((timer.handle, timer.state == State::Live, own))
     });

@@ -5,10 +5,7 @@ use std::time::Duration;
 use corewheel::Counts;
 
 use super::{Asleep, Bug, Model, TurnModel, nanos};
-use crate::{
-    coverage::{Fault, Operation},
-    plan::{Id, Move, Nanos, Step},
-};
+use crate::plan::{Id, Move, Nanos, Step};
 
 /// The number of messages that a turn consumes at most, and that wake a sleeping owner.
 pub(super) const MESSAGES: u64 = 1_024;
@@ -56,14 +53,14 @@ impl Model {
         let (core, by) = (step.to, step.delay);
         let fault = match how {
             Move::On | Move::Far | Move::ToNext => None,
-            Move::Back => Some(Fault::ClockBack),
-            Move::Jump => Some(Fault::ClockJump),
-            Move::Years => Some(Fault::ClockYears),
-            Move::Stall => Some(Fault::ClockStall),
+            Move::Back => Some("clock back"),
+            Move::Jump => Some("clock jumps"),
+            Move::Years => Some("clock jumps years"),
+            Move::Stall => Some("clock stalls"),
         };
         match fault {
-            Some(fault) => self.coverage.fault(fault),
-            None => self.coverage.operation(Operation::TimePasses),
+            Some(fault) => self.coverage.count(fault),
+            None => self.coverage.count("time passes"),
         }
         let now = self.clock(core);
         let of = &mut self.cores[core];
@@ -321,7 +318,7 @@ impl Model {
         let Some(asleep) = self.shards[number].asleep.take() else { return };
         let (wakes, has_panicked) = (totals.wakes - asleep.wakes, totals.thrown > asleep.thrown);
         if has_panicked {
-            self.coverage.fault(Fault::WakePanic);
+            self.coverage.count("wake hook panics");
         }
         // There are two kinds of messages.
         let must_wake = asleep.must_wake || queued >= 2 * MESSAGES;
