@@ -94,8 +94,8 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
         Team::new(id, plan, connector)
     })?;
     if !options.json {
-        let summary = || format!("{partitions} partitions, timeout {timeout:?}");
-        view::show_until(|| load.is_finished(), Some(run), summary);
+        let summary = format!("{partitions} partitions, timeout {timeout:?}");
+        view::show_until(|| load.is_finished(), Some(run), &summary);
     }
     // The clients keep their sockets until the server has ended, so that late answers are seen.
     let (mut teams, held_up) = load.join()?;

@@ -16,11 +16,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// Shows the summary and the timers until the run is over, which takes about `run` if that is
 /// known.
-pub(crate) fn show_until(
-    is_over: impl Fn() -> bool,
-    run: Option<Duration>,
-    summary: impl Fn() -> String,
-) {
+pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Option<Duration>, summary: &str) {
     let template =
         if run.is_some() { "{elapsed:>4} {wide_bar}\n{msg}" } else { "{elapsed:>4}\n{msg}" };
     let style = ProgressStyle::with_template(template).expect("the templates are valid constants");
@@ -32,7 +28,7 @@ pub(crate) fn show_until(
         let (is_over, now) = (is_over(), start.elapsed());
         if is_over || now >= next {
             next = now + pause;
-            let text = format!("{}\n{}", summary(), timers(&mut last_counts));
+            let text = format!("{summary}\n{}", timers(&mut last_counts));
             if bar.is_hidden() {
                 eprintln!("{:.1} s  {text}", now.as_secs_f64());
             } else {

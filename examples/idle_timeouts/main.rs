@@ -90,8 +90,8 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
         Ok(Client::new(id, Arc::clone(&plan), Arc::clone(&idle_timers)))
     })?;
     if !options.json {
-        let summary = || format!("{connections} connections, idle timeout {idle:?}");
-        view::show_until(|| load.is_finished(), Some(run_time), summary);
+        let summary = format!("{connections} connections, idle timeout {idle:?}");
+        view::show_until(|| load.is_finished(), Some(run_time), &summary);
     }
     // The clients keep their sockets until the server has taken its counts, so that open
     // connections are open at both ends.

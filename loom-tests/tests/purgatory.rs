@@ -22,8 +22,9 @@ use loom::{
 };
 use loom_tests::{TICK, asks, config, core, elsewhere, explore, explore_within, race, stage};
 
-/// An operation that completes when its flag is set. All accesses are relaxed: the models examine
-/// what orders them.
+/// An operation that completes when its flag is set; a model keeps a clone. All accesses are relaxed:
+/// the models examine what orders them.
+#[derive(Clone)]
 struct Op {
     is_met: Arc<AtomicBool>,
     ended: Arc<AtomicUsize>,
@@ -48,24 +49,15 @@ impl DelayedOperation for Op {
     }
 }
 
-/// The view that a model has of an operation.
-#[derive(Clone)]
-struct Seen {
-    is_met: Arc<AtomicBool>,
-    ended: Arc<AtomicUsize>,
-}
-
-impl Seen {
+impl Op {
     fn new() -> Self {
         Self { is_met: Arc::new(AtomicBool::new(false)), ended: Arc::new(AtomicUsize::new(0)) }
     }
 
     fn add(&self, purgatory: &Purgatory<usize, Op>, keys: &[usize]) -> Option<OperationId> {
-        let op = Op { is_met: Arc::clone(&self.is_met), ended: Arc::clone(&self.ended) };
-        match purgatory
-            .try_complete_else_watch(op, keys.iter().copied(), TICK)
-            .expect("there is room")
-        {
+        let keys = keys.iter().copied();
+        let added = purgatory.try_complete_else_watch(self.clone(), keys, TICK);
+        match added.expect("there is room") {
             Outcome::Completed => None,
             Outcome::Waits(id) => Some(id),
         }
@@ -109,7 +101,7 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
 fn an_event_or_the_timeout_completes_it() {
     explore(12, || {
         let (clock, shard) = core();
-        let (group, seen) = (group(), Seen::new());
+        let (group, seen) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
         assert!(seen.add(&purgatory, &[0]).is_some());
         clock.advance(TICK);
@@ -127,7 +119,7 @@ fn an_event_or_the_timeout_completes_it() {
 fn no_event_is_lost_while_an_operation_is_added() {
     explore(80, || {
         let (_clock, shard) = core();
-        let (group, seen) = (group(), Seen::new());
+        let (group, seen) = (group(), Op::new());
         let teller = race(seen.event(&group, 0));
         let purgatory = group.join(0, &[shard]);
         seen.add(&purgatory, &[0]);
@@ -150,7 +142,7 @@ fn two_events_complete_it_once() {
             let events = group.clone();
             elsewhere(move || [0, 0].iter().for_each(|key| events.notify(key)));
             local_timer().turn();
-            (group, Seen::new(), purgatory)
+            (group, Op::new(), purgatory)
         });
         assert!(seen.add(&purgatory, &[0, 0]).is_some());
         let tellers = [(); 2].map(|()| race(seen.event(&group, 0)));
@@ -169,7 +161,7 @@ fn two_events_complete_it_once() {
 fn force_or_the_timeout_completes_it() {
     explore(12, || {
         let (clock, shard) = core();
-        let seen = Seen::new();
+        let seen = Op::new();
         let purgatory = local_purgatory::<usize, Op>();
         let id = seen.add(&purgatory, &[0]).expect("it waits");
         clock.advance(TICK);
@@ -197,7 +189,7 @@ fn no_event_is_slept_through() {
         let clock = ManualClock::new();
         let owner = thread::current();
         config(&clock).on_wake(move || owner.unpark()).install().unwrap();
-        let (group, seen) = (group(), Seen::new());
+        let (group, seen) = (group(), Op::new());
         let purgatory = group.join(0, &[local_timer().shard_ref()]);
         assert!(seen.add(&purgatory, &[0]).is_some());
         let teller = asks(seen.event(&group, 0));
@@ -272,9 +264,9 @@ impl Other {
 fn two_cores(
     keys: &[usize],
     is_in_place: bool,
-) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Seen) {
+) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Op) {
     let (clock, own) = core();
-    let (group, seen) = (group(), Seen::new());
+    let (group, seen) = (group(), Op::new());
     let (other, others) = Other::start(&group);
     let purgatory = group.join(0, &[own.clone(), others]);
     other.turn(&own);

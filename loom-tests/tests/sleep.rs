@@ -25,17 +25,22 @@ fn waking(clock: &ManualClock) -> Config {
     config(clock).on_wake(move || owner.unpark())
 }
 
-/// Returns a configuration whose wake hook panics in its first call and unparks this thread in
-/// later ones.
-fn fails_once(config: Config) -> Config {
-    let (calls, owner) = (Arc::new(AtomicUsize::new(0)), thread::current());
-    config.on_wake(move || {
-        if calls.fetch_add(1, Ordering::Relaxed) == 0 {
-            // It is not printed each time.
-            std::panic::resume_unwind(Box::new("as planned"));
+/// Returns a configuration whose wake hook holds up some callers until the owner is awake, and the
+/// flag that the owner sets then.
+fn holding_up(
+    config: Config,
+    is_held_up: impl Fn() -> bool + Send + Sync + 'static,
+) -> (Config, Arc<AtomicUsize>) {
+    let (owner, is_awake) = (thread::current(), Arc::new(AtomicUsize::new(0)));
+    let awake = Arc::clone(&is_awake);
+    let config = config.on_wake(move || {
+        let is_held_up = is_held_up();
+        while is_held_up && awake.load(Ordering::Acquire) == 0 {
+            thread::yield_now();
         }
         owner.unpark();
-    })
+    });
+    (config, is_awake)
 }
 
 fn waking_shard<T>() -> (Shard<T>, ManualClock) {
@@ -310,8 +315,15 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
 #[test]
 fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
     explore(9_500, || {
-        let clock = ManualClock::new();
-        let mut shard = Shard::with_config(fails_once(config(&clock))).unwrap();
+        let (calls, owner) = (AtomicUsize::new(0), thread::current());
+        let config = config(&ManualClock::new()).on_wake(move || {
+            if calls.fetch_add(1, Ordering::Relaxed) == 0 {
+                // It is not printed each time.
+                std::panic::resume_unwind(Box::new("as planned"));
+            }
+            owner.unpark();
+        });
+        let mut shard = Shard::with_config(config).unwrap();
         let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
         let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
         fall_asleep(shard.prepare_sleep());
@@ -323,17 +335,9 @@ fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
 #[test]
 fn a_waker_that_is_held_up_holds_up_nobody_else() {
     explore(17_000, || {
-        let clock = ManualClock::new();
-        let (calls, owner) = (AtomicUsize::new(0), thread::current());
-        let is_awake = Arc::new(AtomicUsize::new(0));
-        let awake = Arc::clone(&is_awake);
-        let config = config(&clock).on_wake(move || {
-            let is_first = calls.fetch_add(1, Ordering::Relaxed) == 0;
-            while is_first && awake.load(Ordering::Acquire) == 0 {
-                thread::yield_now();
-            }
-            owner.unpark();
-        });
+        let calls = AtomicUsize::new(0);
+        let is_first = move || calls.fetch_add(1, Ordering::Relaxed) == 0;
+        let (config, is_awake) = holding_up(config(&ManualClock::new()), is_first);
         let mut shard = Shard::with_config(config).unwrap();
         let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
         let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
@@ -347,17 +351,10 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
 #[test]
 fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
     explore(26_000, || {
-        let clock = ManualClock::new();
-        let (refused, owner) = (Arc::new(Mutex::new(None)), thread::current());
-        let is_awake = Arc::new(AtomicUsize::new(0));
-        let (awake, held_up) = (Arc::clone(&is_awake), Arc::clone(&refused));
-        let config = config(&clock).limit(2).on_wake(move || {
-            let is_held_up = *held_up.lock().unwrap() == Some(thread::current().id());
-            while is_held_up && awake.load(Ordering::Acquire) == 0 {
-                thread::yield_now();
-            }
-            owner.unpark();
-        });
+        let refused = Arc::new(Mutex::new(None));
+        let held_up = Arc::clone(&refused);
+        let is_refused = move || *held_up.lock().unwrap() == Some(thread::current().id());
+        let (config, is_awake) = holding_up(config(&ManualClock::new()).limit(2), is_refused);
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
         let moved = stage(|| local.add(TICK * 1_000, || ()));

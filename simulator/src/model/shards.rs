@@ -265,11 +265,7 @@ impl Model {
             )
         });
         self.shards[number].seen = counts;
-        self.compare_wait(number, wait);
-    }
-
-    /// A sleep is never longer than the time to the next deadline.
-    pub(crate) fn compare_wait(&mut self, number: usize, wait: Option<Nanos>) {
+        // A sleep is never longer than the time to the next deadline.
         self.compare_sleep(number, wait, false);
     }
 
