@@ -31,6 +31,7 @@ const UNSENT_MAX: usize = 256 << 10;
 const REPLIES_MAX: usize = 256;
 
 pub(crate) struct Connection {
+    token: usize,
     stream: TcpStream,
     pub(crate) idle: LocalHandle,
     /// Has the bytes that were read before the next command is taken from them.
@@ -52,7 +53,7 @@ pub(crate) enum Served {
     Ends,
 }
 
-/// The answers to a client's commands, in the order of the commands, of which cores still owe some.
+/// The answers to a client's commands, in the order of the commands. Cores still owe some of them.
 #[derive(Default)]
 pub(crate) struct Replies {
     waiting: VecDeque<Reply>,
@@ -67,8 +68,9 @@ struct Reply {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, idle: LocalHandle) -> Self {
+    pub(crate) fn new(token: usize, stream: TcpStream, idle: LocalHandle) -> Self {
         Self {
+            token,
             stream,
             idle,
             parser: Parser::new(),
@@ -83,7 +85,7 @@ impl Connection {
     /// Takes commands, reads once if none is left, and sends.
     pub(crate) fn serve(
         &mut self,
-        router: &mut Router<'_>,
+        router: &mut Router,
         scratch: &mut [u8],
         idle: Duration,
     ) -> Served {
@@ -101,7 +103,7 @@ impl Connection {
     }
 
     /// Returns how many bytes went in either direction.
-    fn try_serve(&mut self, router: &mut Router<'_>, scratch: &mut [u8]) -> io::Result<usize> {
+    fn try_serve(&mut self, router: &mut Router, scratch: &mut [u8]) -> io::Result<usize> {
         let (mut bytes, mut may_read) = (0, true);
         loop {
             let is_drained = self.take_commands(router);
@@ -125,13 +127,13 @@ impl Connection {
 
     /// Takes commands while there is room for their answers. Returns true if no complete one is
     /// left.
-    fn take_commands(&mut self, router: &mut Router<'_>) -> bool {
+    fn take_commands(&mut self, router: &mut Router) -> bool {
         while self.has_room() && !self.is_leaving {
             match next_command(&mut self.parser) {
                 Ok(Some(words)) => {
                     if let Some(name) = words.first() {
                         self.is_leaving = name.eq_ignore_ascii_case(b"quit");
-                        router.route(&words, &mut self.replies);
+                        router.route(self.token, &words, &mut self.replies);
                     }
                 }
                 Ok(None) => return true,

@@ -1,4 +1,5 @@
-//! One core of the server: its keys, its connections, its event loop, and the requests that travel between the cores.
+//! One core of the server: its keys, its connections, its event loop, and the requests that travel
+//! between the cores.
 //!
 //! ```text
 //! core of the connection                        core of the keys
@@ -6,8 +7,8 @@
 //!   the connections' replies <-- ShardRef::run -- all answers together
 //! ```
 //!
-//! `ShardRef::run` wakes a core that sleeps, takes no lock, and runs the closures of one thread in order. A turn with a
-//! budget takes them in even if a million timers are due before them.
+//! `ShardRef::run` wakes a core that sleeps, takes no lock, and runs the closures of one thread in
+//! order. A turn with a budget takes them in even if a million timers are due before them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -20,12 +21,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewheel::{Core, ShardRef, local_timer};
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Registry, Token};
+use mio::{Events, Interest, Poll, Registry, Token};
 use resp_rs::resp2::Frame;
 
 use crate::Args;
 use crate::commands::{self, Request, Route};
-use crate::common::server::{self, Endpoint, LISTENER, Server, WAKER};
+use crate::common::server::{self, LISTENER, Server, WAKER};
 use crate::connection::{Connection, Replies, Served};
 use crate::keys::Keys;
 
@@ -36,29 +37,18 @@ const TURN_BUDGET: usize = 256;
 const READ_MAX: usize = 16 << 10;
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// The setup that all cores share.
-#[derive(Clone)]
-struct Setup {
-    /// Chooses the core of a key, by a secret: no client can send all keys to one core.
-    hasher: RandomState,
-    args: Args,
-}
-
 /// One core of the server.
 struct Worker {
-    index: usize,
-    setup: Setup,
     registry: Registry,
     idle: Duration,
-    keys: Rc<RefCell<Keys>>,
+    max_clients: usize,
+    router: Router,
     /// By their tokens, none of which is used twice.
     connections: HashMap<usize, Connection>,
     next_token: usize,
     /// The connections that have something to do.
     ready: BTreeSet<usize>,
     shards: Vec<ShardRef>,
-    /// The requests to each core that are sent at the end of the turn.
-    outgoing: Vec<Vec<(Address, Request)>>,
     /// How many requests of other cores were carried out here.
     served: u64,
     scratch: Vec<u8>,
@@ -71,13 +61,15 @@ struct Address {
     reply: usize,
 }
 
-/// Sends the commands of one connection to the cores of their keys.
-pub(crate) struct Router<'a> {
+/// Sends commands to the cores of their keys.
+pub(crate) struct Router {
+    /// The core of this router, and its keys.
     own: usize,
-    connection: usize,
-    setup: &'a Setup,
-    keys: &'a mut Keys,
-    outgoing: &'a mut [Vec<(Address, Request)>],
+    keys: Rc<RefCell<Keys>>,
+    /// Chooses the core of a key, by a secret: no client can send all keys to one core.
+    hasher: RandomState,
+    /// The requests to each core that are sent at the end of the turn.
+    outgoing: Vec<Vec<(Address, Request)>>,
 }
 
 thread_local! {
@@ -91,14 +83,16 @@ fn with(act: impl FnOnce(&mut Worker)) {
 
 /// Starts a worker per core. Each returns how many requests of other cores it has carried out.
 pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
-    let setup = Setup { hasher: RandomState::new(), args: args.clone() };
-    Server::start(port, args.options.cores(), move |core, endpoint| run(core, endpoint, &setup))
+    let (hasher, args) = (RandomState::new(), args.clone());
+    Server::start(port, args.options.cores(), move |core, (poll, listener)| {
+        let worker = Worker::new(core, poll.registry().try_clone()?, hasher.clone(), &args);
+        WORKER.set(Some(worker));
+        run(core, poll, &listener)
+    })
 }
 
 /// Serves until the core is asked to stop.
-fn run(core: &Core, (mut poll, listener): Endpoint, setup: &Setup) -> io::Result<u64> {
-    let worker = Worker::new(core, poll.registry().try_clone()?, setup.clone());
-    WORKER.set(Some(worker));
+fn run(core: &Core, mut poll: Poll, listener: &TcpListener) -> io::Result<u64> {
     let mut events = Events::with_capacity(EVENTS);
     while !core.is_stopping() {
         local_timer().sleep_with(|mut timeout| {
@@ -112,7 +106,7 @@ fn run(core: &Core, (mut poll, listener): Endpoint, setup: &Setup) -> io::Result
         with(|worker| {
             for event in &events {
                 match event.token() {
-                    LISTENER => worker.accept_all(&listener),
+                    LISTENER => worker.accept_all(listener),
                     WAKER => {}
                     Token(token) => {
                         if let Some(connection) = worker.connections.get_mut(&token) {
@@ -132,19 +126,20 @@ fn run(core: &Core, (mut poll, listener): Endpoint, setup: &Setup) -> io::Result
 }
 
 impl Worker {
-    fn new(core: &Core, registry: Registry, setup: Setup) -> Self {
+    fn new(core: &Core, registry: Registry, hasher: RandomState, args: &Args) -> Self {
+        let (own, shards) = (core.index(), core.shards());
+        // Each core has its share.
+        let keys = Keys::new(args.max_keys.div_ceil(shards.len()));
+        let outgoing = shards.iter().map(|_| Vec::new()).collect();
         Self {
-            index: core.index(),
-            idle: Duration::from_secs(setup.args.idle),
-            // Each core has its share.
-            keys: Keys::new(setup.args.max_keys.div_ceil(core.shards().len())),
-            setup,
             registry,
+            idle: Duration::from_secs(args.idle),
+            max_clients: args.max_clients.div_ceil(shards.len()),
+            router: Router { own, keys, hasher, outgoing },
             connections: HashMap::new(),
             next_token: 0,
             ready: BTreeSet::new(),
-            shards: core.shards().to_vec(),
-            outgoing: core.shards().iter().map(|_| Vec::new()).collect(),
+            shards: shards.to_vec(),
             served: 0,
             scratch: vec![0; READ_MAX],
         }
@@ -158,7 +153,7 @@ impl Worker {
     }
 
     fn accept(&mut self, mut stream: TcpStream) -> io::Result<()> {
-        if self.connections.len() >= self.setup.args.max_clients.div_ceil(self.shards.len()) {
+        if self.connections.len() >= self.max_clients {
             return stream.write_all(TOO_MANY_CLIENTS);
         }
         let token = self.next_token;
@@ -168,22 +163,16 @@ impl Worker {
         self.registry.register(&mut stream, Token(token), interest)?;
         let close = move || with(|worker| drop(worker.connections.remove(&token)));
         let idle = local_timer().add_local(self.idle, close);
-        self.connections.insert(token, Connection::new(stream, idle));
+        self.connections.insert(token, Connection::new(token, stream, idle));
         Ok(())
     }
 
-    /// Serves each connection that has something to do for a little while, and sends the requests to other cores.
+    /// Serves each connection that has something to do for a little while, and sends the requests to
+    /// other cores.
     fn serve_ready(&mut self) {
         for token in mem::take(&mut self.ready) {
             let Some(connection) = self.connections.get_mut(&token) else { continue };
-            let mut router = Router {
-                own: self.index,
-                connection: token,
-                setup: &self.setup,
-                keys: &mut self.keys.borrow_mut(),
-                outgoing: &mut self.outgoing,
-            };
-            match connection.serve(&mut router, &mut self.scratch, self.idle) {
+            match connection.serve(&mut self.router, &mut self.scratch, self.idle) {
                 Served::Waits => {}
                 Served::HasMore => drop(self.ready.insert(token)),
                 Served::Ends => {
@@ -192,8 +181,8 @@ impl Worker {
                 }
             }
         }
-        let from = self.index;
-        for (shard, requests) in self.shards.iter().zip(&mut self.outgoing) {
+        let from = self.router.own;
+        for (shard, requests) in self.shards.iter().zip(&mut self.router.outgoing) {
             if !requests.is_empty() {
                 let requests = mem::take(requests);
                 // A core that has ended takes no requests, and all cores end together.
@@ -205,7 +194,7 @@ impl Worker {
     /// Carries out the requests of another core.
     fn serve_remote(&mut self, requests: Vec<(Address, Request)>, from: usize) {
         self.served += requests.len() as u64;
-        let keys = &mut self.keys.borrow_mut();
+        let keys = &mut self.router.keys.borrow_mut();
         let requests = requests.into_iter();
         let answers: Vec<_> = requests.map(|(to, request)| (to, request.answer(keys))).collect();
         let _ = self.shards[from].try_run(move || with(|worker| worker.deliver(answers)));
@@ -222,17 +211,17 @@ impl Worker {
     }
 }
 
-impl Router<'_> {
-    /// Sends a command to the core of its key, or to all cores. The answer comes to `replies`, now or
-    /// later.
-    pub(crate) fn route(&mut self, words: &[Bytes], replies: &mut Replies) {
+impl Router {
+    /// Sends a command of a connection to the core of its key, or to all cores. The answer comes to
+    /// `replies`, now or later.
+    pub(crate) fn route(&mut self, connection: usize, words: &[Bytes], replies: &mut Replies) {
         let cores = self.outgoing.len();
         let (cores, hash, run) = match commands::route(words) {
             Err(refused) => return replies.push(refused),
             Ok(Route::Here(run)) => return replies.push(run(words)),
             Ok(Route::EveryCore(run)) => (0..cores, 0, run),
             Ok(Route::Key(run)) => {
-                let hash = self.setup.hasher.hash_one(&words[1]);
+                let hash = self.hasher.hash_one(&words[1]);
                 // The lower half finds the key on its core.
                 let core = usize::try_from(hash >> 32).unwrap_or_default() % cores;
                 (core..core + 1, hash, run)
@@ -242,10 +231,9 @@ impl Router<'_> {
         for core in cores {
             let request = Request { words: words.to_vec(), hash, run };
             if core == self.own {
-                replies.deliver(reply, request.answer(self.keys));
+                replies.deliver(reply, request.answer(&mut self.keys.borrow_mut()));
             } else {
-                let to = Address { connection: self.connection, reply };
-                self.outgoing[core].push((to, request));
+                self.outgoing[core].push((Address { connection, reply }, request));
             }
         }
     }
