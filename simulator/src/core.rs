@@ -26,8 +26,10 @@ use crate::{
 
 pub(crate) struct Core {
     number: usize,
-    /// The shards of payloads and their numbers; None at the place of the thread's own timer.
-    shards: [Option<(usize, Shard<Payload>)>; PLACES],
+    /// The numbers of the shards at each place.
+    numbers: [usize; PLACES],
+    /// The shards of payloads; None at the place of the thread's own timer.
+    shards: [Option<Shard<Payload>>; PLACES],
     sleep: Option<PreparedSleep<'static>>,
 }
 
@@ -40,12 +42,13 @@ pub(crate) fn live(
     refer: &Sender<ShardRef>,
 ) {
     handover::set_link(link);
-    let mut this = Core { number, shards: Default::default(), sleep: None };
+    let mut this = Core { number, numbers: [0; PLACES], shards: Default::default(), sleep: None };
     for (place, (shard, config)) in configs.into_iter().enumerate() {
+        this.numbers[place] = shard;
         if place == 0 {
             config.install().expect("a new thread");
         } else {
-            this.shards[place] = Some((shard, Shard::with_config(config).expect("valid")));
+            this.shards[place] = Some(Shard::with_config(config).expect("valid"));
         }
     }
     refer.send(local_timer().shard_ref()).expect("the conductor waits");
@@ -116,37 +119,29 @@ impl Core {
 
     // ---- questions
 
-    /// The number of the shard at a place.
-    fn shard(&self, place: usize) -> usize {
-        self.shards[place].as_ref().map_or_else(|| with(|model| model.own()), |(shard, _)| *shard)
-    }
-
     fn counts(&self, place: usize) -> Counts {
-        let shard = self.shards[place].as_ref();
-        shard.map_or_else(|| local_timer().counts(), |(_, shard)| shard.counts())
+        self.shards[place].as_ref().map_or_else(|| local_timer().counts(), Shard::counts)
     }
 
     fn length(&self, place: usize) -> usize {
-        let shard = self.shards[place].as_ref();
-        shard.map_or_else(|| local_timer().len(), |(_, shard)| shard.len())
+        self.shards[place].as_ref().map_or_else(|| local_timer().len(), Shard::len)
     }
 
     /// How long a shard wants to wait. Asking publishes the number of its timers.
     fn time_until_next(&self, place: usize) -> Option<Nanos> {
         let shard = self.shards[place].as_ref();
-        let wait = shard
-            .map_or_else(|| local_timer().time_until_next(), |(_, shard)| shard.time_until_next());
+        let wait = shard.map_or_else(|| local_timer().time_until_next(), Shard::time_until_next);
         self.has_published(place);
         wait.map(nanos)
     }
 
     fn has_published(&self, place: usize) {
-        let (shard, live) = (self.shard(place), self.counts(place).live);
+        let (shard, live) = (self.numbers[place], self.counts(place).live);
         with(|model| model.shards[shard].published = live);
     }
 
     fn compare(&self, place: usize) {
-        let (shard, length) = (self.shard(place), self.length(place));
+        let (shard, length) = (self.numbers[place], self.length(place));
         let (counts, wait) = (self.counts(place), self.time_until_next(place));
         with(|model| {
             model.check(length as u64 == counts.live, || format!("{length} live, and {counts:?}"));
@@ -155,10 +150,9 @@ impl Core {
     }
 
     fn inspect(&self, place: usize) {
-        let number = self.shard(place);
+        let number = self.numbers[place];
         let shard = self.shards[place].as_ref();
-        let next =
-            shard.map_or_else(|| local_timer().next_deadline(), |(_, shard)| shard.next_deadline());
+        let next = shard.map_or_else(|| local_timer().next_deadline(), Shard::next_deadline);
         let wait = self.time_until_next(place);
         with(|model| {
             model.coverage.count("next_deadline, time_until_next, counts");
@@ -169,9 +163,9 @@ impl Core {
 
     /// Announces a sleep. The thread's own wheel stays asleep until the core continues.
     fn fall_asleep(&mut self, place: usize) {
-        let number = self.shard(place);
+        let number = self.numbers[place];
         with(|model| model.coverage.count("prepare_sleep"));
-        if let Some((_, shard)) = &self.shards[place] {
+        if let Some(shard) = &self.shards[place] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
             self.has_published(place);
             return with(|model| model.compare_sleep(number, timeout, true));
@@ -195,7 +189,7 @@ impl Core {
     /// Adds a timer; to a full shard, by the one way that returns an error.
     fn add(&mut self, step: Step, way: Way) {
         let Step { id, place, delay, more, script, .. } = step;
-        let (shard, length) = (self.shard(place), self.length(place));
+        let (shard, length) = (self.numbers[place], self.length(place));
         let operation = match (place, way) {
             (0, Way::Plain) => "add",
             (0, Way::At | Way::AtPast) => "add, an instant",
@@ -213,16 +207,14 @@ impl Core {
         let added = with(|model| model.begin_add(id, shard, script, length, operation));
         let Some((payload, is_full)) = added else { return };
         let way = if is_full == Some(false) { way } else { Way::Try };
-        let shard = self.shards[place].as_mut().map(|(_, shard)| shard);
-        add(shard, payload, way, [delay, more], is_full);
+        add(self.shards[place].as_mut(), payload, way, [delay, more], is_full);
         self.compare(place);
     }
 
     /// The place of a timer's shard, if it is a shard of payloads of this core.
     fn place_of(&self, id: Id) -> Option<usize> {
         let number = with(|model| Some(model.timers.get(id as usize)?.shard))?;
-        let is_its = |shard: &Option<(usize, _)>| shard.as_ref().is_some_and(|(n, _)| *n == number);
-        self.shards.iter().position(is_its)
+        (1..PLACES).find(|&place| self.numbers[place] == number)
     }
 
     fn cancel(&mut self, id: Id, how: How) {
@@ -230,7 +222,7 @@ impl Core {
         let Some((place, handle)) = place.zip(with(|model| model.timer(id).handle)) else {
             return handles::cancel(id, how);
         };
-        let Some((_, shard)) = &mut self.shards[place] else { return };
+        let Some(shard) = &mut self.shards[place] else { return };
         let expected = with(|model| {
             model.calls(id, true, ["Shard::cancel"; 2]);
             model.cancels(id, true)
@@ -250,7 +242,7 @@ impl Core {
     fn reset(&mut self, id: Id, delay: Nanos) {
         let place = self.place_of(id).filter(|_| with(|model| model.timer(id).handle.is_some()));
         let shard = place.and_then(|place| self.shards[place].as_mut());
-        handles::reset(id, delay, shard.map(|(_, shard)| shard));
+        handles::reset(id, delay, shard);
         if let Some(place) = place {
             self.compare(place);
         }
@@ -272,7 +264,7 @@ impl Core {
         let Some((handle, expected)) = called else { return };
         let period = Duration::from_nanos(period);
         let answer = match place.and_then(|place| self.shards[place].as_mut()) {
-            Some((_, shard)) => shard.set_period(handle, period),
+            Some(shard) => shard.set_period(handle, period),
             None => local_timer().set_period(handle, period),
         };
         with(|model| {
@@ -283,7 +275,7 @@ impl Core {
     // ---- turns
 
     fn turn(&mut self, place: usize, budget: Option<usize>, give_up: Option<usize>) {
-        let (number, before) = (self.shard(place), self.counts(place));
+        let (number, before) = (self.numbers[place], self.counts(place));
         let wait = self.time_until_next(place);
         let operation = match (place, budget) {
             (0, None) => "turn",
@@ -297,7 +289,7 @@ impl Core {
         });
         let mut report = match &mut self.shards[place] {
             None => turn_local(budget),
-            Some((_, shard)) => pass(shard, place == 1, budget, give_up),
+            Some(shard) => pass(shard, place == 1, budget, give_up),
         };
         report.wait = self.time_until_next(place);
         let after = self.counts(place);
@@ -316,12 +308,14 @@ impl Core {
 
     fn make(&mut self, place: usize) {
         let (number, config) = with(|model| model.new_shard(self.number, place));
-        self.shards[place] = Some((number, Shard::with_config(config).expect("valid")));
+        self.numbers[place] = number;
+        self.shards[place] = Some(Shard::with_config(config).expect("valid"));
     }
 
     /// Drains a shard and replaces it by a new one.
     fn drain(&mut self, place: usize) {
-        let Some((number, mut shard)) = self.shards[place].take() else { return };
+        let Some(mut shard) = self.shards[place].take() else { return };
+        let number = self.numbers[place];
         // During the drain, destructors of cancelled timers find the shard ended.
         let live = with(|model| {
             model.coverage.count("Shard::drain");
@@ -350,7 +344,8 @@ impl Core {
 
     /// Drops a shard with its timers and replaces it by a new one.
     fn drop_shard(&mut self, place: usize) {
-        let Some((number, shard)) = self.shards[place].take() else { return };
+        let Some(shard) = self.shards[place].take() else { return };
+        let number = self.numbers[place];
         with(|model| {
             model.coverage.count("shard dropped");
             model.ends(number);
@@ -362,13 +357,17 @@ impl Core {
 
     /// Gives a shard away, and takes the one that another core gave.
     fn exchange(&mut self, place: usize) {
-        let Some((number, shard)) = self.shards[place].take() else { return };
+        let Some(shard) = self.shards[place].take() else { return };
+        let number = self.numbers[place];
         let taken = with(|model| {
             model.coverage.count("a shard moves");
             model.in_transit.replace((number, shard))
         });
         match taken {
-            Some(taken) => self.shards[place] = Some(taken),
+            Some((number, shard)) => {
+                self.numbers[place] = number;
+                self.shards[place] = Some(shard);
+            }
             None => self.make(place),
         }
     }
@@ -378,7 +377,7 @@ impl Core {
         self.wake_up();
         for place in 0..PLACES {
             self.compare(place);
-            let number = self.shard(place);
+            let number = self.numbers[place];
             with(|model| {
                 model.ends(number);
                 model.ending.push(number);
