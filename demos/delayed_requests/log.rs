@@ -1,5 +1,5 @@
-//! The replicated log: the length of each partition, and how much of it each follower has. There are
-//! no records, because a length is enough here.
+//! The replicated log: the length of each partition, and how much of it each follower has. There
+//! are no records, because a length is enough here.
 //!
 //! Any core may read and write it. All accesses are relaxed: each value stands for itself, and
 //! every change is followed by an event of the purgatory, which synchronizes with the threads that

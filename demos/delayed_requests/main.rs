@@ -47,9 +47,10 @@ const MIN_TIMEOUT_MS: u64 = 100;
 ///
 /// Producers wait until the followers have their bytes, consumers and followers until there are
 /// enough bytes. Followers stall at planned times, so the load knows which requests must time out.
-/// The verdict says whether each was answered exactly once and as expected, and how late the timeouts were, by the clocks of the
-/// clients. The limit of the lateness is raised by the time that the machine held up a thread. Exit
-/// status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
+/// The verdict says whether each was answered exactly once and as expected, and how late the
+/// timeouts were, by the clocks of the clients. The limit of the lateness is raised by the time
+/// that the machine held up a thread. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if the
+/// run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "delayed_requests")]
 struct Args {

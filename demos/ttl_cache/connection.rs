@@ -148,7 +148,8 @@ impl Connection {
 
     fn read(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
         let length = unless_blocked(self.stream.read(scratch))?;
-        // A short read has emptied the socket: the poll announces later bytes, but not the end again.
+        // A short read has emptied the socket: the poll announces later bytes, but not the end
+        // again.
         self.is_readable = length == Some(scratch.len()) || self.is_read_closed;
         self.is_leaving = length == Some(0);
         let length = length.unwrap_or(0);

@@ -11,8 +11,8 @@
 //! finds it later removes it. The timer frees keys without a lookup. It fires within a tick of the
 //! deadline, or later if a turn's budget is used up.
 //!
-//! An entry's number is reused without a generation: a timer ends exactly once, so a cancelled timer
-//! never fires for the next key with that number.
+//! An entry's number is reused without a generation: a timer ends exactly once, so a cancelled
+//! timer never fires for the next key with that number.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -73,8 +73,8 @@ impl Keys {
         self.made_since_epoch + self.made.elapsed()
     }
 
-    /// Returns the number of keys, including those whose deadline has passed and whose timer has not
-    /// fired yet.
+    /// Returns the number of keys, including those whose deadline has passed and whose timer has
+    /// not fired yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

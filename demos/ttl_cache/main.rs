@@ -40,8 +40,8 @@ use common::{Options, server, view};
 ///
 /// Each key with a deadline has a timer on the core that it belongs to, and each connection has one
 /// that closes it when it is idle. The server listens on the loopback interface and knows no
-/// passwords. It stores strings, and nothing on disk. Exit status of a check: 0 if the verdict is ok,
-/// 1 if it is not, 2 if the check was not possible.
+/// passwords. It stores strings, and nothing on disk. Exit status of a check: 0 if the verdict is
+/// ok, 1 if it is not, 2 if the check was not possible.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ttl_cache")]
 struct Args {
@@ -49,8 +49,9 @@ struct Args {
     #[arg(long, default_value_t = 6380)]
     port: u16,
 
-    /// How many keys there may be; one more is refused with an error that begins with OOM. Each core
-    /// has its share, and keys are not spread quite evenly: the first core may be full a little earlier
+    /// How many keys there may be; one more is refused with an error that begins with OOM. Each
+    /// core has its share, and keys are not spread quite evenly: the first core may be full a
+    /// little earlier
     #[arg(long, default_value_t = 4_000_000)]
     max_keys: usize,
 

@@ -76,7 +76,8 @@ thread_local! {
     static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
 }
 
-/// Runs `act` on this thread's worker, if there is one. Nothing else borrows the worker in a turn, when timers fire.
+/// Runs `act` on this thread's worker, if there is one. Nothing else borrows the worker in a turn,
+/// when timers fire.
 fn with(act: impl FnOnce(&mut Worker)) {
     WORKER.with_borrow_mut(|worker| worker.as_mut().map_or((), act));
 }
@@ -167,8 +168,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Serves each connection that has something to do for a little while, and sends the requests to
-    /// other cores.
+    /// Serves each connection that has something to do for a little while, and sends the requests
+    /// to other cores.
     fn serve_ready(&mut self) {
         for token in mem::take(&mut self.ready) {
             let Some(connection) = self.connections.get_mut(&token) else { continue };

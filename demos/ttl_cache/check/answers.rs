@@ -18,26 +18,35 @@ const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 /// no command: it waits for this many milliseconds.
 #[rustfmt::skip]
 const STEPS: &[(&str, &str)] = &[
-    ("DEL @", ":0"), ("GET @", "nil"), ("SET @ 1", "OK"), ("GET @", "1"), ("TTL @", ":-1"), ("TTL @no", ":-2"), ("PTTL @no", ":-2"),
+    ("DEL @", ":0"), ("GET @", "nil"), ("SET @ 1", "OK"), ("GET @", "1"), ("TTL @", ":-1"),
+    ("TTL @no", ":-2"), ("PTTL @no", ":-2"),
     // SET over a key with a deadline, and its options.
-    ("SET @ 2 EX 100", "OK"), ("TTL @", ":100"), ("PTTL @", ":100000"), ("SET @ 3", "OK"), ("TTL @", ":-1"),
-    ("SET @ 4 PX 100000", "OK"), ("SET @ 5 KEEPTTL", "OK"), ("TTL @", ":100"), ("GET @", "5"), ("SET @ 7 EX 50", "OK"),
-    ("SET @ 8 EX 0", "-ERR invalid expire"), ("SET @ 8 EX x", "-ERR value"), ("SET @ 8 EX 1 PX 1", "-ERR syntax"), ("SET @ 8 PX", "-ERR syntax"),
-    ("SET @ 8 EX +1", "-ERR value"), ("SET @ 8 EX 9223372036854775807", "-ERR invalid expire"),
+    ("SET @ 2 EX 100", "OK"), ("TTL @", ":100"), ("PTTL @", ":100000"), ("SET @ 3", "OK"),
+    ("TTL @", ":-1"), ("SET @ 4 PX 100000", "OK"), ("SET @ 5 KEEPTTL", "OK"), ("TTL @", ":100"),
+    ("GET @", "5"), ("SET @ 7 EX 50", "OK"), ("SET @ 8 EX 0", "-ERR invalid expire"),
+    ("SET @ 8 EX x", "-ERR value"), ("SET @ 8 EX 1 PX 1", "-ERR syntax"),
+    ("SET @ 8 PX", "-ERR syntax"), ("SET @ 8 EX +1", "-ERR value"),
+    ("SET @ 8 EX 9223372036854775807", "-ERR invalid expire"),
     ("SET @ 8 PX 9223372036854775807", "-ERR invalid expire"), ("GET @", "7"), ("EXISTS @no", ":0"),
-    ("SET @ 9 PXAT 4102444800123", "OK"), ("PERSIST @", ":1"), ("SET @ 9 EXAT 4102444801", "OK"), ("PERSIST @", ":1"),
+    ("SET @ 9 PXAT 4102444800123", "OK"), ("PERSIST @", ":1"), ("SET @ 9 EXAT 4102444801", "OK"),
+    ("PERSIST @", ":1"),
     // EXPIRE and PERSIST.
-    ("EXPIRE @no 10", ":0"), ("EXPIRE @ 100", ":1"), ("TTL @", ":100"), ("PERSIST @", ":1"), ("PERSIST @", ":0"), ("TTL @", ":-1"),
-    ("EXPIRE @ x", "-ERR value"), ("EXPIRE @ 1 2", "-ERR"), ("PEXPIRE @ 90000", ":1"), ("TTL @", ":90"), ("EXPIREAT @ 4102444800", ":1"),
-    ("PERSIST @", ":1"), ("PEXPIREAT @ 4102444800001", ":1"), ("EXPIRE @ 9223372036854775807", "-ERR invalid expire"),
-    ("PERSIST @", ":1"), ("EXPIRE @ -1", ":1"), ("GET @", "nil"), ("SET @ 1", "OK"), ("EXPIREAT @ 1", ":1"), ("EXISTS @", ":0"),
-    ("SET @ 1 PXAT 1", "OK"), ("EXISTS @", ":0"),
+    ("EXPIRE @no 10", ":0"), ("EXPIRE @ 100", ":1"), ("TTL @", ":100"), ("PERSIST @", ":1"),
+    ("PERSIST @", ":0"), ("TTL @", ":-1"), ("EXPIRE @ x", "-ERR value"), ("EXPIRE @ 1 2", "-ERR"),
+    ("PEXPIRE @ 90000", ":1"), ("TTL @", ":90"), ("EXPIREAT @ 4102444800", ":1"),
+    ("PERSIST @", ":1"), ("PEXPIREAT @ 4102444800001", ":1"),
+    ("EXPIRE @ 9223372036854775807", "-ERR invalid expire"), ("PERSIST @", ":1"),
+    ("EXPIRE @ -1", ":1"), ("GET @", "nil"), ("SET @ 1", "OK"), ("EXPIREAT @ 1", ":1"),
+    ("EXISTS @", ":0"), ("SET @ 1 PXAT 1", "OK"), ("EXISTS @", ":0"),
     // Without a key, and with wrong words.
-    ("PING", "PONG"), ("pInG hello", "hello"), ("GET", "-ERR wrong"), ("GET @ @", "-ERR wrong"), ("NOSUCH @", "-ERR unknown command"),
+    ("PING", "PONG"), ("pInG hello", "hello"), ("GET", "-ERR wrong"), ("GET @ @", "-ERR wrong"),
+    ("NOSUCH @", "-ERR unknown command"),
     // At its deadline.
-    ("SET @ 1 PX 700", "OK"), ("SET @2 1 PX 700", "OK"), ("PERSIST @2", ":1"), ("SET @3 1 PX 700", "OK"), ("SET @3 2", "OK"),
-    ("SET @4 1 PX 700", "OK"), ("PEXPIRE @4 100000", ":1"), ("SET @5 1 PX 90000", "OK"), ("SET @5 1 PX 700", "OK"), ("WAIT 705", ""),
-    ("GET @", "nil"), ("GET @2", "1"), ("GET @3", "2"), ("GET @4", "1"), ("GET @5", "nil"), ("TTL @", ":-2"), ("DEL @4", ":1"),
+    ("SET @ 1 PX 700", "OK"), ("SET @2 1 PX 700", "OK"), ("PERSIST @2", ":1"),
+    ("SET @3 1 PX 700", "OK"), ("SET @3 2", "OK"), ("SET @4 1 PX 700", "OK"),
+    ("PEXPIRE @4 100000", ":1"), ("SET @5 1 PX 90000", "OK"), ("SET @5 1 PX 700", "OK"),
+    ("WAIT 705", ""), ("GET @", "nil"), ("GET @2", "1"), ("GET @3", "2"), ("GET @4", "1"),
+    ("GET @5", "nil"), ("TTL @", ":-2"), ("DEL @4", ":1"),
 ];
 
 /// Returns how many answers were compared.

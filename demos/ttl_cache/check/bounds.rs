@@ -1,4 +1,5 @@
-//! Whether keys expire at their deadline, and whether limits hold: on keys, on unread answers, and on a client's silence.
+//! Whether keys expire at their deadline, and whether limits hold: on keys, on unread answers, and
+//! on a client's silence.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -21,8 +22,9 @@ const LIFE_MAX: Duration = Duration::from_secs(5);
 /// How long a server that reads at all may leave a client waiting.
 const STUCK: Duration = Duration::from_millis(300);
 
-/// How exactly keys expired. A client knows the deadline up to the duration of its SET. The earliest deadline counts from
-/// when the command was sent, the latest one from when the answer came.
+/// How exactly keys expired. A client knows the deadline up to the duration of its SET. The
+/// earliest deadline counts from when the command was sent, the latest one from when the answer
+/// came.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Exactness {
     keys: u32,
@@ -101,7 +103,8 @@ pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io
     Ok(())
 }
 
-/// A client that sends commands without reading answers is not read any more, and other clients are served.
+/// A client that sends commands without reading answers is not read any more, and other clients are
+/// served.
 pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::Result<()> {
     let (mut greedy, mut other) = (Client::connect(server)?, Client::connect(server)?);
     other.ask(&format!("SET long {}", "x".repeat(10_000)))?;

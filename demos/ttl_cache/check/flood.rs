@@ -1,7 +1,8 @@
-//! The flood: very many keys expire within one second. Measures the latency of other clients, and when the keys are gone.
+//! The flood: very many keys expire within one second. Measures the latency of other clients, and
+//! when the keys are gone.
 //!
-//! Two probes send GETs of a permanent key, first on a quiet server and then while keys expire. Another client samples the
-//! number of keys.
+//! Two probes send GETs of a permanent key, first on a quiet server and then while keys expire.
+//! Another client samples the number of keys.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +26,8 @@ const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
 /// How long a server may take to remove all keys.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The phases, for each of which a probe records latencies. Relaxed: no other data depends on the phase.
+/// The phases, for each of which a probe records latencies. Relaxed: no other data depends on the
+/// phase.
 const QUIET_PHASE: usize = 0;
 const EXPIRING_PHASE: usize = 1;
 const NO_PHASE: usize = 2;
@@ -36,7 +38,8 @@ pub(super) struct Flood {
     expiring: u32,
     /// How long GETs took before, in microseconds.
     quiet_p99: u64,
-    /// How long GETs took while keys expired. What delays them on a quiet server is not the server's fault.
+    /// How long GETs took while keys expired. What delays them on a quiet server is not the
+    /// server's fault.
     pub(super) get: Lateness,
     #[serde(flatten)]
     pub(super) release: Release,
@@ -83,7 +86,8 @@ fn empty(client: &mut Client) -> io::Result<()> {
     client.ask("SET probe stays").map(drop)
 }
 
-/// Sets keys that expire within a second, with more time ahead where the machine is too slow, and watches them go.
+/// Sets keys that expire within a second, with more time ahead where the machine is too slow, and
+/// watches them go.
 fn expire(server: SocketAddr, expiring: u32, phase: &AtomicUsize) -> io::Result<Release> {
     for keys_per_second in KEYS_PER_SECOND {
         let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
