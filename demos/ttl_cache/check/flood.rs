@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,13 +25,6 @@ const PIPELINE: u32 = 500;
 const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
 /// How long a server may take to remove all keys.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The phases, for each of which a probe records latencies. Relaxed: no other data depends on the
-/// phase.
-const QUIET_PHASE: usize = 0;
-const EXPIRING_PHASE: usize = 1;
-const NO_PHASE: usize = 2;
-const END: usize = 3;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Flood {
@@ -58,26 +51,17 @@ pub(super) struct Release {
 }
 
 pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> io::Result<Flood> {
-    let phase = AtomicUsize::new(NO_PHASE);
     empty(&mut Client::connect(server)?)?;
-    thread::scope(|scope| {
-        let probes: Vec<_> = (0..PROBES).map(|_| scope.spawn(|| probe(server, &phase))).collect();
-        phase.store(QUIET_PHASE, Relaxed);
+    let wait = || {
         thread::sleep(QUIET);
-        phase.store(NO_PHASE, Relaxed);
-        let release = expire(server, expiring, &phase);
-        phase.store(END, Relaxed);
-        let [mut quiet, mut get] = [const { Vec::new() }; 2];
-        for probe in probes {
-            let seen = probe.join().map_err(|_| io::Error::other("a probe panicked"))??;
-            quiet.extend_from_slice(&seen[QUIET_PHASE]);
-            get.extend_from_slice(&seen[EXPIRING_PHASE]);
-        }
-        let quiet_p99 = Lateness::new(quiet.into_iter(), late_limit).p99;
-        let limit = Duration::from_micros(quiet_p99) + late_limit;
-        let get = Lateness::new(get.into_iter(), limit);
-        Ok(Flood { expiring, quiet_p99, get, release: release? })
-    })
+        Ok(())
+    };
+    let (quiet, ()) = probe_during(server, wait)?;
+    let (get, release) = expire(server, expiring)?;
+    let quiet_p99 = Lateness::new(quiet.into_iter(), late_limit).p99;
+    let limit = Duration::from_micros(quiet_p99) + late_limit;
+    let get = Lateness::new(get.into_iter(), limit);
+    Ok(Flood { expiring, quiet_p99, get, release })
 }
 
 /// Removes all keys but the one of the probes.
@@ -87,8 +71,8 @@ fn empty(client: &mut Client) -> io::Result<()> {
 }
 
 /// Sets keys that expire within a second, with more time ahead where the machine is too slow, and
-/// watches them go.
-fn expire(server: SocketAddr, expiring: u32, phase: &AtomicUsize) -> io::Result<Release> {
+/// watches them go. Also returns the latencies of probes.
+fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Release)> {
     for keys_per_second in KEYS_PER_SECOND {
         let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
         // A whole second: a client says deadlines in milliseconds.
@@ -97,8 +81,7 @@ fn expire(server: SocketAddr, expiring: u32, phase: &AtomicUsize) -> io::Result<
         set_all(&mut client, expiring, first)?;
         if let Some(wait) = first.checked_sub(since_epoch()) {
             thread::sleep(wait);
-            phase.store(EXPIRING_PHASE, Relaxed);
-            return watch(&mut Client::connect(server)?, expiring, first);
+            return probe_during(server, || watch(&mut Client::connect(server)?, expiring, first));
         }
         empty(&mut client)?;
     }
@@ -154,20 +137,35 @@ fn watch(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Rele
     }
 }
 
-/// Sends GETs of the permanent key. Returns their latencies in the quiet and in the expiring phase.
-fn probe(server: SocketAddr, phase: &AtomicUsize) -> io::Result<[Vec<Duration>; 2]> {
-    let (mut client, mut latencies) = (Client::connect(server)?, [const { Vec::new() }; 2]);
-    loop {
+/// Returns the result of `work`, and the latencies of probes while it runs.
+fn probe_during<R>(
+    server: SocketAddr,
+    work: impl FnOnce() -> io::Result<R>,
+) -> io::Result<(Vec<Duration>, R)> {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let probes = [(); PROBES].map(|()| scope.spawn(|| probe(server, &is_over)));
+        let done = work();
+        // Relaxed: the flag publishes no other data.
+        is_over.store(true, Relaxed);
+        let mut latencies = Vec::new();
+        for probe in probes {
+            latencies.extend(probe.join().map_err(|_| io::Error::other("a probe panicked"))??);
+        }
+        Ok((latencies, done?))
+    })
+}
+
+/// Sends GETs of the permanent key, and returns their latencies.
+fn probe(server: SocketAddr, is_over: &AtomicBool) -> io::Result<Vec<Duration>> {
+    let (mut client, mut latencies) = (Client::connect(server)?, Vec::new());
+    while !is_over.load(Relaxed) {
         let asked = Instant::now();
         client.ask("GET probe")?;
-        let took = asked.elapsed();
-        match phase.load(Relaxed) {
-            END => return Ok(latencies),
-            NO_PHASE => {}
-            recorded => latencies[recorded].push(took),
-        }
+        latencies.push(asked.elapsed());
         thread::sleep(PROBE_PAUSE);
     }
+    Ok(latencies)
 }
 
 fn since_epoch() -> Duration {
