@@ -488,7 +488,9 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
             }
         }
         Script::Cancel(other) if is_callback => handles::cancel(other, How::Wait),
-        Script::Cancel(other) => handles::cancel(other, How::Handle),
+        Script::DropCancel(_) if is_callback => (),
+        // A pass drops its payloads quietly.
+        Script::Cancel(other) | Script::DropCancel(other) => handles::cancel(other, How::Handle),
         Script::CancelSelf => handles::cancel(id, How::Handle),
         Script::Reset(other, delay) => handles::reset(other, delay, None),
         Script::Turn if is_callback => {
@@ -502,12 +504,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
             });
         }
         Script::Pause => pause(),
-        // Only callbacks turn and panic, and only destructors cancel. A pass drops payloads quietly.
-        Script::Nothing
-        | Script::DropCancel(_)
-        | Script::Panic
-        | Script::DropPanic
-        | Script::Turn => (),
+        Script::Nothing | Script::Panic | Script::DropPanic | Script::Turn => (),
     }
 }
 
