@@ -242,9 +242,8 @@ impl WorkerWheel {
         Some(added)
     }
 
-    /// Looks for room. If the watcher has not begun, publishes the wheel's state, returns for how
-    /// long a timer has been overdue, and looks again after as many adds as were made so far, at
-    /// most 256.
+    /// Looks for room. If the watcher has not begun, publishes the wheel's state, and returns for how
+    /// long a timer has been overdue.
     #[cold]
     #[inline(never)]
     fn allow_adds(
@@ -256,7 +255,7 @@ impl WorkerWheel {
         }
         let (next, now) = shard.publish_unqueried();
         *overdue = Some(now.saturating_sub(next));
-        shard.allow_adds(shard.added().clamp(1, 256))
+        shard.allow_adds(shard.adds_until_report())
     }
 
     /// Releases the wheel, and wakes the watcher if it sleeps beyond a deadline at `due`.

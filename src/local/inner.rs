@@ -343,13 +343,13 @@ impl Local {
     }
 
     /// Reports a timer that has been overdue for long although a driver is registered. Returns the
-    /// number of adds until the next report: the number of adds so far, at most 256.
+    /// number of adds until the next report.
     fn report_if_undriven(&self) -> u64 {
         let Driver::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|shard| shard.publish_unqueried());
         let next = next.min(self.shared.gauges.remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
-        self.with_engine(|shard| shard.added().clamp(1, 256))
+        self.with_engine(|shard| shard.adds_until_report())
     }
 
     /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's

@@ -908,6 +908,12 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
+    /// Returns how many adds to allow before the next report of a loop that has not begun: as many as
+    /// were made so far, at most 256.
+    pub(crate) fn adds_until_report(&self) -> u64 {
+        self.added().clamp(1, 256)
+    }
+
     /// Returns true if the loop has turned or has asked how long it may sleep.
     pub(crate) fn has_begun(&self) -> bool {
         self.stats.counts.turns > 0 || !self.stats.awaits_first_turn()

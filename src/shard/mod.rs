@@ -1065,8 +1065,7 @@ impl<T> Shard<T> {
         }
         let (next, now) = self.engine.publish_unqueried();
         self.engine.shared.report_undriven(now.saturating_sub(next));
-        // The next one to look comes after as many adds as were made so far, at most 256.
-        self.make_room(self.engine.added().clamp(1, 256))?;
+        self.make_room(self.engine.adds_until_report())?;
         let handle = self.engine.insert(due, kind, origin, payload)?;
         let _ = self.engine.publish_unqueried();
         Ok(handle)
