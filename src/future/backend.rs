@@ -8,11 +8,14 @@ use std::{
 use super::fire_waker::FireWaker;
 use crate::{
     cross_core::{
-        handle::{Cancel, LocalHandle, TimerHandle},
+        callback::RunOnce,
+        handle::{Cancel, TimerHandle},
         origin::Origin,
+        state::Kind,
     },
     error::AddErrorReason,
-    local::LocalTimer,
+    local::{Local, LocalTimer},
+    shard::DueTime,
 };
 
 /// The backend of a future's timer: this thread ([`LocalTimer`]), or one of the wheels of
@@ -90,24 +93,25 @@ impl BackendOps for LocalTimer {
 
     #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
-        Self::nanos_after(delay)
+        Local::with_engine(|engine| engine.nanos_after(delay))
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
-        Self::nanos_at(instant)
+        Local::with_engine(|engine| engine.clock().nanos_at(instant))
     }
 
     fn instant_at(&self, nanos: u64) -> Instant {
-        (*self).instant_at(nanos)
+        let instant = Local::with_engine(|engine| engine.clock().instant_at(nanos));
+        instant.unwrap_or_else(|_| self.now())
     }
 
     #[inline]
     fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason> {
-        Self::has_elapsed(nanos)
+        Local::with_engine(|engine| engine.has_elapsed(nanos))
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Self::period_nanos(period)
+        Local::with_engine(|engine| engine.tick().period(period))
     }
 
     #[inline(never)]
@@ -117,32 +121,36 @@ impl BackendOps for LocalTimer {
         origin: Origin,
         waker: FireWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
-        Self::try_add_for_future(*nanos, origin, move || waker.wake()).map(LocalHandle::handle)
+        let mut callback = Some(RunOnce(move || waker.wake()));
+        Local::with(|local| {
+            local.assert_driven();
+            local.add(Kind::Private, origin, |_| DueTime::at(*nanos), &mut callback)
+        })?
     }
 
     #[inline]
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        Self::is_future_timer_pending(handle)
+        Local::is_pending(handle)
     }
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        Self::cancel_for_future(handle)
+        Local::cancel(handle)
     }
 
     fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
-        Self::reset_for_future(handle, |_| nanos).is_some()
+        Local::reset(handle, |_| nanos).is_some()
     }
 
     fn reset_after(&self, handle: TimerHandle, delay: Duration) -> Option<u64> {
-        Self::reset_for_future(handle, |shard| shard.nanos_after(delay))
+        Local::reset(handle, |engine| engine.nanos_after(delay))
     }
 
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)> {
         let mut has_elapsed = false;
-        let nanos = Self::reset_for_future(handle, |shard| {
-            let nanos = shard.clock().nanos_at(instant);
-            has_elapsed = shard.has_elapsed(nanos);
+        let nanos = Local::reset(handle, |engine| {
+            let nanos = engine.clock().nanos_at(instant);
+            has_elapsed = engine.has_elapsed(nanos);
             nanos
         });
         nanos.map(|nanos| (nanos, has_elapsed))

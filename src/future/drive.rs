@@ -5,13 +5,14 @@ use std::{
     future::poll_fn,
     mem,
     pin::pin,
-    task::{Context, Poll},
+    task::{Poll, Waker},
     time::Duration,
 };
 
 use crate::{
     limits::DRIVE_BUDGET,
-    local::{DriverRegistration, LocalTimer, local_timer},
+    local::{DriverRegistration, Local, local_timer},
+    shard::PreparedSleep,
 };
 
 /// A delay so short that it elapses as soon as the executor checks its timers, but not at the first
@@ -63,8 +64,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // Other tasks have run since the wake. If they took long, another turn follows the next
             // tasks.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
-            let announce = |cx: &mut Context<'_>| LocalTimer::prepare_sleep_of(cx.waker());
-            let announced = poll_fn(|cx| Poll::Ready(announce(cx))).await;
+            let announced = poll_fn(|cx| Poll::Ready(prepare_sleep(cx.waker()))).await;
             // The turn has left work, but other tasks run first.
             let is_over = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !is_over);
@@ -89,11 +89,18 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     .await;
 }
 
+/// Announces a sleep of the driving task, whose waker ends the sleep early. In a thread without a
+/// wheel the timeout is zero.
+fn prepare_sleep(task: &Waker) -> PreparedSleep<'static> {
+    let prepared = Local::with(|local| local.prepare_sleep_of(task));
+    prepared.unwrap_or_else(|_| PreparedSleep::ended())
+}
+
 /// Removes the driving task's waker when it is dropped.
 struct Driver;
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        LocalTimer::remove_task();
+        let _ = Local::with(|local| local.shared.hooks.set_task(None));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, ptr, task::Waker};
 
-use crate::local::LocalTimer;
+use crate::local::Local;
 
 /// A waker that serves as a timer's callback. It is called when the timer fires, and when its
 /// thread ends earlier, so that the task polls and finds the reason. It is dropped if the timer is
@@ -33,7 +33,7 @@ impl Drop for FireWaker {
         // The end of a wheel drops the callbacks of its pending timers, and their tasks must poll
         // to find that. It also drops callbacks of cancelled timers that the owner has not
         // collected. The wakes of their tasks are spurious.
-        if self.0.is_some() && (ENDS_WHEELS.get() || LocalTimer::has_ended()) {
+        if self.0.is_some() && (ENDS_WHEELS.get() || Local::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
     }

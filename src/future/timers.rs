@@ -26,7 +26,7 @@ use crate::{
         origin::Origin,
     },
     error::{AddErrorReason, ConfigError},
-    local::{LocalTimer, ShardRef},
+    local::{Local, ShardRef},
     util::sync::per_thread,
 };
 
@@ -532,7 +532,7 @@ impl Remote {
                 wheel.try_add(there, origin, wake)
             } else {
                 if self.stripe.shards[at].is_own() {
-                    LocalTimer::assert_driven();
+                    let _ = Local::with(Local::assert_driven);
                 }
                 self.stripe.shards[at].try_add_at_nanos(there, origin, wake)
             };

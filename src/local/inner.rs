@@ -6,6 +6,7 @@
 use std::{
     any::Any,
     cell::{Cell, OnceCell, RefCell, RefMut},
+    panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     rc::{Rc, Weak},
     sync::Arc,
@@ -17,9 +18,9 @@ use super::{Client, ClientId, ShardRef, Turn};
 use crate::{
     config::Config,
     cross_core::{
-        callback::{Callback, Running},
-        handle::{Cancel, Owner, OwnerPath, TimerHandle},
-        hooks::PanicPlace,
+        callback::{Callback, RunOnce, Running},
+        handle::{Cancel, LocalHandle, Owner, OwnerPath, TimerHandle},
+        hooks::{PanicPlace, catch_panic_silently},
         origin::Origin,
         shared::Shared,
         slab::{Build, OwnerNodes},
@@ -65,10 +66,10 @@ impl Drop for TurnGuard<'_> {
 }
 
 /// A thread's wheel and the state of its loop.
-pub(super) struct Local {
+pub(crate) struct Local {
     /// Never borrowed while the user's code runs.
-    shard: RefCell<Engine<Callback>>,
-    pub(super) shared: Arc<Shared>,
+    engine: RefCell<Engine<Callback>>,
+    pub(crate) shared: Arc<Shared>,
     driver: Cell<Driver>,
     /// The number of descriptors and tasks that drive the wheel.
     drivers: Cell<u32>,
@@ -121,12 +122,12 @@ const AWAKE: u64 = 0;
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let sampler = Sampler::new(config.timed());
-        let mut shard = Engine::of_callbacks(config)?;
-        shard.never_abandon_passes();
-        Owner::set(Some(Owner { shard: shard.number(), path: &PATH }));
-        let shared = Arc::clone(shard.shared());
+        let mut engine = Engine::of_callbacks(config)?;
+        engine.never_abandon_passes();
+        Owner::set(Some(Owner { shard: engine.number(), path: &PATH }));
+        let shared = Arc::clone(engine.shared());
         let local = Self {
-            shard: RefCell::new(shard),
+            engine: RefCell::new(engine),
             shared,
             driver: Cell::new(Driver::Missing),
             drivers: Cell::new(0),
@@ -156,11 +157,19 @@ impl Local {
     /// Calls `look` with this thread's wheel, and creates the wheel on first use. Returns an error
     /// if the thread is exiting or cannot have a wheel.
     #[inline]
-    pub(super) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
+    pub(crate) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
         // SAFETY: the thread's wheel does not move. It is dropped only when the thread exits, and
         // its destructor first clears `CURRENT`. The reference does not leave this call.
         Ok(look(unsafe { local.as_ref() }))
+    }
+
+    /// Calls `look` with this thread's engine. Returns an error if there is none.
+    #[inline]
+    pub(crate) fn with_engine<R>(
+        look: impl FnOnce(&mut Engine<Callback>) -> R,
+    ) -> Result<R, AddErrorReason> {
+        Self::with(|local| local.step(look))
     }
 
     /// Returns this thread's wheel, and creates it on first use.
@@ -193,7 +202,7 @@ impl Local {
 
     /// Returns true if the thread's wheel was drained, or if the thread is exiting and its wheel, if
     /// it had one, has ended or is about to.
-    pub(super) fn has_ended() -> bool {
+    pub(crate) fn has_ended() -> bool {
         // On a thread that owns a wheel, this is one load.
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), Driver::Ended))
@@ -204,12 +213,12 @@ impl Local {
     /// Moves a timer of this thread to the moment that `due` returns, and ends an announced sleep
     /// that would miss it. Returns that moment, or `None` if the timer cannot be moved.
     #[inline]
-    pub(super) fn reset(
+    pub(crate) fn reset(
         handle: TimerHandle,
         due: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
         let moved = Self::with(|local| {
-            let mut engine = local.shard.borrow_mut();
+            let mut engine = local.engine.borrow_mut();
             let due = due(&mut engine);
             if !engine.reset_to(handle, due) {
                 return None;
@@ -221,16 +230,16 @@ impl Local {
         moved.ok().flatten()
     }
 
-    /// Runs one step with the shard borrowed. The step must not call user code.
+    /// Runs one step with the engine borrowed. The step must not call user code.
     #[inline]
-    pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
-        step(&mut self.shard.borrow_mut())
+    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
+        step(&mut self.engine.borrow_mut())
     }
 
     /// Adds a timer, and ends an announced sleep that would miss it. Takes the callback unless the
     /// add is refused.
     #[inline]
-    pub(super) fn add<B: Build<Callback>>(
+    pub(crate) fn add<B: Build<Callback>>(
         &self,
         kind: Kind,
         origin: Origin,
@@ -249,14 +258,14 @@ impl Local {
 
     /// Borrows the shard when there is room for another timer.
     #[inline]
-    pub(super) fn engine_with_room(&self) -> Result<RefMut<'_, Engine<Callback>>, AddErrorReason> {
-        let engine = self.shard.borrow_mut();
+    pub(crate) fn engine_with_room(&self) -> Result<RefMut<'_, Engine<Callback>>, AddErrorReason> {
+        let engine = self.engine.borrow_mut();
         if engine.may_add() {
             return Ok(engine);
         }
         drop(engine);
         self.make_room()?;
-        Ok(self.shard.borrow_mut())
+        Ok(self.engine.borrow_mut())
     }
 
     /// Drops timers that other threads have cancelled, until there is room for another timer.
@@ -265,7 +274,7 @@ impl Local {
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
         let adds = self.report_if_undriven();
-        let make_room = || self.with_engine(|shard| shard.make_room(adds, OwnerNodes::needs_drop));
+        let make_room = || self.step(|engine| engine.make_room(adds, OwnerNodes::needs_drop));
         while let Some(callback) = make_room()? {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -292,7 +301,7 @@ impl Local {
         let is_last = self.drivers.get() == 0 && !self.is_registered.get();
         if is_last && !matches!(self.driver.get(), Driver::InTurn | Driver::Ended) {
             self.driver.set(Driver::Missing);
-            let (_, now) = self.with_engine(|shard| shard.publish_unqueried());
+            let (_, now) = self.step(|engine| engine.publish_unqueried());
             self.publish_undriven_state(if self.shared.mailbox.is_urgent() {
                 now
             } else {
@@ -317,7 +326,7 @@ impl Local {
 
     /// Panics if no loop is going to turn the wheel.
     #[inline]
-    pub(super) fn assert_driven(&self) {
+    pub(crate) fn assert_driven(&self) {
         if let Driver::Missing = self.driver.get() {
             no_driver();
         }
@@ -346,10 +355,10 @@ impl Local {
     /// number of adds until the next report.
     fn report_if_undriven(&self) -> u64 {
         let Driver::Registered = self.driver.get() else { return u64::MAX };
-        let (next, _) = self.with_engine(|shard| shard.publish_unqueried());
+        let (next, _) = self.step(|engine| engine.publish_unqueried());
         let next = next.min(self.shared.gauges.remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
-        self.with_engine(|shard| shard.adds_until_report())
+        self.step(|engine| engine.adds_until_report())
     }
 
     /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's
@@ -360,14 +369,14 @@ impl Local {
             Driver::Between | Driver::InTurn | Driver::Ended => self.sleeps_until.set(AWAKE),
             Driver::Registered => {
                 self.sleeps_until.set(AWAKE);
-                self.with_engine(|shard| {
-                    let _ = shard.publish_unqueried();
+                self.step(|engine| {
+                    let _ = engine.publish_unqueried();
                     // The add after the next one reports.
-                    let _ = shard.allow_adds(1);
+                    let _ = engine.allow_adds(1);
                 });
             }
             Driver::Missing => {
-                let (next, now) = self.with_engine(|shard| shard.publish_unqueried());
+                let (next, now) = self.step(|engine| engine.publish_unqueried());
                 let next = next.min(self.shared.gauges.remote_due());
                 // A timer whose own deadline has passed before its add is not reported.
                 if next < nanos {
@@ -396,7 +405,7 @@ impl Local {
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
-        let mut engine = local.shard.borrow_mut();
+        let mut engine = local.engine.borrow_mut();
         if try_idle(&mut engine) {
             return Turn { live: engine.len(), ..Turn::default() };
         }
@@ -436,7 +445,7 @@ impl Local {
             drop(engine);
             self.flush();
             self.trim(false);
-            engine = self.shard.borrow_mut();
+            engine = self.engine.borrow_mut();
         }
         turn.behind = engine.end_pass();
         turn.live = engine.len();
@@ -451,14 +460,14 @@ impl Local {
     /// beginning of a pass it consumes the urgent requests, at its end the rest.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
-        let mut engine = self.shard.borrow_mut();
+        let mut engine = self.engine.borrow_mut();
         while let Some(message) = engine.next_message(&mut turn.collected, OwnerNodes::needs_drop) {
             engine = match message {
                 Message::Cancelled(index) => {
                     let callback = engine.take_collected(index);
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
-                    self.shard.borrow_mut()
+                    self.engine.borrow_mut()
                 }
                 Message::Due(claimed) => {
                     let callback = engine.begin_run(claimed);
@@ -479,7 +488,7 @@ impl Local {
         if claimed.run.is_periodic() {
             return self.rearm_or_end(claimed);
         }
-        let mut engine = self.shard.borrow_mut();
+        let mut engine = self.engine.borrow_mut();
         engine.finish(claimed.index, claimed.run);
         engine
     }
@@ -487,7 +496,7 @@ impl Local {
     /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
     #[inline(never)]
     fn rearm_or_end(&self, Claimed { index, run, .. }: Claimed) -> RefMut<'_, Engine<Callback>> {
-        let mut engine = self.shard.borrow_mut();
+        let mut engine = self.engine.borrow_mut();
         let next = engine.next_run(index);
         let stopped = engine.rearm(index, next);
         drop(engine);
@@ -495,11 +504,11 @@ impl Local {
             Some(callback) => {
                 // The drop comes before `finish`, so that `cancel_wait` also waits for it.
                 self.shared.hooks.drop_catching_panic(callback);
-                self.with_engine(|engine| engine.finish(index, run));
+                self.step(|engine| engine.finish(index, run));
             }
             None => self.wake_if_earlier(next),
         }
-        self.shard.borrow_mut()
+        self.engine.borrow_mut()
     }
 
     /// Calls the user's code, and measures it if the sampler selects this call.
@@ -525,11 +534,11 @@ impl Local {
     /// loop's first turn.
     #[cold]
     fn publish_cancel(&self) {
-        self.with_engine(|shard| {
+        self.step(|engine| {
             // Other threads may need the freed capacity before the sleep ends.
-            shard.publish_live();
+            engine.publish_live();
             if let Driver::Missing = self.driver.get() {
-                let _ = shard.publish_unqueried();
+                let _ = engine.publish_unqueried();
             }
         });
     }
@@ -541,9 +550,11 @@ impl Local {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.flush();
-        self.with_engine(|shard| {
-            if self.flush_is_pending() { Some(shard.now()) } else { shard.next_deadline() }
-        })
+        self.step(
+            |engine| {
+                if self.flush_is_pending() { Some(engine.now()) } else { engine.next_deadline() }
+            },
+        )
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
@@ -552,7 +563,7 @@ impl Local {
         self.time_until_turn()
     }
 
-    pub(super) fn prepare_sleep_of(&self, task: &Waker) -> PreparedSleep<'static> {
+    pub(crate) fn prepare_sleep_of(&self, task: &Waker) -> PreparedSleep<'static> {
         // Another thread is waking the task right now, so the task must not sleep.
         if !self.shared.hooks.set_task(Some(task)) {
             return PreparedSleep::ended();
@@ -563,7 +574,7 @@ impl Local {
     /// Returns the time until the next deadline. Zero if messages wait to be sent by a turn,
     /// because a flush may have called a wake hook that queued some.
     fn time_until_turn(&self) -> Option<Duration> {
-        let time = self.with_engine(|shard| shard.time_until_next());
+        let time = self.step(|engine| engine.time_until_next());
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
@@ -572,16 +583,16 @@ impl Local {
         if !self.begin_driving() && matches!(self.driver.get(), Driver::Ended) {
             return PreparedSleep::ended();
         }
-        let (until, is_long, trims) = self.with_engine(|shard| {
-            let (until, is_long) = shard.sleep();
-            (until, is_long, shard.trim_before_sleep(until))
+        let (until, is_long, trims) = self.step(|engine| {
+            let (until, is_long) = engine.sleep();
+            (until, is_long, engine.trim_before_sleep(until))
         });
         if trims {
             self.trim(true);
         }
         self.sleeps_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
-            let time = self.with_engine(|shard| shard.time_until(until));
+            let time = self.step(|engine| engine.time_until(until));
             // A hook called by this announcement may have queued messages, which a turn must send.
             if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
         })
@@ -600,7 +611,7 @@ impl Local {
         // Another shard may get its number.
         Owner::set(None);
         self.driver.set(Driver::Ended);
-        let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
+        let SweptTimers { pending, cancelled, .. } = self.step(Engine::close);
         for callback in cancelled {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -608,12 +619,9 @@ impl Local {
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
     }
 
-    /// Counts and reports a panic that was caught.
-    pub(super) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
-        self.shared.hooks.report(place, payload);
-    }
-
-    pub(super) fn register(&self, client: Weak<dyn Client>) -> ClientId {
+    /// Registers a client. The client must cancel its timers before it is dropped, since another
+    /// client may then get its identifier.
+    pub(crate) fn register(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
         // The other clients keep their positions, because their timers refer to these.
         let free = clients.iter().position(|client| client.strong_count() == 0);
@@ -629,22 +637,22 @@ impl Local {
         self.clients.borrow().get(place as usize)?.upgrade()
     }
 
-    pub(super) fn request_flush(&self) {
+    pub(crate) fn request_flush(&self) {
         if !self.flush_is_pending() {
             self.wanted.update(|wanted| EndOfTurnWork { flush: true, ..wanted });
-            self.with_engine(|shard| shard.request_work());
+            self.step(|engine| engine.request_work());
             // Ends an announced sleep, which would delay the flush.
             self.wake_if_earlier(0);
         }
     }
 
-    pub(super) fn request_trim(&self) {
+    pub(crate) fn request_trim(&self) {
         self.wanted.update(|wanted| EndOfTurnWork { trim: true, ..wanted });
-        self.with_engine(|shard| shard.request_work());
+        self.step(|engine| engine.request_work());
     }
 
     #[inline]
-    pub(super) fn flush_is_pending(&self) -> bool {
+    pub(crate) fn flush_is_pending(&self) -> bool {
         self.wanted.get().flush
     }
 
@@ -674,12 +682,8 @@ impl Local {
         (0..).map_while(at).filter_map(|client| client.upgrade()).for_each(|client| act(&*client));
     }
 
-    pub(super) fn is_own_shared(&self, shared: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.shared, shared)
-    }
-
     pub(super) fn shard_ref(&self) -> ShardRef {
-        ShardRef::new(self.with_engine(|shard| shard.number()), Arc::clone(&self.shared))
+        ShardRef::new(self.step(|engine| engine.number()), Arc::clone(&self.shared))
     }
 
     #[inline]
@@ -690,7 +694,7 @@ impl Local {
     /// Ends an announced sleep that would miss a timer of this thread.
     #[cold]
     pub(super) fn wake_for(&self, timer: TimerHandle) {
-        self.end_announced_sleep(self.with_engine(|shard| shard.due_nanos(timer.index())));
+        self.end_announced_sleep(self.step(|engine| engine.due_nanos(timer.index())));
     }
 
     /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
@@ -708,12 +712,122 @@ impl Local {
         let Some(asleep) = asleep else {
             return self.publish_undriven(nanos);
         };
-        if self.with_engine(|shard| shard.tick().round_up(nanos)) < self.sleeps_until.get() {
+        if self.step(|engine| engine.tick().round_up(nanos)) < self.sleeps_until.get() {
             // Cleared before the call, because the hook may itself add timers and announce a sleep.
             let until = self.sleeps_until.replace(AWAKE);
             if !self.shared.wake(asleep) && self.sleeps_until.get() == AWAKE {
                 self.sleeps_until.set(until);
             }
+        }
+    }
+
+    /// The owner's path of `TimerHandle::cancel`.
+    pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
+        let cancelled = Self::with(|local| {
+            let mut engine = local.engine.borrow_mut();
+            match engine.cancel(handle, OwnerNodes::needs_drop) {
+                Ok(None) => {
+                    drop(engine);
+                    local.publish_cancel_if_asleep();
+                }
+                Ok(Some(Freed::Now)) => {
+                    let callback = engine.cancelled_callback(handle.index());
+                    drop(engine);
+                    local.publish_cancel_if_asleep();
+                    local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
+                    local.engine.borrow_mut().free(handle.index(), handle.generation());
+                }
+                Ok(Some(Freed::Queued)) => {
+                    // A message frees the node, perhaps while the callback is dropped.
+                    let callback = engine.take_cancelled(handle, Freed::Queued);
+                    drop(engine);
+                    local.publish_cancel_if_asleep();
+                    local.shared.hooks.drop_catching_panic(callback);
+                }
+                Err(answer) => return answer,
+            }
+            Cancel::Cancelled
+        });
+        cancelled.unwrap_or(Cancel::Ended)
+    }
+
+    /// Returns true if this is a pending timer of this thread.
+    pub(crate) fn is_pending(handle: TimerHandle) -> bool {
+        Self::with_engine(|engine| engine.is_pending(handle)).unwrap_or(false)
+    }
+
+    /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
+    /// client must cancel it before it gives the `index` to another timer. Once nothing is
+    /// borrowed, it calls [`end_sleep_beyond`](Self::end_sleep_beyond).
+    ///
+    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
+    /// refers to the client.
+    #[inline(never)]
+    pub(crate) fn add_expiry(
+        client: ClientId,
+        index: u32,
+        delay: Duration,
+        origin: Origin,
+    ) -> Option<LocalHandle> {
+        let expire = move || {
+            if let Ok(Some(client)) = Self::with(|local| local.client(client)) {
+                client.expire(index);
+            }
+        };
+        let added = Self::with_engine(|engine| {
+            if !engine.may_add() {
+                return None;
+            }
+            let due = DueTime::at(engine.due_after(delay));
+            engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire))).ok()
+        });
+        added.ok().flatten().map(LocalHandle::new)
+    }
+
+    /// Ends an announced sleep that would miss a timer of a client, which was just added.
+    #[inline]
+    pub(crate) fn end_sleep_beyond(timer: LocalHandle) {
+        let _ = Self::with(|local| {
+            if local.is_sleep_announced() {
+                local.wake_for(timer.handle());
+            }
+        });
+    }
+
+    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if the cancel
+    /// won.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
+    pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
+        let cancelled = Self::with(|local| {
+            // The callback has no destructor to run.
+            let cancelled = local.step(|engine| engine.cancel(timer.handle(), |_| false));
+            if cancelled.is_ok() {
+                local.publish_cancel_if_asleep();
+            }
+            cancelled.is_ok()
+        });
+        cancelled.unwrap_or(false)
+    }
+
+    /// Runs the user's code and catches its panic.
+    #[inline]
+    pub(crate) fn catch_panic(place: PanicPlace, run: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            Self::report(place, payload);
+        }
+    }
+
+    #[cold]
+    fn report(place: PanicPlace, payload: Box<dyn Any + Send>) {
+        let mut payload = Some(payload);
+        let reported = Self::with(|local| {
+            let payloads = payload.take().into_iter();
+            payloads.for_each(|payload| local.shared.hooks.report(place, payload));
+        });
+        if reported.is_err() {
+            // The thread is exiting, so nothing can be reported.
+            catch_panic_silently(|| drop(payload));
         }
     }
 }
@@ -738,38 +852,15 @@ impl Drop for Local {
 }
 
 /// The functions by which a handle reaches the shard of its thread.
-static PATH: OwnerPath =
-    OwnerPath { cancel, reset, reset_when, reset_to, is_pending, share, is_turning };
-
-/// The owner's path of `TimerHandle::cancel`.
-pub(super) fn cancel(handle: TimerHandle) -> Cancel {
-    let cancelled = Local::with(|local| {
-        let mut engine = local.shard.borrow_mut();
-        match engine.cancel(handle, OwnerNodes::needs_drop) {
-            Ok(None) => {
-                drop(engine);
-                local.publish_cancel_if_asleep();
-            }
-            Ok(Some(Freed::Now)) => {
-                let callback = engine.cancelled_callback(handle.index());
-                drop(engine);
-                local.publish_cancel_if_asleep();
-                local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
-                local.shard.borrow_mut().free(handle.index(), handle.generation());
-            }
-            Ok(Some(Freed::Queued)) => {
-                // A message frees the node, perhaps while the callback is dropped.
-                let callback = engine.take_cancelled(handle, Freed::Queued);
-                drop(engine);
-                local.publish_cancel_if_asleep();
-                local.shared.hooks.drop_catching_panic(callback);
-            }
-            Err(answer) => return answer,
-        }
-        Cancel::Cancelled
-    });
-    cancelled.unwrap_or(Cancel::Ended)
-}
+static PATH: OwnerPath = OwnerPath {
+    cancel: Local::cancel,
+    reset,
+    reset_when,
+    reset_to,
+    is_pending: Local::is_pending,
+    share,
+    is_turning,
+};
 
 /// The owner's path of `TimerHandle::reset` to a delay.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
@@ -786,15 +877,11 @@ fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
     Local::reset(handle, |_| nanos).is_some()
 }
 
-pub(super) fn is_pending(handle: TimerHandle) -> bool {
-    Local::with(|local| local.with_engine(|shard| shard.is_pending(handle))).unwrap_or(false)
-}
-
 fn is_turning() -> bool {
     Local::with(|local| matches!(local.driver.get(), Driver::InTurn)).unwrap_or(false)
 }
 
 fn share(handle: TimerHandle) {
     // Nothing needs to be shared if the timer has ended.
-    let _ = Local::with(|local| local.with_engine(|shard| shard.share(handle)));
+    let _ = Local::with_engine(|engine| engine.share(handle));
 }

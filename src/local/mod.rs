@@ -14,21 +14,19 @@ mod shard_ref;
 pub(crate) mod timer_fd;
 
 use std::{
-    any::Any,
     fmt,
     marker::PhantomData,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Weak,
-    sync::Arc,
-    task::Waker,
     time::{Duration, Instant},
 };
 
-pub(crate) use self::client::{Client, ClientId, DriverRegistration};
+use self::pending::PendingTimer;
 pub use self::shard_ref::ShardRef;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use self::timer_fd::TimerFd;
-use self::{inner::Local, pending::PendingTimer};
+pub(crate) use self::{
+    client::{Client, ClientId, DriverRegistration},
+    inner::Local,
+};
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::cross_core::descriptor::TimerFdError;
 use crate::{
@@ -36,10 +34,8 @@ use crate::{
     config::Config,
     cross_core::{
         callback::{Callback, Once, RunOnce, RunRepeatedly},
-        handle::{Cancel, LocalHandle, TimerHandle},
-        hooks::{PanicPlace, catch_panic_silently},
+        handle::{LocalHandle, TimerHandle},
         origin::Origin,
-        shared::Shared,
         slab::Build,
         state::Kind,
     },
@@ -617,7 +613,7 @@ impl LocalTimer {
     /// assert_eq!(local_timer().len(), 0);
     /// ```
     pub fn len(self) -> usize {
-        Local::with(|local| local.with_engine(|shard| shard.len())).unwrap_or(0)
+        Local::with_engine(|engine| engine.len()).unwrap_or(0)
     }
 
     /// Returns true if no timer is live.
@@ -652,8 +648,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn now(self) -> Instant {
-        Local::with(|local| local.with_engine(|shard| shard.now()))
-            .unwrap_or_else(|_| Clock::monotonic().now())
+        Local::with_engine(|engine| engine.now()).unwrap_or_else(|_| Clock::monotonic().now())
     }
 
     /// Returns this thread's clock, for a [`Shard`](crate::Shard) or a wheel of another thread that
@@ -681,8 +676,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn clock(self) -> Clock {
-        Local::with(|local| local.with_engine(|shard| shard.clock().clone()))
-            .unwrap_or_else(|_| Clock::monotonic())
+        Local::with_engine(|engine| engine.clock().clone()).unwrap_or_else(|_| Clock::monotonic())
     }
 
     /// Returns the counts of this thread's timers so far. Cost: some nanoseconds for each queued
@@ -699,7 +693,7 @@ impl LocalTimer {
     /// assert_eq!((counts.added, counts.cancelled, counts.live), (1, 1, 0));
     /// ```
     pub fn counts(self) -> Counts {
-        Local::with(|local| local.with_engine(|shard| shard.counts())).unwrap_or_default()
+        Local::with_engine(|engine| engine.counts()).unwrap_or_default()
     }
 
     /// Returns the activity of this thread's wheel and the lateness of its timers; see
@@ -719,7 +713,7 @@ impl LocalTimer {
     /// assert_eq!(metrics.loop_lateness.count(), 1);
     /// ```
     pub fn metrics(self) -> Option<ShardMetrics> {
-        Local::with(|local| local.with_engine(|shard| shard.metrics())).ok()
+        Local::with_engine(|engine| engine.metrics()).ok()
     }
 
     /// Returns the calls that added the live timers, and the timers' ages. Use it to find timers
@@ -744,7 +738,7 @@ impl LocalTimer {
     /// ```
     #[cfg(feature = "origins")]
     pub fn live_report(self) -> crate::metrics::LiveReport {
-        Local::with(|local| local.with_engine(|shard| shard.live_report())).unwrap_or_default()
+        Local::with_engine(|engine| engine.live_report()).unwrap_or_default()
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. Of a periodic
@@ -768,7 +762,7 @@ impl LocalTimer {
     /// assert_eq!(local_timer().deadline(idle), None);
     /// ```
     pub fn deadline(self, handle: TimerHandle) -> Option<Instant> {
-        with_pending(handle, |shard| shard.deadline(handle))
+        with_pending(handle, |engine| engine.deadline(handle))
     }
 
     /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
@@ -792,7 +786,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn time_left(self, handle: TimerHandle) -> Option<Duration> {
-        with_pending(handle, |shard| shard.time_left(handle))
+        with_pending(handle, |engine| engine.time_left(handle))
     }
 
     /// Changes the period of a periodic timer of this thread, also from inside its callback.
@@ -817,8 +811,7 @@ impl LocalTimer {
     /// ```
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
-        Local::with(|local| local.with_engine(|shard| shard.set_period(handle, period)))
-            .unwrap_or(false)
+        Local::with_engine(|engine| engine.set_period(handle, period)).unwrap_or(false)
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
@@ -899,7 +892,7 @@ impl LocalTimer {
     ) -> Result<TimerHandle, AddError<F>> {
         match when.delay() {
             Some(delay) => {
-                let due = |shard: &mut Engine<Callback>| DueTime::at(shard.due_after(delay));
+                let due = |engine: &mut Engine<Callback>| DueTime::at(engine.due_after(delay));
                 Self::insert(kind, origin, due, callback)
             }
             None => Self::insert_when(kind, origin, when, Once::new(callback))
@@ -915,7 +908,7 @@ impl LocalTimer {
         when: When,
         callback: Once,
     ) -> Result<TimerHandle, (AddErrorReason, Once)> {
-        Self::insert_built(kind, origin, |shard| shard.due_when(when), callback)
+        Self::insert_built(kind, origin, |engine| engine.due_when(when), callback)
     }
 
     /// Adds a one-shot timer; the error carries the callback back.
@@ -931,23 +924,13 @@ impl LocalTimer {
             .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
     }
 
-    /// Adds the timer of a future of this thread, due when the clock shows `nanos`.
-    ///
-    /// # Panics
-    ///
-    /// If no loop is registered to turn the wheel.
-    #[inline]
-    pub(crate) fn try_add_for_future<F: FnOnce() + 'static>(
+    /// Adds a one-shot timer that is due when the clock shows `nanos`.
+    pub(super) fn insert_at_nanos<F: FnOnce() + 'static>(
         nanos: u64,
         origin: Origin,
         callback: F,
-    ) -> Result<LocalHandle, AddErrorReason> {
-        let mut callback = Some(RunOnce(callback));
-        let added = Local::with(|local| {
-            local.assert_driven();
-            local.add(Kind::Private, origin, |_| DueTime::at(nanos), &mut callback)
-        });
-        added?.map(LocalHandle::new)
+    ) -> Result<TimerHandle, AddError<F>> {
+        Self::insert(Kind::Shared, origin, |_| DueTime::at(nanos), callback)
     }
 
     fn insert_periodic<F: FnMut() + 'static>(
@@ -955,7 +938,7 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        let due = |shard: &mut Engine<Callback>| shard.due_every(period);
+        let due = |engine: &mut Engine<Callback>| engine.due_every(period);
         Self::insert_built(Kind::Periodic, origin, due, RunRepeatedly(callback))
             .map_err(|(reason, RunRepeatedly(callback))| AddError::new(reason, callback))
     }
@@ -972,212 +955,6 @@ impl LocalTimer {
         added
             .and_then(|added| added)
             .map_err(|reason| (reason, callback.expect("a refused callback stays")))
-    }
-
-    // ---- for the rest of the crate
-
-    /// Adds a timer that is due at once.
-    pub(crate) fn try_run<F: FnOnce() + 'static>(
-        origin: Origin,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, origin, |_| DueTime::at(0), callback)
-    }
-
-    /// Registers a client of this thread's wheel. The client must cancel its timers before it is
-    /// dropped, since another client may then get its identifier. Returns an error if there is no
-    /// wheel.
-    pub(crate) fn register(client: Weak<dyn Client>) -> Result<ClientId, AddErrorReason> {
-        Local::with(|local| local.register(client))
-    }
-
-    /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
-    /// client must cancel it before it gives the `index` to another timer. Once nothing is
-    /// borrowed, it calls [`end_sleep_beyond`](Self::end_sleep_beyond).
-    ///
-    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
-    /// refers to the client.
-    #[inline(never)]
-    pub(crate) fn add_expiry(
-        client: ClientId,
-        index: u32,
-        delay: Duration,
-        origin: Origin,
-    ) -> Option<LocalHandle> {
-        let added = Local::with(|local| {
-            local.with_engine(|engine| {
-                if !engine.may_add() {
-                    return None;
-                }
-                let due = DueTime::at(engine.due_after(delay));
-                let expire = move || Self::expire(client, index);
-                engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire))).ok()
-            })
-        });
-        added.ok().flatten().map(LocalHandle::new)
-    }
-
-    /// Makes room for a timer of a client: drops timers that other threads have cancelled.
-    #[cold]
-    pub(crate) fn ensure_room() -> Result<(), AddErrorReason> {
-        Local::with(|local| local.engine_with_room().map(drop))?
-    }
-
-    /// Ends an announced sleep that would miss a timer of a client, which was just added.
-    #[inline]
-    pub(crate) fn end_sleep_beyond(timer: LocalHandle) {
-        let _ = Local::with(|local| {
-            if local.is_sleep_announced() {
-                local.wake_for(timer.handle());
-            }
-        });
-    }
-
-    fn expire(client: ClientId, index: u32) {
-        if let Ok(Some(client)) = Local::with(|local| local.client(client)) {
-            client.expire(index);
-        }
-    }
-
-    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if the cancel
-    /// won.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
-    pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
-        let cancelled = Local::with(|local| {
-            // The callback has no destructor to run.
-            let cancelled = local.with_engine(|shard| shard.cancel(timer.handle(), |_| false));
-            if cancelled.is_ok() {
-                local.publish_cancel_if_asleep();
-            }
-            cancelled.is_ok()
-        });
-        cancelled.unwrap_or(false)
-    }
-
-    /// Adds a timer that is due when the clock shows `nanos`.
-    pub(crate) fn try_add_at_nanos<F: FnOnce() + 'static>(
-        nanos: u64,
-        origin: Origin,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, origin, |_| DueTime::at(nanos), callback)
-    }
-
-    /// Moves the timer of a future of this thread to the moment that `nanos` returns. Returns that
-    /// moment, or `None` if the timer cannot be moved.
-    pub(crate) fn reset_for_future(
-        timer: TimerHandle,
-        nanos: impl FnOnce(&mut Engine<Callback>) -> u64,
-    ) -> Option<u64> {
-        Local::reset(timer, nanos)
-    }
-
-    /// Returns true if the timer of a future of this thread waits for its deadline.
-    pub(crate) fn is_future_timer_pending(timer: TimerHandle) -> bool {
-        inner::is_pending(timer)
-    }
-
-    /// Cancels the timer of a future of this thread.
-    pub(crate) fn cancel_for_future(timer: TimerHandle) -> Cancel {
-        inner::cancel(timer)
-    }
-
-    /// Panics on behalf of a future that would wait for ever, because no loop is going to turn this
-    /// thread's wheel.
-    pub(crate) fn assert_driven() {
-        let _ = Local::with(Local::assert_driven);
-    }
-
-    /// Announces a sleep of a task, whose waker ends the sleep early. In a thread without a wheel
-    /// the timeout is zero.
-    pub(crate) fn prepare_sleep_of(task: &Waker) -> PreparedSleep<'static> {
-        Local::with(|local| local.prepare_sleep_of(task)).unwrap_or_else(|_| PreparedSleep::ended())
-    }
-
-    /// Records that no task drives this thread's wheel any more.
-    pub(crate) fn remove_task() {
-        let _ = Local::with(|local| local.shared.hooks.set_task(None));
-    }
-
-    /// Returns the clock's reading at `delay` from now, or an error if there is no wheel.
-    #[inline]
-    pub(crate) fn nanos_after(delay: Duration) -> Result<u64, AddErrorReason> {
-        Local::with(|local| local.with_engine(|shard| shard.nanos_after(delay)))
-    }
-
-    /// Returns the clock's reading at `instant`, or an error if there is no wheel.
-    pub(crate) fn nanos_at(instant: Instant) -> Result<u64, AddErrorReason> {
-        Local::with(|local| local.with_engine(|shard| shard.clock().nanos_at(instant)))
-    }
-
-    /// Returns the moment at which the clock shows `nanos`, or the present if there is no wheel.
-    pub(crate) fn instant_at(self, nanos: u64) -> Instant {
-        let instant =
-            Local::with(|local| local.with_engine(|shard| shard.clock().instant_at(nanos)));
-        instant.unwrap_or_else(|_| self.now())
-    }
-
-    /// Returns true if the clock shows `nanos` or more, or an error if there is no wheel.
-    #[inline]
-    pub(crate) fn has_elapsed(nanos: u64) -> Result<bool, AddErrorReason> {
-        Local::with(|local| local.with_engine(|shard| shard.has_elapsed(nanos)))
-    }
-
-    /// Returns a period in nanoseconds, at least a tick, or an error if there is no wheel.
-    pub(crate) fn period_nanos(period: Duration) -> Result<u64, AddErrorReason> {
-        Local::with(|local| local.with_engine(|shard| shard.tick().period(period)))
-    }
-
-    /// Starts the spread sequence of this thread's wheel like that of shard `number`.
-    pub(crate) fn start_spread_as(number: u32) {
-        let _ =
-            Local::with(|local| local.with_engine(|shard| shard.shared().spread.start_as(number)));
-    }
-
-    /// Returns true if this thread's wheel has ended: it was drained, or the thread is exiting.
-    pub(crate) fn has_ended() -> bool {
-        Local::has_ended()
-    }
-
-    /// Returns true if `shared` is the shared part of this thread's wheel.
-    pub(crate) fn is_own_shared(shared: &Arc<Shared>) -> bool {
-        Local::with(|local| local.is_own_shared(shared)).unwrap_or(false)
-    }
-
-    /// Runs the user's code and catches its panic.
-    #[inline]
-    pub(crate) fn catch_panic(place: PanicPlace, run: impl FnOnce()) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            Self::report(place, payload);
-        }
-    }
-
-    #[cold]
-    fn report(place: PanicPlace, payload: Box<dyn Any + Send>) {
-        let mut payload = Some(payload);
-        let reported = Local::with(|local| {
-            payload.take().into_iter().for_each(|payload| local.report(place, payload));
-        });
-        if reported.is_err() {
-            // The thread is exiting, so nothing can be reported.
-            catch_panic_silently(|| drop(payload));
-        }
-    }
-
-    /// Returns true if messages wait to be sent.
-    pub(crate) fn flush_is_pending() -> bool {
-        Local::with(Local::flush_is_pending).unwrap_or(false)
-    }
-
-    /// Requests a flush.
-    pub(crate) fn request_flush() {
-        let _ = Local::with(Local::request_flush);
-    }
-
-    /// Requests a trim of spare memory.
-    pub(crate) fn request_trim() {
-        let _ = Local::with(Local::request_trim);
     }
 }
 
@@ -1246,13 +1023,13 @@ impl LocalHandle {
     }
 }
 
-/// Calls `look` with the thread's shard, if this is a pending timer of it.
+/// Calls `look` with the thread's engine, if this is a pending timer of it.
 fn with_pending<R>(
     handle: TimerHandle,
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,
 ) -> Option<R> {
-    let looked = Local::with(|local| {
-        local.with_engine(|shard| if shard.is_pending(handle) { look(shard) } else { None })
-    });
-    looked.ok().flatten()
+    let if_pending = |engine: &mut Engine<Callback>| {
+        if engine.is_pending(handle) { look(engine) } else { None }
+    };
+    Local::with_engine(if_pending).ok().flatten()
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{LocalTimer, local_timer};
+use super::{Local, LocalTimer, local_timer};
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
@@ -260,10 +260,7 @@ impl ShardRef {
         &self,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        if self.is_own() {
-            return LocalTimer::try_run(Origin::caller(), callback);
-        }
-        self.send_once(0, Origin::caller(), callback)
+        self.try_add_at_nanos(0, Origin::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
@@ -288,7 +285,7 @@ impl ShardRef {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
-            return LocalTimer::try_add_at_nanos(nanos, origin, callback);
+            return LocalTimer::insert_at_nanos(nanos, origin, callback);
         }
         self.send_once(nanos, origin, callback)
     }
@@ -374,7 +371,8 @@ impl ShardRef {
     /// the same number.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        Owner::owns(self.number) && LocalTimer::is_own_shared(&self.shared)
+        let is_own = |local: &Local| Arc::ptr_eq(&local.shared, &self.shared);
+        Owner::owns(self.number) && Local::with(is_own).unwrap_or(false)
     }
 
     #[inline]

@@ -23,7 +23,7 @@ use super::operation::{Id, WatchKey};
 use crate::{
     cross_core::hooks::PanicPlace,
     limits::{BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
-    local::{LocalTimer, ShardRef},
+    local::{Local, ShardRef},
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
 
@@ -347,7 +347,7 @@ impl<K: Send + 'static> Member<K> {
         if let Some(batch) = full {
             self.post(core, batch);
         } else if count == 1 {
-            LocalTimer::request_flush();
+            let _ = Local::with(Local::request_flush);
         }
     }
 
@@ -379,7 +379,7 @@ impl<K: Send + 'static> Member<K> {
 
     fn post(&self, core: u32, batch: Batch<K>) {
         // A batch that cannot be delivered is dropped here, with its keys.
-        LocalTimer::catch_panic(PanicPlace::Drop, || self.group.post(core, batch));
+        Local::catch_panic(PanicPlace::Drop, || self.group.post(core, batch));
     }
 
     pub(super) fn unsent(&self) -> u64 {
@@ -483,7 +483,7 @@ impl<K: Send + 'static> Drop for Buffer<K> {
             group.answer(watches[0].0, answers);
         }
         let watches = mem::take(&mut self.watches);
-        LocalTimer::catch_panic(PanicPlace::Drop, || drop(watches));
+        Local::catch_panic(PanicPlace::Drop, || drop(watches));
     }
 }
 

@@ -90,7 +90,7 @@ use crate::{
     cross_core::{hooks::PanicPlace, origin::Origin},
     error::{AddError, AddErrorReason},
     limits::NESTED_COMPLETIONS_MAX,
-    local::{Client, ClientId, LocalTimer, ShardRef},
+    local::{Client, ClientId, Local, ShardRef},
     util::sync::per_thread,
 };
 
@@ -736,13 +736,13 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.entry(self.hash.of(&key), key));
         let index = table.next_index();
-        let Some(timer) = LocalTimer::add_expiry(client, index, timeout, Origin::caller()) else {
+        let Some(timer) = Local::add_expiry(client, index, timeout, Origin::caller()) else {
             return Err((operation, entry.map(KeyEntry::into_key)));
         };
         let id = table.park(index, operation, timer, entry);
         drop(table);
         self.drop_keys();
-        LocalTimer::end_sleep_beyond(timer);
+        Local::end_sleep_beyond(timer);
         Ok(id)
     }
 
@@ -758,7 +758,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) -> Result<Id, AddError<Op>> {
         let client = self.client.get().map_or_else(|| self.register(), Ok);
         // Making room drops callbacks, whose destructors may change the table.
-        match client.and_then(|client| LocalTimer::ensure_room().map(|()| client)) {
+        let with_room = |client| Local::with(|local| local.engine_with_room().map(|_room| client))?;
+        match client.and_then(with_room) {
             Ok(client) => self
                 .try_park(client, operation, key, timeout)
                 .map_err(|(operation, _)| AddError::new(AddErrorReason::Full, operation)),
@@ -798,7 +799,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[cold]
     fn register(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
         let this: Rc<dyn Client> = Rc::clone(self) as _;
-        let client = LocalTimer::register(Rc::downgrade(&this))?;
+        let client = Local::with(|local| local.register(Rc::downgrade(&this)))?;
         self.client.set(Some(client));
         Ok(client)
     }
@@ -938,7 +939,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         drop(table);
         self.drop_keys();
         if has_spare_memory {
-            LocalTimer::request_trim();
+            let _ = Local::with(Local::request_trim);
         }
         if remote != NONE {
             self.unwatch_remote(remote);
@@ -951,7 +952,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         while mem::needs_drop::<K>() {
             let key = self.table.borrow_mut().take_dropped();
             let Some(key) = key else { break };
-            LocalTimer::catch_panic(PanicPlace::Drop, || drop(key));
+            Local::catch_panic(PanicPlace::Drop, || drop(key));
         }
     }
 
@@ -965,7 +966,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             return;
         }
         self.ending.set(outer + 1);
-        LocalTimer::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
+        Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         if outer == 0 && self.has_deferred.get() {
             self.end_deferred();
         }
@@ -977,7 +978,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         loop {
             let next = self.deferred.borrow_mut().pop_front();
             let Some((operation, how)) = next else { break };
-            LocalTimer::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
+            Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         }
         self.has_deferred.set(false);
     }
@@ -1059,7 +1060,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn take_contained(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.answer() } else { None };
         let mut is_taken = false;
-        LocalTimer::catch_panic(PanicPlace::Operation, || {
+        Local::catch_panic(PanicPlace::Operation, || {
             self.take(from, message);
             is_taken = true;
         });
@@ -1129,12 +1130,12 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
         for id in ids {
             let operation = self.table.get_mut().take_completed(id.index, Completion::Forced);
             self.remove(self.table.borrow_mut(), id.index);
-            LocalTimer::catch_panic(PanicPlace::Drop, || drop(operation));
+            Local::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();
         // The keys that other cores watch.
         let table = mem::replace(self.table.get_mut(), Table::new());
-        LocalTimer::catch_panic(PanicPlace::Drop, || drop(table));
+        Local::catch_panic(PanicPlace::Drop, || drop(table));
     }
 }
 
@@ -1142,6 +1143,6 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
 #[inline]
 fn condition_holds<Op: DelayedOperation>(operation: &mut Op) -> bool {
     let mut condition_holds = false;
-    LocalTimer::catch_panic(PanicPlace::Operation, || condition_holds = operation.try_complete());
+    Local::catch_panic(PanicPlace::Operation, || condition_holds = operation.try_complete());
     condition_holds
 }

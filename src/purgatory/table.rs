@@ -16,7 +16,7 @@ use super::operation::{Completion, Id, PurgatoryCounts};
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{SPARE_SLOTS_MAX, TURNS_PER_INTERVAL},
-    local::LocalTimer,
+    local::Local,
 };
 
 /// The index that means "none".
@@ -214,7 +214,7 @@ impl<K, Op> Parked<K, Op> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     fn claim(&self) -> bool {
-        LocalTimer::cancel_expiry(self.timer) || self.completed.is_none() && LocalTimer::has_ended()
+        Local::cancel_expiry(self.timer) || self.completed.is_none() && Local::has_ended()
     }
 }
 
@@ -315,7 +315,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Cancels the timer of an operation whose purgatory ends.
     pub(super) fn cancel_timer(&mut self, index: u32) {
-        LocalTimer::cancel_expiry(self.operations.at(index).timer);
+        Local::cancel_expiry(self.operations.at(index).timer);
     }
 
     /// Removes the record of an operation, with its watches on this core. Returns the latest of its

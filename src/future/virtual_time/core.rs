@@ -21,7 +21,7 @@ use super::{super::timers::set_thread_number, Task};
 use crate::{
     clock::ManualClock,
     config::Config,
-    local::{LocalTimer, ShardRef, local_timer},
+    local::{Local, ShardRef, local_timer},
 };
 
 /// A step of a core.
@@ -97,7 +97,8 @@ impl Core {
         let run = move || {
             config.install().expect("a new thread");
             // Makes the spread depend on the core only, and not on earlier shards of the process.
-            LocalTimer::start_spread_as(u32::try_from(index).unwrap_or(u32::MAX));
+            let number = u32::try_from(index).unwrap_or(u32::MAX);
+            let _ = Local::with(|local| local.shared.spread.start_as(number));
             set_thread_number(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
             run_jobs(&received, queue);
@@ -114,12 +115,10 @@ impl Core {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
                 // A batch that it sends is work for the receiving core.
-                let sends = LocalTimer::flush_is_pending();
+                let flush_is_pending = || Local::with(Local::flush_is_pending).unwrap_or(false);
+                let sends = flush_is_pending();
                 let turn = local_timer().turn();
-                sends
-                    || turn.fired + turn.collected > 0
-                    || turn.behind
-                    || LocalTimer::flush_is_pending()
+                sends || turn.fired + turn.collected > 0 || turn.behind || flush_is_pending()
             }
         })
     }
