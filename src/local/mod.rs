@@ -453,13 +453,12 @@ impl LocalTimer {
     ///
     /// ```
     /// use corewheel::local_timer;
-    /// use std::{thread, time::Duration};
+    /// use std::time::Duration;
     ///
     /// local_timer().add(Duration::from_millis(5), || println!("idle"));
     /// while !local_timer().is_empty() {
     ///     let sleep = local_timer().prepare_sleep();
-    ///     sleep.timeout().map_or_else(thread::park, thread::park_timeout);
-    ///     drop(sleep); // the announcement ends after the wait
+    ///     sleep.park(); // ends the announcement after the wait
     ///     local_timer().turn();
     /// }
     /// ```

@@ -708,23 +708,34 @@ impl<T> Shard<T> {
     /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the
     /// announcement when `wait` returns.
     ///
-    /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well.
+    /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well. A
+    /// thread that waits for timers only calls [`PreparedSleep::park`], which returns at once if the
+    /// timeout is zero; a park of zero length takes tens of microseconds.
     ///
     /// # Examples
     ///
     /// ```
-    /// use corewheel::Shard;
-    /// use std::{thread, time::Duration};
+    /// use corewheel::{Config, Shard};
+    /// use mio::{Events, Poll, Token, Waker};
+    /// use std::{io::ErrorKind, time::Duration};
     ///
-    /// let mut shard = Shard::new();
+    /// let mut poll = Poll::new()?;
+    /// let waker = Waker::new(poll.registry(), Token(usize::MAX))?;
+    /// let config = Config::new().on_wake(move || waker.wake().expect("the poll is alive"));
+    /// let mut shard = Shard::with_config(config).expect("there are few shards");
+    /// let mut events = Events::with_capacity(1024);
     /// shard.add(Duration::from_millis(5), "idle");
     /// while !shard.is_empty() {
-    ///     shard.sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
+    ///     match shard.sleep_with(|timeout| poll.poll(&mut events, timeout)) {
+    ///         Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+    ///         _ => (), // a signal ends a poll as well
+    ///     }
     ///     shard.turn();
     ///     while let Some(expired) = shard.next_expired() {
     ///         println!("{}", expired.payload);
     ///     }
     /// }
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn sleep_with<R>(&self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         self.prepare_sleep().wait_with(wait)

@@ -1,6 +1,6 @@
 //! corewheel's `local_timer()` and `Shard`.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use corewheel::{Cancel, Shard, ShardRef, TimerHandle, local_timer};
 
@@ -43,7 +43,7 @@ impl<const FAST: bool> Sleeping for Local<FAST> {
     const HAS_BUDGET: bool = true;
 
     fn sleep(&self) {
-        local_timer().sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
+        local_timer().prepare_sleep().park();
     }
 }
 

@@ -90,7 +90,7 @@ fn parked_between_turns(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
         local_timer().add(delay, move || log.borrow_mut().push(lateness(due)));
     }
     while !local_timer().is_empty() {
-        local_timer().sleep_with(|timeout| timeout.map_or_else(thread::park, thread::park_timeout));
+        local_timer().prepare_sleep().park();
         local_timer().turn();
     }
     log.take()
