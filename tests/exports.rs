@@ -28,7 +28,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 fn shard(name: &str) -> (Shard<u32>, ManualClock) {
     let clock = ManualClock::new();
-    (Shard::with_config(Config::new().tick(TICK).clock(&clock).name(name)).expect("valid"), clock)
+    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
 }
 
 fn turn(shard: &mut Shard<u32>) -> usize {

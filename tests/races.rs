@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use common::{TICK, in_virtual_time, operations, seeded, turn_after};
+use common::{TICK, in_virtual_time, operations, seeded, shard_by, turn_after};
 use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, local_timer};
 
 const CANCELLERS: usize = 2;
@@ -111,7 +111,7 @@ fn races(base: u64) -> std::ops::Range<u64> {
 fn a_shard_fires_collects_and_ends_while_others_cancel() {
     seeded(races(300), |random| {
         let clock = ManualClock::new();
-        let mut shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+        let mut shard = shard_by(&clock);
         let given: Vec<Given> = (0..TIMERS)
             .map(|_| {
                 let record = Arc::new(Record::default());
@@ -237,7 +237,7 @@ fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
 fn handles_outlive_shards_while_others_take_their_place() {
     seeded(races(100), |_| {
         let clock = ManualClock::new();
-        let config = || Config::new().tick(TICK).clock(&clock);
+        let config = || Config::new().clock(&clock);
         let mut old = Shard::with_config(config()).expect("valid");
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {

@@ -3,31 +3,21 @@
 //! waits. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have the states of a remote
 //! timer's node and word, `memory/remote.rs` its memory.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
+use std::time::Duration;
+
+use corewheel::{AddErrorReason, Cancel, Config, local_timer};
+
+use crate::support::{
+    Counter, HOUR, Log, TICK, cancel_all_elsewhere, cancel_elsewhere, configured, counting_wakes,
+    elsewhere, in_virtual_time, manual_shard, never, on_a_thread, turn_after,
 };
-
-use corewheel::{AddErrorReason, Cancel, Config, TimerHandle, local_timer};
-
-use crate::{
-    common::{TICK, cancel_elsewhere, in_virtual_time, on_a_thread},
-    support::{
-        Counter, HOUR, configured, counting_wakes, elsewhere, manual_shard, never, turn_after,
-    },
-};
-
-fn cancel_all(timers: &[TimerHandle]) {
-    assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
-}
 
 // ---- whom a reference reaches
 
 /// A reference to a thread that was full when it ended.
 #[test]
 fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
-    let limited = |config: Config| config.limit(1);
-    let ended = configured(limited, |_| {
+    let ended = configured(Config::new().limit(1), |_| {
         local_timer().add(HOUR, never);
         local_timer().turn();
         elsewhere(|own| {
@@ -87,7 +77,7 @@ fn with_a_hook_that_fails_twice(test: impl FnOnce(&Counter) + Send) {
     let wakes = Counter::default();
     let called = wakes.clone();
     let hook = move || assert!(called.increment() > 2, "as planned");
-    configured(|config| config.on_wake(hook), |_| test(&wakes));
+    configured(Config::new().on_wake(hook), |_| test(&wakes));
 }
 
 /// The first of many cancels wakes. If that fails, the 1,024th does, and then the 2,048th.
@@ -98,7 +88,7 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;
         for (until, woken) in [(1, 1), (1_023, 1), (1_024, 2), (2_047, 2), (2_048, 3), (3_000, 3)] {
-            elsewhere(|_| cancel_all(&timers[done..until]));
+            cancel_all_elsewhere(&timers[done..until]);
             assert_eq!(wakes.get(), woken, "after {until}");
             done = until;
         }
@@ -107,12 +97,6 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
 }
 
 // ---- in order
-
-/// Returns a callback that logs its name.
-fn notes(ran: &Arc<Mutex<Vec<usize>>>, name: usize) -> impl FnOnce() + Send + 'static {
-    let ran = Arc::clone(ran);
-    move || ran.lock().expect("sound").push(name)
-}
 
 /// Order holds for a shard, whose timers other threads can move. It also holds if nothing else is
 /// due and the wheel could skip ahead.
@@ -144,21 +128,17 @@ fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
         [(2, 1), (5, 2), (100, 7), (1_024, usize::MAX), (10_000, usize::MAX), (10_000, 100)]
     {
         in_virtual_time(|_| {
-            let ran = Arc::default();
+            let ran = Log::new();
             let ask = |from: usize| {
                 elsewhere(|own| {
-                    (from..from + asks).for_each(|name| _ = own.run(notes(&ran, name)));
+                    (from..from + asks).for_each(|number| _ = own.run(ran.writes(number)));
                 });
             };
             ask(0);
             let _ = local_timer().turn_within(budget);
             ask(asks);
             while local_timer().turn_within(budget).behind || local_timer().counts().queued > 0 {}
-            assert_eq!(
-                *ran.lock().expect("sound"),
-                (0..2 * asks).collect::<Vec<_>>(),
-                "{budget} in a turn"
-            );
+            assert!(ran.take().into_iter().eq(0..2 * asks), "{budget} in a turn");
         });
     }
 }

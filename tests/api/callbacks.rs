@@ -6,7 +6,6 @@ use std::{
     cell::{Cell, RefCell},
     panic::panic_any,
     rc::Rc,
-    sync::{Arc, Mutex},
 };
 
 use corewheel::{
@@ -14,12 +13,9 @@ use corewheel::{
     TimerHandle, Turn, local_timer,
 };
 
-use crate::{
-    common::{TICK, on_a_thread, wait_until},
-    support::{
-        ADDS, Counter, Log, OnDrop, assert_sum, cancel_elsewhere, configured, never, on_a_core,
-        turn_after,
-    },
+use crate::support::{
+    ADDS, Counter, Log, OnDrop, TICK, assert_sum, cancel_elsewhere, configured, never, on_a_core,
+    on_a_thread, turn_after, wait_until,
 };
 
 // ---- P5: a callback and its siblings
@@ -139,8 +135,8 @@ fn the_hooks_of_a_thread_that_ended_are_dropped_and_may_panic() {
     };
     for _ in 0..10 {
         let (wake, panic) = (hook(), hook());
-        let configure = |config: Config| config.on_wake(wake).on_panic(move |_| panic());
-        configured(configure, |_| local_timer().add(TICK, || ()));
+        let config = Config::new().on_wake(wake).on_panic(move |_| panic());
+        configured(config, |_| local_timer().add(TICK, || ()));
     }
     // While another thread reads the registry, a later shard frees them.
     wait_until("the hooks are dropped", || {
@@ -155,22 +151,15 @@ type Reports = Vec<(PanicPlace, String)>;
 
 /// Runs `test` in virtual time and returns the panics that the timer reported.
 fn reports_of(test: impl FnOnce(&ManualClock) + Send) -> Reports {
-    reports_with(|config| config, test)
-}
-
-fn reports_with(
-    configure: impl FnOnce(Config) -> Config,
-    test: impl FnOnce(&ManualClock) + Send,
-) -> Reports {
-    let reports = Arc::new(Mutex::new(Reports::new()));
-    let kept = Arc::clone(&reports);
+    let reports = Log::new();
+    let kept = reports.clone();
     let hook = move |report: &corewheel::PanicReport<'_>| {
         let number = || format!("{:?}", report.payload().downcast_ref::<i32>());
         let message = report.message().map_or_else(number, str::to_owned);
-        kept.lock().expect("sound").push((report.place(), message));
+        kept.write((report.place(), message));
     };
-    configured(|config| configure(config.on_panic(hook)), test);
-    std::mem::take(&mut reports.lock().expect("sound"))
+    configured(Config::new().on_panic(hook), test);
+    reports.take()
 }
 
 fn in_place(place: PanicPlace, messages: &[&str]) -> Reports {
@@ -244,18 +233,15 @@ fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
 #[test]
 fn a_panic_hook_that_panics_harms_nothing() {
     let hook = |report: &corewheel::PanicReport<'_>| panic!("the hook, too: {report:?}");
-    configured(
-        |config| config.on_panic(hook),
-        |clock| {
-            let runs = Counter::default();
-            local_timer().add(TICK, || panic!("first"));
-            local_timer().add(TICK * 2, runs.callback());
-            let dropped = local_timer().add(TICK * 2, panics_when_dropped("second"));
-            assert_eq!(dropped.cancel(), Cancel::Cancelled);
-            assert_eq!(turn_after(clock, 2).fired, 2);
-            assert_eq!((runs.get(), local_timer().counts().panicked), (1, 2));
-        },
-    );
+    configured(Config::new().on_panic(hook), |clock| {
+        let runs = Counter::default();
+        local_timer().add(TICK, || panic!("first"));
+        local_timer().add(TICK * 2, runs.callback());
+        let dropped = local_timer().add(TICK * 2, panics_when_dropped("second"));
+        assert_eq!(dropped.cancel(), Cancel::Cancelled);
+        assert_eq!(turn_after(clock, 2).fired, 2);
+        assert_eq!((runs.get(), local_timer().counts().panicked), (1, 2));
+    });
 }
 
 #[test]
@@ -298,14 +284,11 @@ fn with_a_hook(test: impl FnOnce(&ManualClock) + Send) {
             hook();
         }
     };
-    configured(
-        |config| config.on_wake(hook),
-        |clock| {
-            test(clock);
-            assert_sum(local_timer().counts());
-            assert_eq!(local_timer().counts().panicked, 0);
-        },
-    );
+    configured(Config::new().on_wake(hook), |clock| {
+        test(clock);
+        assert_sum(local_timer().counts());
+        assert_eq!(local_timer().counts().panicked, 0);
+    });
 }
 
 fn when_woken(hook: impl FnMut() + 'static) {

@@ -13,9 +13,8 @@ use std::{
 
 use corewheel::{Cancel, Config, Counts, TimerHandle, local_timer};
 
-use crate::{
-    common::{TICK, operations, wait_until},
-    support::{Log, OnDrop, TOO_LONG, cancel_elsewhere, never, on_a_core, owner},
+use crate::support::{
+    Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, never, on_a_core, operations, owner, wait_until,
 };
 
 /// A callback that reports its run, which lasts until the test ends it.

@@ -4,9 +4,8 @@ use std::{cell::Cell, collections::HashMap, rc::Rc, thread, time::Instant};
 
 use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, Wheel};
 
-use crate::{
-    common::{TICK, on_a_thread},
-    support::{Counter, HOUR, OnDrop, assert_sum, cancel_elsewhere, expired, manual_shard},
+use crate::support::{
+    Counter, HOUR, OnDrop, TICK, assert_sum, cancel_elsewhere, expired, manual_shard, on_a_thread,
 };
 
 type Contents = HashMap<TimerHandle, (Instant, u32)>;
@@ -216,7 +215,7 @@ fn a_clock_is_that_of_the_thread() {
     let clock = ManualClock::new();
     on_a_thread(|| {
         Config::new().clock(&clock).install().expect("the first use");
-        let config = Config::new().tick(TICK).clock(corewheel::local_timer().clock());
+        let config = Config::new().clock(corewheel::local_timer().clock());
         let mut shard = Shard::with_config(config).expect("valid");
         shard.add(TICK, 7);
         clock.advance(TICK);

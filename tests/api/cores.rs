@@ -11,10 +11,7 @@ use std::{
 
 use corewheel::{Config, ConfigError, Core, Cores, ManualClock, local_timer};
 
-use crate::{
-    common::{TICK, wait_until},
-    support::{Counter, HOUR, TOO_LONG, never},
-};
+use crate::support::{Counter, HOUR, TICK, TOO_LONG, never, wait_until};
 
 /// Starts `shards` threads that call `run`.
 fn start<R: Send + 'static>(

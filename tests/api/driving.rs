@@ -22,11 +22,10 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread},
     metrics::{wait_for, watch},
     polling::Poller,
     runtime,
-    support::{Counter, HOUR, counting_wakes, never, panics},
+    support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panics},
 };
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -439,7 +438,7 @@ fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
 #[test]
 fn a_shard_of_payloads_sleeps_with_a_closure() {
     let (clock, wakes) = (ManualClock::new(), Counter::default());
-    let config = Config::new().tick(TICK).clock(&clock).on_wake(wakes.callback());
+    let config = Config::new().clock(&clock).on_wake(wakes.callback());
     let mut shard = Shard::with_config(config).expect("valid");
     let handle = shard.add(TICK * 5, ());
     let woken = shard.sleep_with(|timeout| {

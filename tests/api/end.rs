@@ -4,7 +4,6 @@
 use std::{
     panic::panic_any,
     sync::{
-        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -22,22 +21,20 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread},
     polling::Poller,
     support::{
-        Counter, HOUR, Log, OnDrop, after_the_timer, assert_stale, cancel_elsewhere, configured,
-        expired, manual_shard, never, on_a_core, owner, panics, turn_after,
+        Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere, expired,
+        in_virtual_time, manual_shard, never, on_a_core, on_a_thread, owner, panics, turn_after,
     },
 };
 
 /// Callbacks that must not run, and the threads that have dropped them.
-#[derive(Clone, Default)]
-struct Callbacks(Arc<Mutex<Vec<ThreadId>>>);
+struct Callbacks(Log<ThreadId>);
 
 impl Callbacks {
     fn captured(&self) -> OnDrop<impl FnMut() + Send + use<>> {
-        let dropped = Arc::clone(&self.0);
-        OnDrop(move || dropped.lock().expect("sound").push(thread::current().id()))
+        let dropped = self.0.clone();
+        OnDrop(move || dropped.write(thread::current().id()))
     }
 
     /// Returns a callback that is stored in place.
@@ -56,10 +53,6 @@ impl Callbacks {
             assert_eq!(large, [7; 100]);
             callback();
         }
-    }
-
-    fn dropped_by(&self) -> Vec<ThreadId> {
-        self.0.lock().expect("sound").clone()
     }
 }
 
@@ -128,7 +121,7 @@ impl Owner {
 #[test]
 fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
     for (end, turns) in [(End::Returns, 0), (End::Returns, 1), (End::Panics, 0), (End::Panics, 1)] {
-        let (owner, callbacks) = (Owner::start(), Callbacks::default());
+        let (owner, callbacks) = (Owner::start(), Callbacks(Log::new()));
         let shard = &owner.shard;
         let mut handles: Vec<_> = (0..700).map(|_| shard.add(HOUR, callbacks.small())).collect();
         handles.extend((0..10).map(|_| shard.add(Duration::MAX, callbacks.large())));
@@ -141,10 +134,9 @@ fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
         assert!(handles[800..820].iter().all(|handle| handle.reset(HOUR * 2)));
         assert!(handles[810..850].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
         let this = thread::current().id();
-        assert_eq!(callbacks.dropped_by(), [this; 100], "by who has cancelled them");
+        assert_eq!(callbacks.0.take(), [this; 100], "by who has cancelled them");
         let (shard, thread) = owner.end(end);
-        let dropped = callbacks.dropped_by().split_off(100);
-        assert_eq!(dropped, [thread; 1_310], "{end:?} after {turns} turns");
+        assert_eq!(callbacks.0.take(), [thread; 1_310], "{end:?} after {turns} turns");
         let counts = shard.metrics().counts;
         assert_eq!((counts.added, counts.fired, counts.live), (1_410, 0, 0));
         assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (100, 100));
@@ -294,16 +286,13 @@ fn a_drained_wheel_hands_back_what_is_pending() {
 
 #[test]
 fn a_callback_cannot_drain_its_wheel() {
-    configured(
-        |config| config,
-        |clock| {
-            local_timer().add(TICK, || drop(local_timer().drain()));
-            local_timer().add(TICK * 2, || ());
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            assert_eq!((local_timer().counts().panicked, local_timer().len()), (1, 1));
-            assert_eq!(local_timer().drain().len(), 1);
-        },
-    );
+    in_virtual_time(|clock| {
+        local_timer().add(TICK, || drop(local_timer().drain()));
+        local_timer().add(TICK * 2, || ());
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!((local_timer().counts().panicked, local_timer().len()), (1, 1));
+        assert_eq!(local_timer().drain().len(), 1);
+    });
 }
 
 /// Another shard may have its number.
@@ -396,7 +385,7 @@ fn a_drained_shard_does_not_reach_its_successor() {
 /// P4: the garbage of a shard is dropped by a thread that ends one, never by one that cancels.
 #[test]
 fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
-    let (is_over, callbacks) = (AtomicBool::new(false), Callbacks::default());
+    let (is_over, callbacks) = (AtomicBool::new(false), Callbacks(Log::new()));
     let mut living = Shard::new();
     let handle = living.add(HOUR, ());
     thread::scope(|scope| {
@@ -413,7 +402,7 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
         }
         is_over.store(true, Ordering::Relaxed);
         let canceller = canceller.join().expect("no panic");
-        let dropped_by = callbacks.dropped_by();
+        let dropped_by = callbacks.0.take();
         assert!(!dropped_by.is_empty() && !dropped_by.contains(&canceller));
     });
 }

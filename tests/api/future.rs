@@ -22,9 +22,11 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread},
     polling::Poller,
-    support::{HOUR, after_the_timer, configured, on_a_core, panics, pass},
+    support::{
+        HOUR, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread, panics,
+        pass,
+    },
 };
 
 fn added() -> u64 {
@@ -344,23 +346,20 @@ fn poll_touchily(sleep: &mut Sleep) -> Poll<()> {
 
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
-    configured(
-        |config| config,
-        |clock| {
-            let [mut dropped, mut changed] = [(); 2].map(|()| sleep(TICK));
-            let poller = Poller::new();
-            assert!(poll_touchily(&mut dropped).is_pending());
-            assert!(poll_touchily(&mut changed).is_pending());
-            let _other = pending(&poller, TICK);
-            panicking_in(Call::Drop, || {
-                drop(dropped);
-                assert!(poller.poll(&mut changed).is_pending());
-            });
-            assert_eq!((local_timer().len(), local_timer().counts().panicked), (2, 2));
-            pass(clock, 1);
-            assert_eq!(poller.woken(), 2);
-        },
-    );
+    in_virtual_time(|clock| {
+        let [mut dropped, mut changed] = [(); 2].map(|()| sleep(TICK));
+        let poller = Poller::new();
+        assert!(poll_touchily(&mut dropped).is_pending());
+        assert!(poll_touchily(&mut changed).is_pending());
+        let _other = pending(&poller, TICK);
+        panicking_in(Call::Drop, || {
+            drop(dropped);
+            assert!(poller.poll(&mut changed).is_pending());
+        });
+        assert_eq!((local_timer().len(), local_timer().counts().panicked), (2, 2));
+        pass(clock, 1);
+        assert_eq!(poller.woken(), 2);
+    });
 }
 
 #[test]
@@ -418,7 +417,7 @@ fn a_waker_may_use_the_timer_and_other_sleeps() {
 // ---- without a timer
 
 fn with_room_for_one(test: impl FnOnce(&ManualClock) + Send) {
-    configured(|config| config.limit(1), test);
+    configured(Config::new().limit(1), test);
 }
 
 /// The operation is polled even without a timer, and gets its limit once there is room.

@@ -11,9 +11,9 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, in_virtual_time, on_a_thread, operations, seeded},
     lockstep::Lockstep,
     polling::Poller,
+    support::{TICK, in_virtual_time, on_a_thread, operations, seeded},
 };
 
 const TASKS: usize = 4;
@@ -205,7 +205,7 @@ fn sleeps_of_another_thread_agree_with_the_model() {
 fn sleeps_of_a_claimed_wheel_agree_with_the_model() {
     seeded(400..400 + operations(10), |random| {
         let clock = ManualClock::new();
-        let config = |_| Config::new().tick(TICK).clock(&clock);
+        let config = |_| Config::new().clock(&clock);
         let (timers, watcher) = Timers::per_worker_with(1, config).expect("valid");
         let watcher = RefCell::new(watcher);
         let turn = || watcher.borrow_mut().turn();

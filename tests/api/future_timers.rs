@@ -19,10 +19,9 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread},
     lockstep::Lockstep,
     polling::{Poller, block_on},
-    support::{HOUR, TOO_LONG, owner},
+    support::{HOUR, TICK, TOO_LONG, on_a_thread, owner},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));

@@ -11,9 +11,9 @@ use corewheel::{
     TimerHandle, TimerStatus, local_timer,
 };
 
-use crate::{
-    common::{TICK, in_virtual_time, on_a_thread},
-    support::{Counter, cancel_elsewhere, manual_shard, never, on_a_core, pass, turn_after},
+use crate::support::{
+    Counter, TICK, cancel_elsewhere, in_virtual_time, manual_shard, never, on_a_core, on_a_thread,
+    pass, turn_after,
 };
 
 // ---- types

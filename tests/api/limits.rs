@@ -8,17 +8,14 @@ use corewheel::{
     local_timer,
 };
 
-use crate::{
-    common::{TICK, on_a_thread},
-    support::{
-        Counter, HOUR, OnDrop, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
-        elsewhere, expired, never, panics, turn_after,
-    },
+use crate::support::{
+    Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
+    elsewhere, expired, never, on_a_thread, panics, turn_after,
 };
 
 /// Runs `test` in virtual time on a thread whose timer has a limit.
 fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
-    configured(|config| config.limit(limit), test);
+    configured(Config::new().limit(limit), test);
 }
 
 /// Adds timers that are due in 1, 2, 3 ticks and so on.

@@ -16,12 +16,9 @@ use corewheel::{
     metrics::{self, Histogram, ShardMetrics, Stall, Watch},
 };
 
-use crate::{
-    common::{TICK, on_a_thread},
-    support::{
-        Counter, HOUR, OnDrop, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured, expired,
-        never, on_a_core, owner, pass, turn_after,
-    },
+use crate::support::{
+    Counter, HOUR, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured, expired,
+    never, on_a_core, on_a_thread, owner, pass, turn_after,
 };
 
 fn own() -> ShardMetrics {
@@ -174,14 +171,11 @@ fn a_backlog_is_published_in_portions() {
 
 #[test]
 fn a_panic_is_published_at_once() {
-    configured(
-        |config| config.on_panic(|_| ()),
-        |clock| {
-            local_timer().add(TICK, || panic!("as planned"));
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            assert_eq!((published().panicked, own().counts.panicked), (1, 1));
-        },
-    );
+    configured(Config::new().on_panic(|_| ()), |clock| {
+        local_timer().add(TICK, || panic!("as planned"));
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!((published().panicked, own().counts.panicked), (1, 1));
+    });
 }
 
 #[test]
@@ -354,8 +348,7 @@ fn the_longest_turn_is_known_at_the_next_sleep() {
 fn callbacks_are_timed_if_configured() {
     // Each callback takes one tick more than the one before.
     let timed = |one_in, timers| {
-        let configure = |config: Config| config.time_callbacks(one_in);
-        configured(configure, |clock| {
+        configured(Config::new().time_callbacks(one_in), |clock| {
             for ticks in 1..=timers {
                 let slow = clock.clone();
                 local_timer().add(TICK, move || slow.advance(TICK * ticks));
@@ -367,8 +360,7 @@ fn callbacks_are_timed_if_configured() {
     assert_eq!(timed(0, 5), NONE);
     assert_eq!(timed(1, 5), (5, 5, 15));
     assert_eq!(timed(3, 7), (2, 6, 9), "the third and the sixth");
-    let configure = |config: Config| config.time_callbacks(1).on_panic(|_| ());
-    configured(configure, |clock| {
+    configured(Config::new().time_callbacks(1).on_panic(|_| ()), |clock| {
         let slow = clock.clone();
         local_timer().add_periodic(TICK, move || {
             slow.advance(TICK * 2);
@@ -498,25 +490,22 @@ fn a_loop_that_has_given_a_pass_up_may_sleep() {
 fn a_callback_that_asks_for_a_timeout_and_hangs_is_noticed() {
     const NAME: &str = "a callback that asks";
     let (_watch, stalls) = watch(TICK * 20, NAME);
-    configured(
-        |config| config.name(NAME),
-        |clock| {
-            let (tell, told) = mpsc::channel();
-            let time = clock.clone();
-            local_timer().add(TICK, move || {
-                let _ = local_timer().time_until_next();
-                announce_sleep();
-                time.advance(TICK * 1_000);
-                let stall = wait_for(&stalls);
-                let is_reported_again = stalls.recv_timeout(Duration::from_millis(100)).is_ok();
-                tell.send((stall, is_reported_again)).expect("the test listens");
-            });
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            let (stall, is_reported_again) = told.recv().expect("it is noticed");
-            assert!(stall.is_in_turn && stall.to_string().contains(NAME), "{stall}");
-            assert!(!is_reported_again && own().stalls >= 1, "once, but other watches count it");
-        },
-    );
+    configured(Config::new().name(NAME), |clock| {
+        let (tell, told) = mpsc::channel();
+        let time = clock.clone();
+        local_timer().add(TICK, move || {
+            let _ = local_timer().time_until_next();
+            announce_sleep();
+            time.advance(TICK * 1_000);
+            let stall = wait_for(&stalls);
+            let is_reported_again = stalls.recv_timeout(Duration::from_millis(100)).is_ok();
+            tell.send((stall, is_reported_again)).expect("the test listens");
+        });
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        let (stall, is_reported_again) = told.recv().expect("it is noticed");
+        assert!(stall.is_in_turn && stall.to_string().contains(NAME), "{stall}");
+        assert!(!is_reported_again && own().stalls >= 1, "once, but other watches count it");
+    });
 }
 
 #[test]

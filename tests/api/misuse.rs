@@ -7,10 +7,7 @@ use corewheel::{
     Cancel, Config, ConfigError, ManualClock, Shard, local_timer, purgatory::Purgatory,
 };
 
-use crate::{
-    common::{Never, TICK, on_a_thread},
-    support::{configured, never, on_a_core, turn_after},
-};
+use crate::support::{Never, TICK, configured, never, on_a_core, on_a_thread, turn_after};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -49,7 +46,7 @@ fn a_tick_below_a_microsecond_is_refused() {
             assert_eq!(Config::new().tick(tick).install(), refused);
             // The thread is as it was.
             let clock = ManualClock::new();
-            assert_eq!(Config::new().tick(TICK).clock(&clock).install(), Ok(()));
+            assert_eq!(Config::new().clock(&clock).install(), Ok(()));
             local_timer().add(TICK, || ());
             assert_eq!(turn_after(&clock, 1).fired, 1);
         });
@@ -66,16 +63,13 @@ fn no_timer_is_early_by_the_shortest_and_the_longest_ticks() {
         (Duration::from_secs(1 << 33), NANOSECOND, Duration::from_secs(1 << 33)),
         (Duration::MAX, NANOSECOND, longest),
     ] {
-        configured(
-            |config| config.tick(tick),
-            |clock| {
-                local_timer().add(delay, || ());
-                clock.advance(due - NANOSECOND);
-                assert_eq!(local_timer().turn().fired, 0, "{tick:?}");
-                clock.advance(NANOSECOND);
-                assert_eq!(local_timer().turn().fired, 1, "{tick:?}");
-            },
-        );
+        configured(Config::new().tick(tick), |clock| {
+            local_timer().add(delay, || ());
+            clock.advance(due - NANOSECOND);
+            assert_eq!(local_timer().turn().fired, 0, "{tick:?}");
+            clock.advance(NANOSECOND);
+            assert_eq!(local_timer().turn().fired, 1, "{tick:?}");
+        });
     }
 }
 

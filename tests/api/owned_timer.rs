@@ -2,11 +2,12 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use corewheel::{AddErrorReason, Cancel, OwnedTimer, TimerEnd, TimerStatus, When, local_timer};
+use corewheel::{
+    AddErrorReason, Cancel, Config, OwnedTimer, TimerEnd, TimerStatus, When, local_timer,
+};
 
-use crate::{
-    common::{TICK, on_a_thread},
-    support::{Log, after_the_timer, configured, on_a_core, turn_after},
+use crate::support::{
+    Log, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread, turn_after,
 };
 
 /// Returns a timer that counts its runs, and the count.
@@ -110,26 +111,20 @@ fn dropping_it_cancels_it_also_inside_its_callback() {
 
 #[test]
 fn a_callback_that_panics_is_kept() {
-    configured(
-        |config| config,
-        |clock| {
-            let runs = Rc::new(Cell::new(0));
-            let counts = Rc::clone(&runs);
-            let timer = OwnedTimer::new(move |timer| {
-                counts.set(counts.get() + 1);
-                timer.arm(TICK * 3);
-                assert!(counts.get() > 1, "the first run panics, as it should here");
-            });
-            timer.arm(TICK);
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            assert_eq!(
-                (local_timer().counts().panicked, timer.status()),
-                (1, TimerStatus::Pending)
-            );
-            turn_after(clock, 3);
-            assert_eq!(runs.get(), 2);
-        },
-    );
+    in_virtual_time(|clock| {
+        let runs = Rc::new(Cell::new(0));
+        let counts = Rc::clone(&runs);
+        let timer = OwnedTimer::new(move |timer| {
+            counts.set(counts.get() + 1);
+            timer.arm(TICK * 3);
+            assert!(counts.get() > 1, "the first run panics, as it should here");
+        });
+        timer.arm(TICK);
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!((local_timer().counts().panicked, timer.status()), (1, TimerStatus::Pending));
+        turn_after(clock, 3);
+        assert_eq!(runs.get(), 2);
+    });
 }
 
 #[test]
@@ -152,19 +147,16 @@ fn another_thread_cancels_and_moves_it() {
 
 #[test]
 fn a_refused_arming_keeps_the_callback() {
-    configured(
-        |config| config.limit(1),
-        |clock| {
-            let (timer, runs) = counted();
-            let other = local_timer().add(TICK, || ());
-            assert_eq!(timer.try_arm(TICK), Err(AddErrorReason::Full));
-            assert_eq!((timer.status(), timer.end()), (TimerStatus::Ended, None));
-            other.cancel();
-            assert_eq!(timer.try_arm(TICK), Ok(false));
-            turn_after(clock, 1);
-            assert_eq!(runs.get(), 1);
-        },
-    );
+    configured(Config::new().limit(1), |clock| {
+        let (timer, runs) = counted();
+        let other = local_timer().add(TICK, || ());
+        assert_eq!(timer.try_arm(TICK), Err(AddErrorReason::Full));
+        assert_eq!((timer.status(), timer.end()), (TimerStatus::Ended, None));
+        other.cancel();
+        assert_eq!(timer.try_arm(TICK), Ok(false));
+        turn_after(clock, 1);
+        assert_eq!(runs.get(), 1);
+    });
     // A thread that exits has no wheel.
     let after = after_the_timer(|| {
         let (timer, _) = counted();

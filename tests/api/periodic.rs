@@ -2,48 +2,20 @@
 //! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel, and the model of the simulator
 //! every schedule.
 
-use std::{
-    mem,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    time::Duration,
-};
+use std::{mem, sync::mpsc, time::Duration};
 
-use corewheel::{AddErrorReason, Cancel, ManualClock, TimerHandle, local_timer};
+use corewheel::{AddErrorReason, Cancel, Config, TimerHandle, local_timer};
 
-use crate::{
-    common::{TICK, on_a_thread},
-    support::{
-        Counter, HOUR, OnDrop, assert_stale, assert_sum, cancel_elsewhere, configured,
-        manual_shard, never, on_a_core, turn_after,
-    },
+use crate::support::{
+    Counter, HOUR, Log, OnDrop, TICK, assert_stale, assert_sum, cancel_elsewhere, configured,
+    elsewhere, manual_shard, never, on_a_core, on_a_thread, panics, pass, turn_after,
 };
 
 // ---- added by another thread
 
 /// Adds a periodic timer to this thread's wheel from another thread.
 fn add_elsewhere(period: Duration, run: impl FnMut() + Send + 'static) -> TimerHandle {
-    let shard = local_timer().shard_ref();
-    on_a_thread(move || shard.add_periodic(period, run))
-}
-
-/// The times of runs, in nanoseconds.
-#[derive(Clone, Default)]
-struct Times(Arc<Mutex<Vec<u64>>>);
-
-impl Times {
-    /// Returns a callback that logs the time since now.
-    fn log(&self, clock: &ManualClock) -> impl FnMut() + Send + use<> {
-        let (times, clock, begun) = (self.clone(), clock.clone(), clock.elapsed());
-        move || {
-            let now = u64::try_from((clock.elapsed() - begun).as_nanos()).expect("short");
-            times.0.lock().unwrap_or_else(PoisonError::into_inner).push(now);
-        }
-    }
-
-    fn take(&self) -> Vec<u64> {
-        mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+    elsewhere(|shard| shard.add_periodic(period, run))
 }
 
 /// The period reaches the owner with the add, so the owner may change it before it has seen that.
@@ -51,24 +23,23 @@ impl Times {
 fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
     on_a_core(|clock| {
         for is_admitted in [false, true] {
-            let times = Times::default();
-            let handle = add_elsewhere(TICK * 10, times.log(clock));
+            let times = Log::new();
+            let (written, time, begun) = (times.clone(), clock.clone(), clock.elapsed());
+            let run = move || written.write(time.elapsed() - begun);
+            let handle = add_elsewhere(TICK * 10, run);
             if is_admitted {
                 local_timer().turn();
             }
             assert!(!on_a_thread(move || local_timer().set_period(handle, TICK)));
             assert!(local_timer().set_period(handle, TICK * 3));
-            (0..20).for_each(|_| _ = turn_after(clock, 1));
+            pass(clock, 20);
             assert!(local_timer().set_period(handle, Duration::ZERO), "at least a tick");
-            (0..4).for_each(|_| _ = turn_after(clock, 1));
-            let expected = [10, 13, 16, 19, 22, 23, 24].map(|ticks| ticks * 1_000_000);
+            pass(clock, 4);
+            let expected = [10, 13, 16, 19, 22, 23, 24].map(|ticks| TICK * ticks);
             assert_eq!(times.take(), expected, "admitted: {is_admitted}");
             assert_eq!(handle.cancel(), Cancel::Cancelled);
             assert!(!local_timer().set_period(handle, TICK));
-            let once = on_a_thread({
-                let shard = local_timer().shard_ref();
-                move || shard.add(TICK * 50, never)
-            });
+            let once = elsewhere(|shard| shard.add(TICK * 50, never));
             assert!(!local_timer().set_period(once, TICK), "it is not periodic");
             assert_eq!(once.cancel(), Cancel::Cancelled);
         }
@@ -102,33 +73,27 @@ fn a_timer_from_another_thread_cancelled_in_its_run_makes_no_further_run() {
 
 #[test]
 fn a_timer_from_another_thread_counts_once_against_the_limit() {
-    configured(
-        |config| config.limit(2),
-        |clock| {
-            let shard = local_timer().shard_ref();
-            let handle = add_elsewhere(TICK, || ());
-            local_timer().add(HOUR, never);
-            for _ in 0..5 {
-                assert_eq!(turn_after(clock, 1).fired, 1);
-                // A refused callback comes back, whether it would be stored in place or in a box.
-                let (small, large) = (Counter::default(), [7_u8; 100]);
-                let (by, run) = (shard.clone(), small.callback());
-                let refused = on_a_thread(move || by.try_add_periodic(TICK, run).map(drop));
-                let refused = refused.expect_err("it is full");
-                assert_eq!(refused.reason(), AddErrorReason::Full);
-                refused.into_inner()();
-                assert_eq!(small.get(), 1);
-                let by = shard.clone();
-                let refused = on_a_thread(move || {
-                    by.try_add_periodic(TICK, move || assert_eq!(large[99], 7)).map(drop)
-                });
-                refused.expect_err("it is full").into_inner()();
-            }
-            assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
-            assert_eq!((local_timer().turn().collected, local_timer().len()), (1, 1));
-            assert_sum(local_timer().counts());
-        },
-    );
+    configured(Config::new().limit(2), |clock| {
+        let handle = add_elsewhere(TICK, || ());
+        local_timer().add(HOUR, never);
+        for _ in 0..5 {
+            assert_eq!(turn_after(clock, 1).fired, 1);
+            // A refused callback comes back, whether it would be stored in place or in a box.
+            let (small, large) = (Counter::default(), [7_u8; 100]);
+            let run = small.callback();
+            let refused = elsewhere(|shard| shard.try_add_periodic(TICK, run).map(drop));
+            let refused = refused.expect_err("it is full");
+            assert_eq!(refused.reason(), AddErrorReason::Full);
+            refused.into_inner()();
+            assert_eq!(small.get(), 1);
+            let run = move || assert_eq!(large[99], 7);
+            let refused = elsewhere(|shard| shard.try_add_periodic(TICK, run).map(drop));
+            refused.expect_err("it is full").into_inner()();
+        }
+        assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+        assert_eq!((local_timer().turn().collected, local_timer().len()), (1, 1));
+        assert_sum(local_timer().counts());
+    });
 }
 
 // ---- shards of payloads
@@ -146,11 +111,10 @@ fn an_expiry_that_is_forgotten_or_in_a_panic_loses_nothing() {
         if round == 0 {
             mem::forget(expiry);
         } else {
-            let caught = catch_unwind(AssertUnwindSafe(move || {
+            assert!(panics(move || {
                 let _expiry = expiry;
                 panic!("planned");
             }));
-            assert!(caught.is_err());
         }
         assert!(shard.next_expiry().is_none());
         assert_eq!((shard.len(), drops.get()), (1, 0));

@@ -21,12 +21,11 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread},
     lockstep::Lockstep,
     operation::{Op, Seen, wait},
     support::{
-        Counter, Log, OnDrop, after_the_timer, cancel_elsewhere, configured, forget, on_a_core,
-        pass, turn_after,
+        Counter, Log, OnDrop, TICK, after_the_timer, cancel_elsewhere, configured, forget,
+        on_a_core, on_a_thread, pass, turn_after,
     },
 };
 
@@ -141,42 +140,36 @@ fn a_thread_has_one_local_purgatory_per_type() {
 
 #[test]
 fn a_full_timer_hands_the_operation_back() {
-    configured(
-        |config| config.limit(1),
-        |_| {
-            let (own, seen) = (Waits::new(), Seen::new());
-            wait(&own, seen.op(), [0], 1000);
-            let refused = own.try_complete_else_watch(seen.op(), [1], TICK).expect_err("full");
-            assert_eq!(refused.reason(), AddErrorReason::Full);
-            assert_eq!(refused.into_inner().seen.looks(), 2);
-            assert_eq!((own.len(), own.watched(&1), own.counts().added), (1, 0, 1));
-        },
-    );
+    configured(Config::new().limit(1), |_| {
+        let (own, seen) = (Waits::new(), Seen::new());
+        wait(&own, seen.op(), [0], 1000);
+        let refused = own.try_complete_else_watch(seen.op(), [1], TICK).expect_err("full");
+        assert_eq!(refused.reason(), AddErrorReason::Full);
+        assert_eq!(refused.into_inner().seen.looks(), 2);
+        assert_eq!((own.len(), own.watched(&1), own.counts().added), (1, 0, 1));
+    });
 }
 
 /// The wheel is full of timers that another thread has cancelled. The destructor of one of them
 /// completes an operation on the key that the new operation watches.
 #[test]
 fn an_operation_makes_room_for_its_timer() {
-    configured(
-        |config| config.limit(2),
-        |_| {
-            let own = Rc::new(Waits::new());
-            let (earlier, later) = (add(&own, [0], 1000), Seen::new());
-            let (ends, met) = (Rc::clone(&own), Arc::clone(&earlier));
-            let dropped = OnDrop(move || {
-                met.set();
-                assert_eq!(ends.check_and_complete(&0), 1);
-            });
-            let cancelled = local_timer().add(TICK, move || drop(dropped));
-            assert_eq!(cancel_elsewhere(cancelled), Cancel::Cancelled);
-            wait(&own, later.op(), [0], 1000);
-            earlier.assert_ended(Completion::Condition);
-            later.set();
-            assert_eq!((own.watched(&0), own.check_and_complete(&0)), (1, 1));
-            later.assert_ended(Completion::Condition);
-        },
-    );
+    configured(Config::new().limit(2), |_| {
+        let own = Rc::new(Waits::new());
+        let (earlier, later) = (add(&own, [0], 1000), Seen::new());
+        let (ends, met) = (Rc::clone(&own), Arc::clone(&earlier));
+        let dropped = OnDrop(move || {
+            met.set();
+            assert_eq!(ends.check_and_complete(&0), 1);
+        });
+        let cancelled = local_timer().add(TICK, move || drop(dropped));
+        assert_eq!(cancel_elsewhere(cancelled), Cancel::Cancelled);
+        wait(&own, later.op(), [0], 1000);
+        earlier.assert_ended(Completion::Condition);
+        later.set();
+        assert_eq!((own.watched(&0), own.check_and_complete(&0)), (1, 1));
+        later.assert_ended(Completion::Condition);
+    });
 }
 
 #[test]

@@ -19,8 +19,8 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, operations, seeded},
     lockstep::Lockstep,
+    support::{TICK, operations, seeded},
 };
 
 const CORES: usize = 3;

@@ -20,10 +20,7 @@ use corewheel::{
     purgatory::{Outcome, Purgatory, PurgatoryGroup},
 };
 
-use crate::{
-    common::{Never, TICK, on_a_thread},
-    support::{HOUR, configured, on_a_core, turn_after},
-};
+use crate::support::{HOUR, Never, TICK, configured, on_a_core, on_a_thread, turn_after};
 
 #[test]
 fn debug_shows_figures() {
@@ -46,13 +43,10 @@ fn debug_shows_figures() {
     let (tell, told) = mpsc::channel();
     let hook =
         move |report: &PanicReport<'_>| tell.send(format!("{report:?}")).expect("it is read");
-    configured(
-        |config| config.on_panic(hook),
-        |clock| {
-            local_timer().add(TICK, || panic!("as planned"));
-            turn_after(clock, 1);
-        },
-    );
+    configured(Config::new().on_panic(hook), |clock| {
+        local_timer().add(TICK, || panic!("as planned"));
+        turn_after(clock, 1);
+    });
     let report = told.recv().expect("it is reported");
     assert!(report.contains("Callback") && report.contains("as planned"), "{report}");
     let time = VirtualTime::default();

@@ -5,10 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use corewheel::{ManualClock, Shard, When};
 
-use crate::{
-    common::{TICK, TICK_NANOS, nanos},
-    support::{HOUR, expired, manual_shard},
-};
+use crate::support::{HOUR, TICK, TICK_NANOS, expired, manual_shard, nanos};
 
 type Timers = Shard<usize>;
 

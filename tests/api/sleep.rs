@@ -17,10 +17,10 @@ use corewheel::{
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
-    common::{TICK, on_a_thread, operations},
     support::{
-        ADDS, Counter, HOUR, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
-        counting_wakes, expired, forget, never, on_a_core, owner, turn_after,
+        ADDS, Counter, HOUR, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
+        counting_wakes, expired, forget, never, on_a_core, on_a_thread, operations, owner,
+        turn_after,
     },
     wake_ups,
 };
@@ -95,19 +95,16 @@ fn a_wake_hook_that_panics_is_called_again() {
                 panic!("as planned");
             }
         };
-        configured(
-            |config| config.on_wake(hook).on_panic(report),
-            |_| {
-                local_timer().add(TICK * 100, never);
-                let _sleep = local_timer().prepare_sleep();
-                let calls = [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces))];
-                for (ticks, calls) in calls.into_iter().chain([(30, 0)]) {
-                    local_timer().add(TICK * ticks, never);
-                    assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
-                }
-                assert_eq!(reports.get(), 1);
-            },
-        );
+        configured(Config::new().on_wake(hook).on_panic(report), |_| {
+            local_timer().add(TICK * 100, never);
+            let _sleep = local_timer().prepare_sleep();
+            let calls = [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces))];
+            for (ticks, calls) in calls.into_iter().chain([(30, 0)]) {
+                local_timer().add(TICK * ticks, never);
+                assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
+            }
+            assert_eq!(reports.get(), 1);
+        });
     }
 }
 
@@ -140,7 +137,7 @@ fn a_wake_hook_that_adds_is_not_called_inside_itself() {
                 shard.add(TICK, || {});
             }
         };
-        let config = Config::new().tick(TICK).clock(&clock).on_wake(hook);
+        let config = Config::new().clock(&clock).on_wake(hook);
         config.install().expect("a new thread");
     };
     on_a_thread(|| {
@@ -231,10 +228,9 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
 /// Runs `test` with an owner that drops remotely cancelled payloads within `time`.
 fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
     let wakes = Counter::default();
-    configured(
-        |config| config.on_wake(wakes.callback()).drop_within(time),
-        |clock| test(clock, &wakes),
-    );
+    configured(Config::new().on_wake(wakes.callback()).drop_within(time), |clock| {
+        test(clock, &wakes)
+    });
 }
 
 /// At most two wake-ups in the time, and none without cancels.

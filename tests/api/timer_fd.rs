@@ -24,9 +24,9 @@ use rustix::{
 };
 
 use crate::{
-    common::{on_a_thread, operations},
     support::{
-        Counter, HOUR, TOO_LONG, WAKE_BACKLOG, after_the_timer, cancel_all_elsewhere, never, owner,
+        Counter, HOUR, TOO_LONG, WAKE_BACKLOG, after_the_timer, cancel_all_elsewhere, never,
+        on_a_thread, operations, owner,
     },
     wake_ups,
 };

@@ -5,10 +5,7 @@ use std::{
     future,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,26 +13,15 @@ use corewheel::{
     Cancel, Shard, When,
     future::{MissedTickBehavior, Timers, VirtualTime, interval, sleep, timeout},
     local_timer,
-    purgatory::{Completion, DelayedOperation, PurgatoryGroup},
+    purgatory::{Completion, PurgatoryGroup},
 };
 
-use crate::support::OnDrop;
+use crate::{
+    operation::{Seen, wait},
+    support::{Log, OnDrop},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Entries that the tasks of all cores write.
-#[derive(Clone, Default)]
-struct Trace<T>(Arc<Mutex<Vec<T>>>);
-
-impl<T> Trace<T> {
-    fn write(&self, entry: T) {
-        self.0.lock().expect("sound").push(entry);
-    }
-
-    fn take(&self) -> Vec<T> {
-        std::mem::take(&mut self.0.lock().expect("sound"))
-    }
-}
 
 // ---- tasks
 
@@ -76,7 +62,7 @@ fn time_stops_when_the_last_task_has_finished() {
 
 #[test]
 fn time_moved_by_hand_stops_at_each_deadline() {
-    let (time, moments) = (VirtualTime::new(), Trace::default());
+    let (time, moments) = (VirtualTime::new(), Log::new());
     let (clock, seen) = (time.clock().clone(), moments.clone());
     let _ticks = time.spawn(move || async move {
         let mut interval = interval(SECOND * 10);
@@ -166,7 +152,7 @@ fn after_a_panic_the_other_tasks_go_on() {
 /// A task that is left is dropped on its core, after its own timers and before the core's timer.
 #[test]
 fn unfinished_tasks_are_dropped_on_their_core() {
-    let (time, seen) = (VirtualTime::new(), Trace::default());
+    let (time, seen) = (VirtualTime::new(), Log::new());
     let inside = seen.clone();
     let _left = time.spawn(move || async move {
         let _end = OnDrop(move || inside.write(local_timer().len()));
@@ -181,41 +167,21 @@ fn unfinished_tasks_are_dropped_on_their_core() {
 
 // ---- several cores
 
-/// Completes when its flag is set.
-struct UntilSet {
-    is_set: Arc<AtomicBool>,
-    completed: Arc<AtomicBool>,
-}
-
-impl DelayedOperation for UntilSet {
-    fn try_complete(&mut self) -> bool {
-        self.is_set.load(Ordering::Acquire)
-    }
-
-    fn on_complete(self, how: Completion) {
-        self.completed.store(how == Completion::Condition, Ordering::Release);
-    }
-}
-
 #[test]
 fn a_purgatory_event_reaches_the_other_core_before_time_passes() {
     for seed in 0..50 {
         let time = VirtualTime::with_cores(2, seed);
-        let group = PurgatoryGroup::by(|&key: &usize| key);
-        let [is_set, completed] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (group, seen) = (PurgatoryGroup::by(|&key: &usize| key), Seen::new());
         for core in 0..2 {
-            let (group, shards) = (group.clone(), time.shards().to_vec());
-            let (set, completed) = (Arc::clone(&is_set), Arc::clone(&completed));
+            let (group, shards, seen) = (group.clone(), time.shards().to_vec(), Arc::clone(&seen));
             let _task = time.spawn_on(core, move || {
                 let purgatory = group.join(core, &shards);
                 async move {
                     if core == 1 {
-                        let wait = UntilSet { is_set: set, completed };
-                        let added = purgatory.try_complete_else_watch(wait, [1], SECOND * 100);
-                        assert!(added.is_ok());
+                        wait(&purgatory, seen.op(), [1], 100_000);
                     } else {
                         sleep(SECOND).await;
-                        set.store(true, Ordering::Release);
+                        seen.set();
                         purgatory.notify(&1);
                     }
                     sleep(SECOND * 200).await;
@@ -225,14 +191,14 @@ fn a_purgatory_event_reaches_the_other_core_before_time_passes() {
         time.settle();
         time.clock().advance(SECOND);
         time.settle();
-        assert!(completed.load(Ordering::Acquire), "seed {seed}");
+        assert_eq!(seen.ended(), [Completion::Condition], "seed {seed}");
     }
 }
 
 #[test]
 fn a_timer_cancelled_on_another_core_is_dropped_before_time_passes() {
     for seed in 0..20 {
-        let (time, dropped) = (VirtualTime::with_cores(2, seed), Trace::default());
+        let (time, dropped) = (VirtualTime::with_cores(2, seed), Log::new());
         let (clock, written) = (time.clock().clone(), dropped.clone());
         let note = OnDrop(move || written.write(clock.elapsed()));
         let cancelled = time.shards()[1].add(SECOND * 100, move || drop(note));
@@ -248,7 +214,7 @@ fn a_timer_cancelled_on_another_core_is_dropped_before_time_passes() {
 /// timers, finish their rounds.
 fn order_of(seed: u64) -> Vec<(usize, usize, u32)> {
     let time = VirtualTime::with_cores(3, seed);
-    let (timers, trace) = (Timers::new(time.shards()), Trace::default());
+    let (timers, trace) = (Timers::new(time.shards()), Log::new());
     for (core, task) in (0..9).map(|at| (at / 3, at % 3)) {
         let (trace, timers) = (trace.clone(), timers.clone());
         let next = time.shards()[(core + 1) % 3].clone();
@@ -288,7 +254,7 @@ fn the_seed_alone_decides_the_order() {
 fn a_run_does_not_depend_on_earlier_runs() {
     let run = || {
         let time = VirtualTime::with_cores(3, 7);
-        let (timers, trace) = (Timers::new(&time.shards()[..2]), Trace::default());
+        let (timers, trace) = (Timers::new(&time.shards()[..2]), Log::new());
         for task in 0..6 {
             let (timers, trace, start) = (timers.clone(), trace.clone(), time.clock().now());
             time.spawn_on(2, move || async move {

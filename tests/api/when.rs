@@ -1,16 +1,13 @@
 //! `When`: every way to say when a timer is due means the same to every kind of wheel, for adds and
 //! for resets (P1, P9).
 
-use std::{
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use corewheel::{ManualClock, When, local_timer};
 
-use crate::{
-    common::{TICK, TICK_NANOS, nanos, on_a_thread},
-    support::{HOUR, expired, manual_shard, on_a_core, pass, turn_after},
+use crate::support::{
+    HOUR, Log, TICK, TICK_NANOS, expired, manual_shard, nanos, on_a_core, on_a_thread, pass,
+    turn_after,
 };
 
 /// The tick at which the timers are added.
@@ -61,10 +58,10 @@ fn start(clock: &ManualClock) {
 /// Adds or moves ten timers of this thread to `form`. Returns the ticks in which they fired.
 fn callbacks_fire_in(form: usize) -> Vec<u64> {
     on_a_core(|clock| {
-        let (timer, fired) = (local_timer(), Arc::new(Mutex::new(Vec::new())));
+        let (timer, fired) = (local_timer(), Log::new());
         let note = || {
-            let (clock, fired) = (clock.clone(), Arc::clone(&fired));
-            move || fired.lock().unwrap().push(tick(&clock))
+            let (clock, fired) = (clock.clone(), fired.clone());
+            move || fired.write(tick(&clock))
         };
         let (shard, far) = (timer.shard_ref(), [(); 3].map(|()| timer.add(HOUR, note())));
         let [own, other, guarded] = far;
@@ -87,7 +84,7 @@ fn callbacks_fire_in(form: usize) -> Vec<u64> {
         timer.turn();
         pass(clock, 60);
         guard.disarm();
-        fired.lock().unwrap().clone()
+        fired.take()
     })
 }
 

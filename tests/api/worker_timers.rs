@@ -16,9 +16,8 @@ use corewheel::{
 };
 
 use crate::{
-    common::{TICK, on_a_thread},
     polling::{Poller, block_on},
-    support::{Counter, HOUR, TOO_LONG},
+    support::{Counter, HOUR, Log, TICK, TOO_LONG, on_a_thread},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -26,7 +25,7 @@ const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReas
 /// Returns `wheels` wheels in virtual time, and the number of calls of their wake hook.
 fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
     let (clock, wakes) = (ManualClock::new(), Counter::default());
-    let config = |_| Config::new().tick(TICK).clock(&clock).on_wake(wakes.callback());
+    let config = |_| Config::new().clock(&clock).on_wake(wakes.callback());
     let (timers, watcher) = Timers::per_worker_with(wheels, config).expect("valid");
     (clock, timers, watcher, wakes)
 }
@@ -129,7 +128,7 @@ fn a_failing_wake_hook_is_called_again() {
     let config = |_| {
         let calls = calls.clone();
         let fails_once = move || assert!(calls.increment() > 1, "as planned");
-        Config::new().tick(TICK).clock(&clock).on_wake(fails_once)
+        Config::new().clock(&clock).on_wake(fails_once)
     };
     let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
     let poller = Poller::new();
@@ -250,7 +249,7 @@ fn panics_of_wakers_are_contained() {
 #[test]
 fn a_full_wheel_refuses_and_takes_the_next() {
     let clock = ManualClock::new();
-    let config = |_| Config::new().tick(TICK).clock(&clock).limit(1);
+    let config = |_| Config::new().clock(&clock).limit(1);
     let (timers, _watcher) = Timers::per_worker_with(2, config).expect("valid");
     let poller = Poller::new();
     let kept = [(); 2].map(|()| pending(&timers, &poller, HOUR));
@@ -265,7 +264,7 @@ fn a_full_wheel_refuses_and_takes_the_next() {
 #[test]
 fn a_full_wheel_collects_cancelled_timers() {
     let clock = ManualClock::new();
-    let config = |_| Config::new().tick(TICK).clock(&clock).limit(1);
+    let config = |_| Config::new().clock(&clock).limit(1);
     let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
     let callback = timers.shards()[0].add(HOUR, || ());
     watcher.turn();
@@ -277,7 +276,7 @@ fn a_full_wheel_collects_cancelled_timers() {
 #[test]
 fn a_limit_holds_for_callbacks_from_elsewhere() {
     let clock = ManualClock::new();
-    let config = |_| Config::new().tick(TICK).clock(&clock).limit(1);
+    let config = |_| Config::new().clock(&clock).limit(1);
     let (timers, _watcher) = Timers::per_worker_with(1, config).expect("valid");
     let sleep = pending(&timers, &Poller::new(), HOUR);
     let wheel = &timers.shards()[0];
@@ -291,10 +290,9 @@ fn a_limit_holds_for_callbacks_from_elsewhere() {
 #[test]
 fn timers_fire_in_tick_order_whichever_thread_adds_them() {
     let (clock, timers, mut watcher, _) = start(1);
-    let log = Arc::new(Mutex::new(Vec::new()));
+    let log = Log::new();
     let mut add = |ticks: u32, is_admitted: bool| {
-        let log = Arc::clone(&log);
-        timers.shards()[0].add(TICK * ticks, move || log.lock().unwrap().push(ticks));
+        timers.shards()[0].add(TICK * ticks, log.writes(ticks));
         if is_admitted {
             watcher.turn();
         }
@@ -304,7 +302,7 @@ fn timers_fire_in_tick_order_whichever_thread_adds_them() {
     add(2, false);
     clock.advance(TICK * 3);
     watcher.turn();
-    assert_eq!(*log.lock().unwrap(), [1, 2, 3]);
+    assert_eq!(log.take(), [1, 2, 3]);
 }
 
 /// P3: a timer has ended only when its callback has returned, also if others are due with it.

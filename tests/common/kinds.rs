@@ -3,9 +3,9 @@
 
 use std::{hint::black_box, time::Duration, time::Instant};
 
-use corewheel::{Cancel, Config, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer};
+use corewheel::{Cancel, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer};
 
-use crate::common::{TICK, in_virtual_time};
+use crate::common::{TICK, in_virtual_time, manual_shard};
 
 /// 24 bytes.
 const PAYLOAD: [u64; 3] = [7; 3];
@@ -124,8 +124,7 @@ struct OfShard {
 
 impl OfShard {
     fn new() -> Self {
-        let clock = ManualClock::new();
-        let shard = Shard::with_config(Config::new().tick(TICK).clock(&clock)).expect("valid");
+        let (shard, clock) = manual_shard();
         Self { shard, clock, latest: None }
     }
 }

@@ -8,8 +8,6 @@ use std::{
 
 use corewheel::{Config, ManualClock, ShardRef, Turn, local_timer};
 
-use super::common::TICK;
-
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 /// Threads with a wheel each, and a state that stays on its thread.
@@ -31,8 +29,7 @@ impl<S: Default + 'static> Lockstep<S> {
 
     pub(crate) fn start_with(cores: usize, configure: impl Fn(Config) -> Config) -> Self {
         let clock = ManualClock::new();
-        let started =
-            (0..cores).map(|_| Core::start(configure(Config::new().tick(TICK).clock(&clock))));
+        let started = (0..cores).map(|_| Core::start(configure(Config::new().clock(&clock))));
         let (cores, shards) = started.map(|(core, shard)| (Some(core), shard)).unzip();
         Self { cores, clock, shards }
     }

@@ -11,7 +11,7 @@ use corewheel::{
     purgatory::{Completion, DelayedOperation},
 };
 
-/// A tick of the tests that use virtual time.
+/// The default tick.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// A tick in nanoseconds.
@@ -70,12 +70,31 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// Runs `test` on a new thread whose wheel is in virtual time, and passes its panic on.
 pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
+    configured(Config::new(), test)
+}
+
+/// Runs `test` like [`in_virtual_time`], on a wheel with this configuration.
+pub(crate) fn configured<R: Send>(
+    config: Config,
+    test: impl FnOnce(&ManualClock) -> R + Send,
+) -> R {
     let clock = ManualClock::new();
-    let config = Config::new().tick(TICK).clock(&clock);
+    let config = config.clock(&clock);
     on_a_thread(|| {
-        config.install().expect("a fresh thread");
+        config.install().expect("a new thread");
         test(&clock)
     })
+}
+
+/// A shard of payloads in virtual time.
+pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
+    let clock = ManualClock::new();
+    (shard_by(&clock), clock)
+}
+
+/// A shard of payloads whose time is `clock`.
+pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
+    Shard::with_config(Config::new().clock(clock)).expect("valid")
 }
 
 /// Runs `test` on a new thread, and passes its panic on.

@@ -3,6 +3,7 @@
 
 use std::{
     cell::RefCell,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::{
@@ -14,12 +15,9 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{
-    Cancel, Config, Counts, ManualClock, Shard, ShardRef, TimerHandle, When, local_timer,
-};
+use corewheel::{Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, When, local_timer};
 
-pub(crate) use crate::common::{HOUR, TOO_LONG, cancel_elsewhere, expired, never, turn_after};
-use crate::common::{TICK, on_a_thread};
+pub(crate) use crate::common::*;
 
 /// Number of queued messages of one kind that wakes a sleeping owner (P8).
 pub(crate) const WAKE_BACKLOG: usize = 1_024;
@@ -31,23 +29,10 @@ pub(crate) fn forget<T>(value: T) {
     FORGOTTEN.lock().expect("no push panics").push(address);
 }
 
-/// Runs `test` on a new thread in virtual time, with the given configuration.
-pub(crate) fn configured<R: Send>(
-    configure: impl FnOnce(Config) -> Config,
-    test: impl FnOnce(&ManualClock) -> R + Send,
-) -> R {
-    let clock = ManualClock::new();
-    let config = configure(Config::new().tick(TICK).clock(&clock));
-    on_a_thread(|| {
-        config.install().expect("a new thread");
-        test(&clock)
-    })
-}
-
 /// Runs `test` on a new thread in virtual time. Afterwards the counts add up and no callback has
 /// panicked.
 pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
-    configured(|config| config, |clock| sound(|| test(clock)))
+    in_virtual_time(|clock| sound(|| test(clock)))
 }
 
 fn sound<R>(test: impl FnOnce() -> R) -> R {
@@ -68,7 +53,7 @@ pub(crate) fn counting_wakes<R: Send>(
 ) -> R {
     let wakes = Counter::default();
     let test = |clock: &ManualClock| sound(|| test(clock, &wakes, &local_timer().shard_ref()));
-    configured(|config| config.on_wake(wakes.callback()), test)
+    configured(Config::new().on_wake(wakes.callback()), test)
 }
 
 /// Starts a thread that hands out its shard and then calls `run`.
@@ -89,17 +74,6 @@ pub(crate) fn owner<R: Send + 'static>(
 pub(crate) fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
     let shard = local_timer().shard_ref();
     on_a_thread(|| ask(&shard))
-}
-
-/// A shard of payloads in virtual time.
-pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
-    let clock = ManualClock::new();
-    (shard_by(&clock), clock)
-}
-
-/// A shard of payloads whose time is `clock`.
-pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
-    Shard::with_config(Config::new().tick(TICK).clock(clock)).expect("valid")
 }
 
 /// Turns once in each of the next `ticks` ticks.
@@ -238,22 +212,22 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Entries that callbacks write, in order.
-pub(crate) struct Log<T>(Rc<RefCell<Vec<T>>>);
+/// Entries that callbacks and threads write, in order.
+pub(crate) struct Log<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T> Clone for Log<T> {
     fn clone(&self) -> Self {
-        Self(Rc::clone(&self.0))
+        Self(Arc::clone(&self.0))
     }
 }
 
 impl<T: 'static> Log<T> {
     pub(crate) fn new() -> Self {
-        Self(Rc::default())
+        Self(Arc::default())
     }
 
     pub(crate) fn write(&self, entry: T) {
-        self.0.borrow_mut().push(entry);
+        self.0.lock().expect("no write panics").push(entry);
     }
 
     /// Returns a callback that writes `entry`.
@@ -263,6 +237,6 @@ impl<T: 'static> Log<T> {
     }
 
     pub(crate) fn take(&self) -> Vec<T> {
-        self.0.take()
+        mem::take(&mut self.0.lock().expect("no write panics"))
     }
 }

@@ -182,7 +182,7 @@ fn bug_11_a_panic_dropped_the_timers_behind_it() {
 fn bug_12_a_timer_cancelled_in_the_tick_it_fires_in_was_counted_twice() {
     for cancel in CANCELS {
         let clock = ManualClock::new();
-        let config = Config::new().tick(TICK).clock(&clock).limit(11);
+        let config = Config::new().clock(&clock).limit(11);
         on_a_thread(|| {
             config.install().expect("a fresh thread");
             for round in 1..=3 {
@@ -255,7 +255,7 @@ fn bug_17_a_timer_found_before_it_was_marked_was_dropped() {
     }
     let clock = ManualClock::new();
     let now = clock.clone();
-    let config = Config::new().tick(TICK).clock(&clock).on_wake(move || {
+    let config = Config::new().clock(&clock).on_wake(move || {
         if TURNS.take() {
             now.advance(TICK);
             assert_eq!(local_timer().turn().fired, 1);

@@ -98,7 +98,7 @@ fn a_clock_that_goes_back_before_the_first_turn_is_held_for_others_too() {
     on_a_thread(|| {
         let clock = ManualClock::new();
         clock.set(TICK * 1_000);
-        Config::new().tick(TICK).clock(&clock).install().expect("a fresh thread");
+        Config::new().clock(&clock).install().expect("a fresh thread");
         let this = local_timer().shard_ref();
         clock.set(TICK * 100);
         on_a_thread(|| _ = this.add(TICK * 300, || ()));

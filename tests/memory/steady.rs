@@ -215,7 +215,7 @@ fn a_callback_that_captures_more_is_boxed_once() {
 fn reserved_capacity_is_not_allocated_again() {
     let _alone = alone();
     let clock = ManualClock::new();
-    let config = Config::new().tick(TICK).clock(&clock).capacity(20_000);
+    let config = Config::new().clock(&clock).capacity(20_000);
     let mut shard = Shard::with_config(config).expect("valid");
     let counted = calls(|| (0..20_000).for_each(|round| _ = shard.add(delay(round, 100), round)));
     assert_eq!(counted, (0, 0));
@@ -342,7 +342,7 @@ fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
 #[test]
 fn sleeps_on_claimed_wheels_allocate_nothing() {
     among_others(|clock| {
-        let config = |_| Config::new().tick(TICK).clock(clock);
+        let config = |_| Config::new().clock(clock);
         let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
         let poller = Poller::new();
         assert_steady("sleeps on claimed wheels", |round| {
