@@ -4,7 +4,7 @@
 use corewheel::Wheel;
 
 use crate::model::{
-    Pair, agrees_with_the_model,
+    agrees_with_the_model,
     common::{any_magnitude, operations, seeded},
     start_times,
 };
@@ -39,30 +39,6 @@ fn the_real_geometry() {
     agrees_with_the_model::<11, 6>(operations(50_000), 50_000, 10_000);
 }
 
-/// A slot boundary of every level is crossed with a live entry in every other level, from one tick
-/// before to one after. A wheel that searches the wrong slot first would lose a near timer behind a
-/// far one.
-#[test]
-fn every_boundary_is_crossed_with_far_entries_alive() {
-    for level in 1..32 {
-        let boundary = 1_u64 << (2 * level);
-        for before in 1..=boundary.min(5) {
-            let mut pair = Pair::<2, 32>::starting_at(0);
-            for far in 0..64 {
-                pair.insert_at(1_u64 << far);
-            }
-            pair.advance_to(boundary - before);
-            for delay in 1..=10 {
-                pair.insert_at(boundary - before + delay);
-            }
-            for step in 1..=12 {
-                pair.advance_to(boundary - before + step);
-                pair.compare_next_deadline();
-            }
-        }
-    }
-}
-
 /// A sleeper that always wakes at `next_deadline` reaches any deadline with at most one wake-up per
 /// level.
 #[test]
@@ -81,25 +57,5 @@ fn a_deadline_costs_at_most_one_wake_per_level() {
         assert!(wakes <= 6, "{wakes} wakes");
         // The first level reaches farther than two minutes of ticks of a millisecond.
         assert!(wakes <= 1 || deadline - start > 120_000, "{wakes} wakes");
-    });
-}
-
-/// Removing entries leaves nothing that would wake a sleeper.
-#[test]
-fn removed_entries_wake_nobody() {
-    seeded(0..operations(20), |random| {
-        let mut wheel =
-            Wheel::<u32, 11, 6>::starting_at(start_times(&mut |bound| random.u64(..bound)) / 2);
-        let now = wheel.now();
-        let keys: Vec<_> = (0..1000)
-            .map(|value| wheel.insert(now + 1 + any_magnitude(random) / 2, value))
-            .collect();
-        let last = wheel.insert(u64::MAX, u32::MAX);
-        for key in keys {
-            assert!(wheel.remove(key).is_some());
-        }
-        assert!(wheel.remove(last).is_some());
-        assert_eq!(wheel.next_deadline(), None);
-        assert_eq!(wheel.len(), 0);
     });
 }

@@ -8,8 +8,8 @@
 #![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../model/mod.rs"]
+mod model;
 #[path = "../common/operation.rs"]
 mod operation;
 #[path = "../common/support.rs"]
@@ -31,51 +31,12 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, on_a_thread};
-use corewheel::{Cancel, ShardRef, TimerHandle, Wheel, local_timer};
+use corewheel::{Cancel, ShardRef, TimerHandle, local_timer};
+use model::common::{self, TICK, on_a_thread};
 use support::{
     Counter, CountsDrop, HOUR, TOO_LONG, WAKE_BACKLOG, assert_sound, cancel_elsewhere,
     counting_wakes, expired, never, on_a_core, shard_by, turn_after,
 };
-
-/// The smallest wheel there is: two slots a revolution, 64 revolutions in the first level.
-type Tiny<T> = Wheel<T, 1, 64>;
-
-/// Slots of its first level.
-const RING: u64 = 128;
-
-// ---- time and turns
-
-/// Goes on tick by tick up to `end`. Each value, which is its own deadline, fires at exactly that;
-/// how many did.
-fn fire_tick_by_tick<const BITS: u32, const LEVELS: usize>(
-    wheel: &mut Wheel<u64, BITS, LEVELS>,
-    end: u64,
-) -> usize {
-    let mut fired = 0;
-    for now in wheel.now()..=end {
-        for (deadline, value) in wheel.advance(now) {
-            assert_eq!((deadline, value), (now, now), "deadline and value of what fires at {now}");
-            fired += 1;
-        }
-    }
-    fired
-}
-
-/// Returns the first timers, and their tick, that a sleeper sees which wakes whenever the wheel
-/// wants to be advanced.
-fn first_to_fire<T, const BITS: u32, const LEVELS: usize>(
-    wheel: &mut Wheel<T, BITS, LEVELS>,
-) -> (u64, T) {
-    for _ in 0..1_000 {
-        let next = wheel.next_deadline().expect("an entry is live");
-        if let Some((deadline, value)) = wheel.advance(next).next() {
-            assert_eq!(deadline, next, "it fires when it is due");
-            return (deadline, value);
-        }
-    }
-    panic!("woken a thousand times for nothing");
-}
 
 /// Runs `test` on a new thread; fails if it hangs.
 fn ends_soon(test: impl FnOnce() + Send + 'static) {

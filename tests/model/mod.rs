@@ -131,6 +131,10 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.is_inserted(key, deadline);
     }
 
+    pub(crate) fn insert_all(&mut self, deadlines: impl IntoIterator<Item = u64>) {
+        deadlines.into_iter().for_each(|deadline| self.insert_at(deadline));
+    }
+
     fn insert_within(&mut self, choose: &mut Choose<'_>) {
         let deadline = self.any_deadline(choose);
         // Where the slack is as long as the delay, many entries share a tick.
@@ -170,7 +174,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         gone
     }
 
-    fn reset(&mut self, place: usize, deadline: u64) {
+    pub(crate) fn reset(&mut self, place: usize, deadline: u64) {
         let live = &mut self.live[place];
         assert!(self.wheel.reset(live.key, deadline), "a live entry can be moved");
         self.sorted.remove(&(live.deadline, live.value));
@@ -207,7 +211,23 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.advance_within(to, usize::MAX, usize::MAX);
     }
 
-    fn advance_within(&mut self, to: u64, limit: usize, budget: usize) {
+    /// Advances to `next_deadline`, for which a sleeper wakes.
+    pub(crate) fn advance_to_next(&mut self) {
+        self.compare_next_deadline();
+        self.advance_to(self.wheel.next_deadline().expect("an entry is live"));
+    }
+
+    /// A sleeper wakes at each `next_deadline`, at most `most` times, until no entry is left.
+    pub(crate) fn sleep_until_empty(&mut self, most: usize) {
+        let mut wakes = 0;
+        while !self.live.is_empty() {
+            self.advance_to_next();
+            wakes += 1;
+        }
+        assert!(wakes <= most && self.wheel.next_deadline().is_none(), "{wakes} wakes");
+    }
+
+    pub(crate) fn advance_within(&mut self, to: u64, limit: usize, budget: usize) {
         self.now = to;
         let (mut taken, before) = (0, self.wheel.touched());
         let due: Vec<_> = self.wheel.advance_within(to, budget).take(limit).collect();
@@ -228,6 +248,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         let left_due = self.earliest().is_some_and(|earliest| earliest <= to);
         assert!(stopped || !left_due, "never late");
         assert!(stopped || !self.wheel.is_behind(), "it went on to the end");
+        let next = self.wheel.next_deadline();
+        assert!(stopped || next.is_none_or(|next| next > to), "nothing is left to do");
         assert!(self.wheel.is_behind() || !left_due, "it says that something is left");
     }
 
