@@ -144,6 +144,14 @@ fn a_turn_that_is_due_is_exported_as_overdue() {
     });
 }
 
+/// Runs `test` with a subscriber, and returns what that has written.
+fn logged(test: impl FnOnce(&Log)) -> String {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || test(&log));
+    log.text()
+}
+
 /// Keeps what is written.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -174,9 +182,7 @@ impl<'a> MakeWriter<'a> for Log {
 
 #[test]
 fn a_panic_that_was_caught_is_an_event() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || {
+    let text = logged(|_| {
         let (mut shard, clock) = shard("panics");
         local_timer().add(Duration::ZERO, || panic!("a callback that panics, as it should here"));
         thread::sleep(TICK * 2);
@@ -185,33 +191,32 @@ fn a_panic_that_was_caught_is_an_event() {
         clock.advance(TICK);
         assert_eq!(turn(&mut shard), 1);
     });
-    let text = log.text();
     let line =
         |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
     assert!(line(&["ERROR", "a panic was caught", "Callback", "as it should here"]), "{text}");
 }
 
+/// Asserts that one overdue timer was reported, with these words.
+fn assert_one_is_overdue(text: &str, words: [&str; 2]) {
+    assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+}
+
 #[test]
 fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || {
+    let text = logged(|log| {
         local_timer().add(Duration::from_millis(1), || ());
         local_timer().add(Duration::ZERO, || ());
         assert_eq!(log.text(), "", "none is overdue yet");
         thread::sleep(Duration::from_millis(200));
         (0..3).for_each(|_| _ = local_timer().add(TICK * 1_000, || ()));
     });
-    let text = log.text();
-    assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
-    assert!(text.contains("ERROR") && text.contains("overdue="), "{text}");
+    assert_one_is_overdue(&text, ["ERROR", "overdue="]);
 }
 
 #[test]
 fn the_next_add_to_a_shard_that_never_turns_reports_an_overdue_timer_once() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || {
+    let text = logged(|log| {
         let (mut shard, clock) = shard("never turns");
         shard.add(TICK, 1);
         clock.advance(TICK * 900);
@@ -220,9 +225,7 @@ fn the_next_add_to_a_shard_that_never_turns_reports_an_overdue_timer_once() {
         clock.advance(TICK * 200);
         (0..3).for_each(|timer| _ = shard.add(TICK, timer));
     });
-    let text = log.text();
-    assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
-    assert!(text.contains("ERROR") && text.contains("never turns"), "{text}");
+    assert_one_is_overdue(&text, ["ERROR", "never turns"]);
 }
 
 /// Adds a timer and panics, at each event.

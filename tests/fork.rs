@@ -22,8 +22,8 @@ mod common;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -31,19 +31,13 @@ use std::{
 };
 
 use common::{HOUR, on_a_thread};
-use corewheel::{Cancel, Cores, ShardRef, TimerHandle, local_timer};
+use corewheel::{Cancel, Core, Cores, ShardRef, TimerHandle, local_timer};
 
 /// The failure of a child. A child must not panic, because printing takes locks.
 type Found = Result<(), &'static str>;
 
 fn check(holds: bool, what: &'static str) -> Found {
     if holds { Ok(()) } else { Err(what) }
-}
-
-/// Serializes the tests: no thread may create or end a wheel while another one forks.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Forks, runs `child` there, and waits for it here.
@@ -69,46 +63,18 @@ fn in_a_child(child: impl FnOnce() -> Found) {
     assert_eq!((waited, status), (pid, 0), "the child has found something wrong, or hung");
 }
 
-/// Turns this thread's timer until something has happened.
-fn turn_until(happened: impl Fn() -> bool) {
-    while !happened() {
-        let sleep = local_timer().prepare_sleep();
-        thread::park_timeout(sleep.timeout().unwrap_or_default());
-        drop(sleep);
-        let _ = local_timer().turn();
-    }
-}
-
-/// Threads that turn their wheels until `end`.
-struct Others {
-    cores: Cores<()>,
-    over: Arc<AtomicBool>,
-}
-
-impl Others {
-    fn start() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&over);
-        let cores = Cores::builder().shards(3).start(move |_| {
-            while !until.load(Ordering::Relaxed) {
-                let sleep = local_timer().prepare_sleep();
-                sleep.timeout().map_or_else(thread::park, thread::park_timeout);
-                drop(sleep);
-                let _ = local_timer().turn();
-            }
-        });
-        Self { cores: cores.expect("started"), over }
-    }
-
-    fn shards(&self) -> &[ShardRef] {
-        self.cores.shards()
-    }
-
-    fn end(self) {
-        self.over.store(true, Ordering::Relaxed);
-        self.cores.shards().iter().for_each(|shard| drop(shard.try_add(Duration::ZERO, || {})));
-        assert!(self.cores.join().into_iter().all(|thread| thread.is_ok()));
-    }
+/// Runs `test` on a new thread, with other threads that turn their wheels. Tests run one at a time:
+/// no thread may create or end a wheel while another one forks.
+fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    on_a_thread(|| {
+        let turns = |core: Core| local_timer().run_until(|| core.is_stopping());
+        let others = Cores::builder().shards(3).start(turns).expect("started");
+        test(others.shards());
+        others.stop();
+        assert!(others.join().into_iter().all(|thread| thread.is_ok()));
+    });
 }
 
 /// The child's permitted uses of a timer of a missing thread.
@@ -133,10 +99,10 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
     };
     local_timer().add(Duration::from_millis(2), count());
     let periodic = local_timer().add_periodic(Duration::from_millis(1), count());
-    turn_until(|| ran.load(Ordering::Relaxed) >= 4);
+    local_timer().run_until(|| ran.load(Ordering::Relaxed) >= 4);
     check(periodic.cancel() == Cancel::Cancelled, "new ones run")?;
     check(handle.reset(Duration::ZERO) && handle.is_pending(), "old ones can be moved")?;
-    turn_until(|| !handle.is_pending());
+    local_timer().run_until(|| !handle.is_pending());
     check(handle.cancel() == Cancel::Ended, "and run")?;
     let counts = local_timer().counts();
     check(
@@ -147,15 +113,13 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
 
 #[test]
 fn each_process_has_its_own_copy() {
-    let _alone = alone();
-    on_a_thread(|| {
-        let others = Others::start();
-        let there: Vec<_> = others.shards().iter().map(|shard| shard.add(HOUR, || {})).collect();
+    beside_others(|others| {
+        let there: Vec<_> = others.iter().map(|shard| shard.add(HOUR, || {})).collect();
         let ran = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&ran);
         let own = local_timer().add(HOUR, move || _ = count.fetch_add(1, Ordering::Relaxed));
         in_a_child(|| {
-            for (shard, &handle) in others.shards().iter().zip(&there) {
+            for (shard, &handle) in others.iter().zip(&there) {
                 use_a_timer_of_nobody(shard, handle)?;
             }
             use_the_own_timer(own)?;
@@ -165,10 +129,9 @@ fn each_process_has_its_own_copy() {
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
         assert!(own.is_pending() && there.iter().all(|handle| handle.is_pending()));
         assert!(own.reset(Duration::ZERO));
-        turn_until(|| !own.is_pending());
+        local_timer().run_until(|| !own.is_pending());
         assert_eq!(ran.load(Ordering::Relaxed), 1);
         assert!(there.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        others.end();
     });
 }
 
@@ -176,10 +139,8 @@ fn each_process_has_its_own_copy() {
 /// fork.
 #[test]
 fn a_child_may_make_threads_with_timers() {
-    let _alone = alone();
-    on_a_thread(|| {
-        let others = Others::start();
-        let there = others.shards()[0].add(HOUR, || {});
+    beside_others(|others| {
+        let there = others[0].add(HOUR, || {});
         in_a_child(|| {
             for _ in 0..20 {
                 let thread = thread::spawn(|| {
@@ -187,7 +148,7 @@ fn a_child_may_make_threads_with_timers() {
                     let shard = local_timer().shard_ref();
                     let add =
                         thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
-                    turn_until(|| runs.try_recv().is_ok());
+                    local_timer().run_until(|| runs.try_recv().is_ok());
                     add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
                 });
                 check(thread.join().is_ok_and(|ran| ran), "a thread of the child's has a timer")?;
@@ -196,18 +157,15 @@ fn a_child_may_make_threads_with_timers() {
             use_the_own_timer(local_timer().add(HOUR, || {}))
         });
         assert!(there.is_pending());
-        others.end();
     });
 }
 
 /// A callback that runs on another thread continues in the parent, and never ends in the child.
 #[test]
 fn a_callback_that_runs_elsewhere_runs_for_ever_in_the_child() {
-    let _alone = alone();
-    on_a_thread(|| {
-        let others = Others::start();
+    beside_others(|others| {
         let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
-        let handle = others.shards()[1].add(Duration::ZERO, move || {
+        let handle = others[1].add(Duration::ZERO, move || {
             run.send(()).expect("the test listens");
             let _ = ended.recv();
         });
@@ -219,6 +177,5 @@ fn a_callback_that_runs_elsewhere_runs_for_ever_in_the_child() {
         drop(end);
         assert!(handle.cancel_wait().is_ok());
         assert_eq!(handle.cancel(), Cancel::Ended);
-        others.end();
     });
 }

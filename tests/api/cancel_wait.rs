@@ -8,13 +8,13 @@ use std::{
         mpsc::{self, Receiver, Sender},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use corewheel::{Cancel, Config, Counts, TimerHandle, local_timer};
 
 use crate::support::{
-    Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, never, on_a_core, operations, owner, wait_until,
+    Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, never, on_a_core, owner, wait_until,
 };
 
 /// A callback that reports its run, which lasts until the test ends it.
@@ -68,9 +68,7 @@ fn turn_until_empty(
     let (sender, handle) = mpsc::channel();
     let (_, thread) = owner(Config::new(), move || {
         sender.send(add()).expect("the test listens");
-        while !local_timer().is_empty() {
-            let _ = local_timer().turn();
-        }
+        local_timer().run_until_empty();
         local_timer().counts()
     });
     (handle.recv().expect("added"), thread)
@@ -147,38 +145,4 @@ fn in_a_destructor_it_refuses_only_where_a_turn_runs_it() {
         assert_eq!(own.cancel(), Cancel::Cancelled);
         assert_eq!(log.take(), [Ok(Cancel::Cancelled)]);
     });
-}
-
-/// Each callback checks that the value it uses has not been freed after a `cancel_wait`.
-#[test]
-fn after_the_wait_the_callback_uses_nothing() {
-    let deadline = Instant::now() + Duration::from_millis(operations(300).min(5_000));
-    let (sender, handles) = mpsc::channel::<(TimerHandle, Arc<AtomicBool>)>();
-    let (_, thread) = owner(Config::new().tick(Duration::from_micros(1)), move || {
-        while Instant::now() < deadline {
-            let freed = Arc::new(AtomicBool::new(false));
-            let used = Arc::clone(&freed);
-            let callback = move || {
-                for _ in 0..20 {
-                    assert!(!used.load(Ordering::Relaxed), "used after it was freed");
-                }
-            };
-            let handle = match local_timer().counts().added % 3 {
-                0 => local_timer().add_periodic(Duration::ZERO, callback),
-                _ => local_timer().add(Duration::from_micros(5), callback),
-            };
-            sender.send((handle, freed)).expect("the test listens");
-            (0..4).for_each(|_| _ = local_timer().turn());
-        }
-        drop(sender);
-        while !local_timer().is_empty() {
-            let _ = local_timer().turn();
-        }
-        local_timer().counts().panicked
-    });
-    for (handle, freed) in handles {
-        handle.cancel_wait().expect("outside of a callback");
-        freed.store(true, Ordering::Relaxed);
-    }
-    assert_eq!(thread.join().expect("no panic"), 0);
 }

@@ -11,7 +11,9 @@ use std::{
 
 use corewheel::{Config, ConfigError, Core, Cores, ManualClock, local_timer};
 
-use crate::support::{Counter, HOUR, TICK, TOO_LONG, never, wait_until};
+use crate::support::{
+    Counter, HOUR, TICK, TOO_LONG, never, on_a_thread, panic_message, wait_until,
+};
 
 /// Starts `shards` threads that call `run`.
 fn start<R: Send + 'static>(
@@ -27,11 +29,6 @@ fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
     thread::spawn(move || tell.send(cores.join()));
     let ended = told.recv_timeout(3 * TOO_LONG).expect("all threads end");
     ended.into_iter().map(|end| end.expect("no panic")).collect()
-}
-
-/// Turns until the thread has no timer.
-fn turn_until_empty() {
-    local_timer().run_until_empty();
 }
 
 /// Turns until the thread is asked to stop.
@@ -73,7 +70,7 @@ fn a_thread_that_panics_is_an_error_in_join_and_the_others_are_fine() {
         let cores = start(4, move |core| {
             assert!(core.index() != panicking, "as planned");
             local_timer().add(Duration::ZERO, || {});
-            turn_until_empty();
+            local_timer().run_until_empty();
             core.index()
         });
         for (index, returned) in cores.join().into_iter().enumerate() {
@@ -171,8 +168,7 @@ fn an_invalid_configuration_is_an_error_and_no_thread_runs() {
 #[test]
 fn a_configuration_that_panics_passes_its_panic_on_and_no_thread_runs() {
     let config = |index| if index == 2 { panic!("as planned") } else { Config::new() };
-    let panic = catch_unwind(|| start_badly(config)).expect_err("it panics");
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"as planned"));
+    assert_eq!(panic_message(|| start_badly(config)), "as planned");
 }
 
 // ---- pinning
@@ -204,74 +200,44 @@ fn each_thread_is_pinned_to_the_core_it_reports() {
 }
 
 /// Makes the kernel refuse to pin this thread and the threads that it starts, as containers do.
+/// Returns an error where the kernel does not filter system calls.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[allow(unsafe_code, reason = "only the kernel can refuse")]
-mod refusal {
-    use std::{ffi, io, ptr};
-
-    /// An instruction of the kernel's packet filter, which also judges system calls.
-    #[repr(C)]
-    struct Instruction {
-        code: u16,
-        if_true: u8,
-        if_false: u8,
-        operand: u32,
-    }
-
-    #[repr(C)]
-    struct Program {
-        length: u16,
-        instructions: *const Instruction,
-    }
-
-    unsafe extern "C" {
-        fn prctl(option: ffi::c_int, ...) -> ffi::c_int;
-    }
-
-    const PR_SET_SECCOMP: ffi::c_int = 22;
-    const SECCOMP_MODE_FILTER: ffi::c_ulong = 2;
-    const PR_SET_NO_NEW_PRIVS: ffi::c_int = 38;
-    const SCHED_SETAFFINITY: u32 = if cfg!(target_arch = "x86_64") { 203 } else { 122 };
-
-    const LOAD_WORD: u16 = 0x20;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7fff_0000;
-    const FAIL_WITH_EPERM: u32 = 0x0005_0001;
-
-    /// Returns an error where the kernel does not filter system calls.
-    pub(crate) fn refuse_to_pin() -> io::Result<()> {
-        let instruction =
-            |code, if_false, operand| Instruction { code, if_true: 0, if_false, operand };
-        let filter = [
-            // The number of the system call is the first word of the filter's input.
-            instruction(LOAD_WORD, 0, 0),
-            instruction(JUMP_IF_EQUAL, 1, SCHED_SETAFFINITY),
-            instruction(RETURN, 0, FAIL_WITH_EPERM),
-            instruction(RETURN, 0, ALLOW),
-        ];
-        let program = Program { length: 4, instructions: filter.as_ptr() };
-        let (one, zero): (ffi::c_ulong, ffi::c_ulong) = (1, 0);
-        // SAFETY: takes numbers only; this thread gains no privileges anyway.
-        let forbidden = unsafe { prctl(PR_SET_NO_NEW_PRIVS, one, zero, zero, zero) };
-        // SAFETY: the program and its instructions live through the call, which copies them.
-        let installed =
-            unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ptr::from_ref(&program)) };
-        if (forbidden, installed) == (0, 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
+fn refuse_to_pin() -> io::Result<()> {
+    use libc::{
+        BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, PR_SET_NO_NEW_PRIVS,
+        PR_SET_SECCOMP, SECCOMP_MODE_FILTER, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, sock_filter,
+    };
+    let instruction =
+        |code, jf, k| sock_filter { code: u16::try_from(code).expect("16 bits"), jt: 0, jf, k };
+    let pins = u32::try_from(libc::SYS_sched_setaffinity).expect("a small number");
+    let refusal = SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    let mut filter = [
+        // The number of the system call is the first word of the filter's input.
+        instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0),
+        instruction(BPF_JMP | BPF_JEQ | BPF_K, 1, pins),
+        instruction(BPF_RET | BPF_K, 0, refusal),
+        instruction(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers only; this thread gains no privileges anyway.
+    let forbidden = unsafe { libc::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    // SAFETY: the program and its instructions live through the call, which copies them.
+    let installed = unsafe { libc::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };
+    if (forbidden, installed) == (0, 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[test]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
-    crate::common::on_a_thread(|| {
-        if let Err(error) = refusal::refuse_to_pin() {
+    on_a_thread(|| {
+        if let Err(error) = refuse_to_pin() {
             println!("not tried: this kernel cannot be told to refuse pinning ({error})");
             return;
         }
         let cores = start(3, |core| {
             local_timer().add(Duration::ZERO, || {});
-            turn_until_empty();
+            local_timer().run_until_empty();
             (core.index(), core.pinned_to())
         });
         assert_eq!(cores.pinned(), [None; 3]);
@@ -330,7 +296,7 @@ fn closures_submitted_by_a_callback_before_its_stop_run() {
 fn a_thread_is_not_stopping_unless_it_is_asked_to() {
     let cores = start(2, |core| {
         local_timer().add(TICK, || ());
-        turn_until_empty();
+        local_timer().run_until_empty();
         core.is_stopping()
     });
     assert_eq!(join(cores), [false; 2]);

@@ -25,7 +25,7 @@ use crate::{
     metrics::{wait_for, watch},
     polling::Poller,
     runtime,
-    support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panics},
+    support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panic_message, panics},
 };
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -53,8 +53,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
             },
         ];
         for poll in polls {
-            let panic = std::panic::catch_unwind(|| poll(&Poller::new())).expect_err("no driver");
-            let message = panic.downcast_ref::<&str>().expect("a message");
+            let message = panic_message(|| poll(&Poller::new()));
             for name in ["future::drive", "timer_fd", "-monoio, -glommio, -smol", "register_driver"]
             {
                 assert!(message.contains(name), "{message}");

@@ -8,7 +8,7 @@ use std::{
         mpsc,
     },
     task::Poll,
-    thread::{self, JoinHandle, ThreadId},
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -21,6 +21,7 @@ use corewheel::{
 };
 
 use crate::{
+    lockstep::Lockstep,
     polling::Poller,
     support::{
         Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere, expired,
@@ -73,60 +74,17 @@ fn assert_shut_down(shard: &ShardRef) {
     assert_eq!(runs.shared_by(), 0);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
-    Returns,
-    Panics,
-}
-
-/// A thread that turns on request until it ends.
-struct Owner {
-    shard: ShardRef,
-    turn: mpsc::Sender<Option<End>>,
-    turned: mpsc::Receiver<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Owner {
-    fn start() -> Self {
-        let ((turn, turns), (done, turned)) = (mpsc::channel(), mpsc::channel());
-        let (shard, thread) = owner(Config::new(), move || {
-            for end in turns {
-                match end {
-                    None => _ = local_timer().turn(),
-                    Some(End::Returns) => break,
-                    Some(End::Panics) => panic!("as planned"),
-                }
-                done.send(()).expect("the test listens");
-            }
-        });
-        Self { shard, turn, turned, thread }
-    }
-
-    fn turn(&self) {
-        self.turn.send(None).expect("it listens");
-        self.turned.recv().expect("it turns");
-    }
-
-    fn end(self, end: End) -> (ShardRef, ThreadId) {
-        self.turn.send(Some(end)).expect("it listens");
-        let id = self.thread.thread().id();
-        assert_eq!(self.thread.join().is_err(), end == End::Panics);
-        (self.shard, id)
-    }
-}
-
 // ---- a thread
 
 #[test]
 fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
-    for (end, turns) in [(End::Returns, 0), (End::Returns, 1), (End::Panics, 0), (End::Panics, 1)] {
-        let (owner, callbacks) = (Owner::start(), Callbacks(Log::new()));
-        let shard = &owner.shard;
+    for turns in [0, 1] {
+        let (mut owner, callbacks): (Lockstep<()>, _) = (Lockstep::start(1), Callbacks(Log::new()));
+        let shard = owner.shards[0].clone();
         let mut handles: Vec<_> = (0..700).map(|_| shard.add(HOUR, callbacks.small())).collect();
         handles.extend((0..10).map(|_| shard.add(Duration::MAX, callbacks.large())));
         assert!(handles[..50].iter().all(|handle| handle.reset(HOUR * 2)));
-        (0..turns).for_each(|_| owner.turn());
+        (0..turns).for_each(|_| _ = owner.turn(0));
         assert!(handles[100..150].iter().all(|handle| handle.reset(HOUR * 2)));
         assert!(handles[140..200].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
         // These have not arrived.
@@ -135,8 +93,9 @@ fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
         assert!(handles[810..850].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
         let this = thread::current().id();
         assert_eq!(callbacks.0.take(), [this; 100], "by who has cancelled them");
-        let (shard, thread) = owner.end(end);
-        assert_eq!(callbacks.0.take(), [thread; 1_310], "{end:?} after {turns} turns");
+        let thread = owner.on(0, |()| thread::current().id());
+        owner.end(0);
+        assert_eq!(callbacks.0.take(), [thread; 1_310], "after {turns} turns");
         let counts = shard.metrics().counts;
         assert_eq!((counts.added, counts.fired, counts.live), (1_410, 0, 0));
         assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (100, 100));
@@ -148,19 +107,20 @@ fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
 
 #[test]
 fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
-    let (owner, asked) = (Owner::start(), Counter::default());
+    let (mut owner, asked): (Lockstep<()>, _) = (Lockstep::start(1), Counter::default());
+    let own = owner.shards[0].clone();
     for delay in [HOUR, Duration::MAX] {
-        let (shard, asked) = (owner.shard.clone(), asked.callback());
+        let (shard, asked) = (own.clone(), asked.callback());
         let asks = OnDrop(move || {
             assert_shut_down(&shard);
             on_a_thread(|| assert_shut_down(&shard));
             asked();
         });
-        owner.shard.add(delay, move || drop(asks));
+        own.add(delay, move || drop(asks));
     }
-    let (shard, _) = owner.end(End::Returns);
+    owner.end(0);
     assert_eq!(asked.get(), 2);
-    assert_shut_down(&shard);
+    assert_shut_down(&own);
 }
 
 // ---- thread-locals that are dropped after the timer

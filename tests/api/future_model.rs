@@ -13,7 +13,7 @@ use corewheel::{
 use crate::{
     lockstep::Lockstep,
     polling::Poller,
-    support::{TICK, in_virtual_time, on_a_thread, operations, seeded},
+    support::{TICK, in_virtual_time, nanos, on_a_thread, operations, seeded},
 };
 
 const TASKS: usize = 4;
@@ -54,10 +54,6 @@ struct Model<'a, H: Backend> {
     woken: [usize; TASKS],
 }
 
-fn nanos(clock: &ManualClock) -> u64 {
-    u64::try_from(clock.elapsed().as_nanos()).expect("the test is short")
-}
-
 impl<'a, H: Backend> Model<'a, H> {
     fn new(
         clock: &'a ManualClock,
@@ -80,8 +76,8 @@ impl<'a, H: Backend> Model<'a, H> {
         let at = random.usize(..=self.sleeps.len());
         match random.u32(..16) {
             _ if at == self.sleeps.len() && at < SLEEPS => {
-                let (delay, now) = (Self::delay(random), nanos(self.clock));
-                let deadline = now + u64::try_from(delay.as_nanos()).expect("short");
+                let (delay, now) = (Self::delay(random), nanos(self.clock.elapsed()));
+                let deadline = now + nanos(delay);
                 let standing =
                     if delay > Duration::from_secs(1) { Standing::Fresh } else { Standing::Idle };
                 let sleep = (self.make)(delay);
@@ -99,7 +95,7 @@ impl<'a, H: Backend> Model<'a, H> {
     }
 
     fn poll(&mut self, at: usize, task: usize) {
-        let now = nanos(self.clock);
+        let now = nanos(self.clock.elapsed());
         let expected = &mut self.sleeps[at];
         let ready = match expected.standing {
             Standing::Idle => now >= expected.deadline,
@@ -115,9 +111,9 @@ impl<'a, H: Backend> Model<'a, H> {
 
     /// Resets a sleep by a delay, or to an instant that may have passed.
     fn reset(&mut self, at: usize, random: &mut fastrand::Rng) {
-        let (delay, now) = (Self::delay(random), nanos(self.clock));
+        let (delay, now) = (Self::delay(random), nanos(self.clock.elapsed()));
         let expected = &mut self.sleeps[at];
-        expected.deadline = now + u64::try_from(delay.as_nanos()).expect("short");
+        expected.deadline = now + nanos(delay);
         if random.bool() {
             expected.sleep.reset_after(delay);
         } else {
@@ -139,7 +135,7 @@ impl<'a, H: Backend> Model<'a, H> {
         let tick = 1_000_000;
         for expected in &mut self.sleeps {
             if let Standing::Waits(task) = expected.standing
-                && expected.deadline.div_ceil(tick) <= nanos(self.clock) / tick
+                && expected.deadline.div_ceil(tick) <= nanos(self.clock.elapsed()) / tick
             {
                 self.woken[task] += 1;
                 expected.standing = Standing::Fired;
@@ -206,7 +202,7 @@ fn sleeps_of_a_claimed_wheel_agree_with_the_model() {
     seeded(400..400 + operations(10), |random| {
         let clock = ManualClock::new();
         let config = |_| Config::new().clock(&clock);
-        let (timers, watcher) = Timers::per_worker_with(1, config).expect("valid");
+        let (timers, watcher) = Timers::per_worker_with(2, config).expect("valid");
         let watcher = RefCell::new(watcher);
         let turn = || watcher.borrow_mut().turn();
         run(random, 1_000, &clock, &turn, &|delay| timers.sleep(delay));

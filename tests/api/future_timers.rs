@@ -3,25 +3,22 @@
 
 use std::{
     future, io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     task::Poll,
     thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{
-    AddErrorReason, Config, Counts,
+    AddErrorReason, Core, Cores, Counts,
     future::{Interval, Remote, Sleep, Timeout, TimeoutError, Timers},
     local_timer,
 };
 
 use crate::{
+    handles::implements,
     lockstep::Lockstep,
     polling::{Poller, block_on},
-    support::{HOUR, TICK, TOO_LONG, on_a_thread, owner},
+    support::{HOUR, TICK, on_a_thread, wait_until},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -41,21 +38,12 @@ fn live(cores: &Lockstep<()>) -> Vec<u64> {
     (0..cores.shards.len()).map(|core| counts(cores, core).live).collect()
 }
 
-/// A sleep that this poller has polled and that is pending.
-fn pending(timers: &Timers, poller: &Poller, delay: Duration) -> Sleep<Remote> {
-    let mut sleep = timers.sleep(delay);
-    assert!(poller.poll(&mut sleep).is_pending());
-    sleep
-}
-
 #[test]
 fn a_sleep_on_other_threads_may_change_threads() {
-    fn is_free<T: Send + Unpin + 'static>() {}
-    fn is_shared<T: Send + Sync + Clone>() {}
-    is_free::<Sleep<Remote>>();
-    is_free::<Interval<Remote>>();
-    is_free::<Timeout<future::Ready<()>, Remote>>();
-    is_shared::<Timers>();
+    assert!(implements!(Sleep<Remote>: Send + Unpin + 'static));
+    assert!(implements!(Interval<Remote>: Send + Unpin + 'static));
+    assert!(implements!(Timeout<future::Ready<()>, Remote>: Send + Unpin + 'static));
+    assert!(implements!(Timers: Send + Sync + Clone));
     let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
     assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
 }
@@ -110,7 +98,7 @@ fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
             let timers = timers.clone();
             cores.on(core, move |()| {
                 let (poller, before) = (Poller::new(), local_timer().len());
-                let sleep = pending(&timers, &poller, TICK);
+                let sleep = poller.pending(timers.sleep(TICK));
                 assert_eq!((local_timer().len(), poller.clones()), (before + 1, 1));
                 drop(sleep);
                 assert_eq!((local_timer().len(), poller.clones()), (before, 0), "at once");
@@ -120,7 +108,7 @@ fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
     // This thread has no timer at first, and then one that is not among them.
     for has_timer in [false, true] {
         assert!(!has_timer || local_timer().is_empty());
-        let sleeps: Vec<_> = (0..10).map(|_| pending(&timers, &Poller::new(), TICK)).collect();
+        let sleeps: Vec<_> = (0..10).map(|_| Poller::new().pending(timers.sleep(TICK))).collect();
         cores.settle();
         let mut live = live(&cores);
         live.sort_unstable();
@@ -133,7 +121,7 @@ fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
 #[test]
 fn threads_spread_over_the_timers() {
     let (cores, timers) = start(2);
-    let poll = || on_a_thread(|| pending(&timers, &Poller::new(), TICK));
+    let poll = || on_a_thread(|| Poller::new().pending(timers.sleep(TICK)));
     let _sleeps: Vec<_> = (0..20).map(|_| poll()).collect();
     cores.settle();
     // Threads of other tests come between them, so the halves need not be equal.
@@ -148,7 +136,7 @@ fn a_full_timer_passes_its_sleeps_to_the_next() {
     let mut sleeps = Vec::new();
     for (own, count, expected) in [(1, 4, [0, 2, 2]), (2, 2, [2, 2, 2])] {
         let (timers, poller) = (timers.clone(), poller.clone());
-        let polled = move |_| pending(&timers, &poller, TICK);
+        let polled = move |_| poller.pending(timers.sleep(TICK));
         sleeps.extend(cores.on(own, move |()| (0..count).map(polled).collect::<Vec<_>>()));
         cores.settle();
         assert_eq!(live(&cores), expected, "from {own}");
@@ -174,7 +162,7 @@ fn a_sleep_on_a_thread_that_ends_is_woken_and_moves_to_another() {
     let pollers = [(); 10].map(|()| Poller::new());
     let mut sleeps: Vec<_> = Vec::new();
     for (at, poller) in pollers.iter().enumerate() {
-        sleeps.push(pending(&timers, poller, TICK * 5));
+        sleeps.push(poller.pending(timers.sleep(TICK * 5)));
         // Half of them have arrived when the thread ends.
         if at == 5 {
             cores.settle();
@@ -192,7 +180,7 @@ fn a_sleep_on_a_thread_that_ends_is_woken_and_moves_to_another() {
     cores.settle();
     assert_eq!(woken(), [2; 10]);
     assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_ready()));
-    drop(pending(&timers, &pollers[0], TICK));
+    drop(pollers[0].pending(timers.sleep(TICK)));
     cores.end(1 - used);
     let mut last = timers.sleep(TICK);
     assert_eq!([(); 2].map(|()| last.poll_elapsed(&mut pollers[0].context())), [SHUT_DOWN; 2]);
@@ -205,7 +193,7 @@ fn nothing_hangs_when_the_last_thread_has_ended() {
     let mut arrived = timers.timeout(TICK * 5, future::pending::<()>());
     assert!(poller.poll(&mut arrived).is_pending());
     cores.settle();
-    let mut on_its_way = pending(&timers, &poller, TICK * 5);
+    let mut on_its_way = poller.pending(timers.sleep(TICK * 5));
     cores.end(0);
     assert_eq!(poller.woken(), 2);
     let Poll::Ready(Err(error)) = poller.poll(&mut arrived) else { panic!("it hangs") };
@@ -222,29 +210,28 @@ fn nothing_hangs_when_the_last_thread_has_ended() {
 #[test]
 fn a_deadline_is_kept_on_the_clock_of_another_thread() {
     let start = || {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let (shard, thread) = owner(Config::new(), move || {
-            while !stopped.load(Ordering::Relaxed) {
+        let turns = |core: Core| {
+            while !core.is_stopping() {
                 local_timer().turn();
                 thread::sleep(Duration::from_micros(200));
             }
-        });
-        let end = move || {
-            stop.store(true, Ordering::Relaxed);
-            thread.join().expect("no panic");
         };
-        (shard, end)
+        Cores::builder().shards(1).start(turns).expect("a thread")
     };
-    let (first, end_first) = start();
+    let end = |core: Cores<()>| {
+        core.stop();
+        assert!(core.join().iter().all(Result::is_ok));
+    };
+    let first = start();
     thread::sleep(Duration::from_millis(20));
-    let (second, end_second) = start();
-    let (timers, poller) = (Timers::new(&[first, second]), Poller::new());
+    let second = start();
+    let timers = Timers::new(&[first.shards(), second.shards()].concat());
+    let poller = Poller::new();
     let deadline = Instant::now() + Duration::from_millis(150);
     let (mut sleep, mut never) = (timers.sleep_until(deadline), timers.sleep(Duration::MAX));
     assert!(poller.poll(&mut sleep).is_pending() && poller.poll(&mut never).is_pending());
     // Whether or not this thread had the timer.
-    end_first();
+    end(first);
     let is_pending = poller.poll(&mut sleep).is_pending();
     let off = sleep.deadline().max(deadline) - sleep.deadline().min(deadline);
     assert!(off <= Duration::from_micros(1), "{off:?}");
@@ -253,7 +240,7 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
         block_on(&mut sleep);
     }
     assert!(Instant::now() >= deadline);
-    end_second();
+    end(second);
 }
 
 // ---- timers that own their threads
@@ -280,9 +267,5 @@ fn the_threads_of_timers_end_with_the_last_clone_and_the_last_future() {
     thread::sleep(Duration::from_millis(20));
     assert_eq!(live(), 2, "a future waits there");
     drop(sleep);
-    let begun = Instant::now();
-    while live() > 0 {
-        assert!(begun.elapsed() < TOO_LONG, "the threads have not ended");
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the threads have ended", || live() == 0);
 }

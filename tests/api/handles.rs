@@ -2,8 +2,7 @@
 //! cancelled (P3), on the owning core and elsewhere.
 
 use std::{
-    cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, marker::PhantomData, panic, rc::Rc,
-    time::Duration,
+    cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, panic, rc::Rc, time::Duration,
 };
 
 use corewheel::{
@@ -26,7 +25,7 @@ macro_rules! implements {
         trait No {
             const IT_DOES: bool = false;
         }
-        struct Probe<T>(PhantomData<T>);
+        struct Probe<T>(std::marker::PhantomData<T>);
         #[allow(dead_code, reason = "used where the bound holds")]
         impl<T: $($bound)+> Probe<T> {
             const IT_DOES: bool = true;
@@ -35,6 +34,7 @@ macro_rules! implements {
         <Probe<$type>>::IT_DOES
     }};
 }
+pub(crate) use implements;
 
 #[test]
 fn a_handle_is_a_plain_value_of_sixteen_bytes() {

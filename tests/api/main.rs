@@ -43,7 +43,6 @@ mod periodic;
 mod purgatory;
 mod purgatory_model;
 mod shown;
-mod slack;
 mod sleep;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 mod timer_fd;

@@ -16,9 +16,12 @@ use corewheel::{
     metrics::{self, Histogram, ShardMetrics, Stall, Watch},
 };
 
-use crate::support::{
-    Counter, HOUR, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured, expired,
-    never, on_a_core, on_a_thread, owner, pass, turn_after,
+use crate::{
+    lockstep::Lockstep,
+    support::{
+        Counter, HOUR, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
+        expired, never, on_a_core, on_a_thread, pass, turn_after,
+    },
 };
 
 fn own() -> ShardMetrics {
@@ -180,28 +183,23 @@ fn a_panic_is_published_at_once() {
 
 #[test]
 fn any_thread_sees_every_shard_as_of_its_last_sleep() {
-    let ((turned, turns), (seen, looks)) = (mpsc::channel(), mpsc::channel());
-    let (shard, thread) = owner(Config::new().name("seen from elsewhere"), move || {
-        local_timer().add(HOUR, never); // seen at once, as the loop has not begun
-        for sleeps in [false, true] {
-            if sleeps {
-                local_timer().turn();
-                local_timer().add(HOUR, never);
-                announce_sleep();
-            }
-            turned.send(()).expect("the test listens");
-            looks.recv().expect("the test answers");
-        }
+    const NAME: &str = "seen from elsewhere";
+    let mut cores: Lockstep<()> = Lockstep::start_with(1, |config| config.name(NAME));
+    let seen = || {
+        let counts = named(NAME).expect("it exists").counts;
+        (counts.added, counts.live, counts.turns)
+    };
+    cores.on(0, |()| _ = local_timer().add(HOUR, never));
+    assert_eq!(seen(), (1, 1, 0), "at once, as the loop has not begun");
+    cores.on(0, |()| {
+        local_timer().turn();
+        local_timer().add(HOUR, never);
+        announce_sleep();
     });
-    for expected in [(1, 1, 0), (2, 2, 1)] {
-        turns.recv().expect("it has added");
-        let counts = named("seen from elsewhere").expect("it exists").counts;
-        assert_eq!((counts.added, counts.live, counts.turns), expected);
-        seen.send(()).expect("it waits");
-    }
-    thread.join().expect("no panic");
-    assert!(named("seen from elsewhere").is_none(), "it has ended");
-    let last = shard.metrics().counts;
+    assert_eq!(seen(), (2, 2, 1));
+    cores.end(0);
+    assert!(named(NAME).is_none(), "it has ended");
+    let last = cores.shards[0].metrics().counts;
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
 }
 

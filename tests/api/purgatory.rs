@@ -5,7 +5,6 @@
 use std::{
     cell::{Cell, RefCell},
     hash::{Hash, Hasher},
-    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::Arc,
     thread,
@@ -25,7 +24,7 @@ use crate::{
     operation::{Op, Seen, wait},
     support::{
         Counter, Log, OnDrop, TICK, after_the_timer, cancel_elsewhere, configured, forget,
-        on_a_core, on_a_thread, pass, turn_after,
+        on_a_core, on_a_thread, panic_message, panics, pass, turn_after,
     },
 };
 
@@ -254,8 +253,18 @@ struct Joined<K: WatchKey> {
 
 impl Joined<usize> {
     fn start(count: usize, joined: &[usize]) -> Self {
-        let group = PurgatoryGroup::by(|&key: &usize| key);
-        Self::of(Lockstep::start(count), group, joined)
+        Self::of(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
+    }
+
+    /// All of these cores have joined.
+    fn configured(count: usize, configure: impl Fn(Config) -> Config) -> Self {
+        let cores = Self::of(
+            Lockstep::start_with(count, configure),
+            PurgatoryGroup::by(|&key: &usize| key),
+            &[],
+        );
+        (0..count).for_each(|core| cores.join(core));
+        cores
     }
 
     /// Adds an operation and returns what is seen of it.
@@ -396,8 +405,7 @@ fn when_a_core_ends_without_joining_each_of_its_watchers_looks_once() {
 
 #[test]
 fn a_full_timer_takes_messages() {
-    let group = PurgatoryGroup::by(|&key: &usize| key);
-    let cores = Joined::of(Lockstep::start_with(2, |config| config.limit(1)), group, &[0, 1]);
+    let cores = Joined::configured(2, |config| config.limit(1));
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
     cores.settle();
     set_all(&waits);
@@ -413,9 +421,7 @@ fn a_full_timer_takes_messages() {
 #[test]
 fn an_event_after_a_sleep_was_announced_ends_the_sleep() {
     let woken = Counter::default();
-    let configure = |config: Config| config.on_wake(woken.callback());
-    let group = PurgatoryGroup::by(|&key: &usize| key);
-    let cores = Joined::of(Lockstep::start_with(2, configure), group, &[0, 1]);
+    let cores = Joined::configured(2, |config| config.on_wake(woken.callback()));
     let seen = cores.add(1, &[1], 50);
     seen.set();
     cores.on(0, |own| {
@@ -460,10 +466,7 @@ fn a_wrong_join_panics_and_changes_nothing() {
     let refusal = |core: usize, index: usize, shards: &[ShardRef]| {
         let (group, shards) = (cores.group.clone(), shards.to_vec());
         let join = move |_: &mut _| drop(group.join::<Op>(index, &shards));
-        let joined = catch_unwind(AssertUnwindSafe(|| cores.cores.on(core, join)));
-        let panic = joined.expect_err("it panics");
-        let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
-        text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
+        panic_message(|| cores.cores.on(core, join))
     };
     let all = &cores.cores.shards;
     assert_eq!(refusal(0, 0, all), "this thread has joined the group before");
@@ -506,13 +509,12 @@ thread_local! {
 /// Sending a batch wakes a core whose hook notifies in turn, on the sender's thread.
 #[test]
 fn an_event_of_a_wake_hook_is_not_slept_over() {
-    let (group, configured) = (PurgatoryGroup::by(|&key: &usize| key), Cell::new(0));
-    let configure = |config: Config| {
+    let configured = Cell::new(0);
+    let cores = Joined::configured(3, |config| {
         let core = configured.replace(configured.get() + 1);
         let notify = || OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&1)));
         if core == 2 { config.on_wake(notify) } else { config }
-    };
-    let cores = Joined::of(Lockstep::start_with(3, configure), group, &[0, 1, 2]);
+    });
     cores.on(2, |_| forget(local_timer().prepare_sleep()));
     cores.on(0, |own| {
         OWN.set(Some(own.clone()));
@@ -667,7 +669,7 @@ fn a_key_that_panics_after_its_last_watch_leaves_no_entry() {
     let keys = cores.on(0, |own| {
         add(own, [bomb(0)], 50).set();
         HURTS.set(true);
-        let _ = catch_unwind(AssertUnwindSafe(|| own.check_and_complete(&bomb(0))));
+        let _ = panics(|| own.check_and_complete(&bomb(0)));
         assert!(!HURTS.replace(false), "it has panicked");
         own.counts().keys
     });

@@ -229,7 +229,7 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
 fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
     let wakes = Counter::default();
     configured(Config::new().on_wake(wakes.callback()).drop_within(time), |clock| {
-        test(clock, &wakes)
+        test(clock, &wakes);
     });
 }
 

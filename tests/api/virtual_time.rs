@@ -1,13 +1,6 @@
 //! `VirtualTime`: the clock advances when all tasks are idle, and a seed decides the order.
 
-use std::{
-    cell::Cell,
-    future,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, future, rc::Rc, sync::Arc, time::Duration};
 
 use corewheel::{
     Cancel, Shard, When,
@@ -18,7 +11,7 @@ use corewheel::{
 
 use crate::{
     operation::{Seen, wait},
-    support::{Log, OnDrop},
+    support::{Log, OnDrop, panic_message, panics},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -119,10 +112,7 @@ fn tasks_that_wait_for_ever_are_counted() {
 
 /// The message of the panic of a `block_on`.
 fn panic_of<F: Future<Output = ()> + 'static>(task: fn() -> F) -> String {
-    let blocked = catch_unwind(|| VirtualTime::new().block_on(task));
-    let panic = blocked.expect_err("it panics");
-    let literal = panic.downcast_ref::<&str>().map(|&message| message.to_owned());
-    literal.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
+    panic_message(|| VirtualTime::new().block_on(task))
 }
 
 #[test]
@@ -144,7 +134,7 @@ fn after_a_panic_the_other_tasks_go_on() {
         panic!("as planned");
     });
     let other = time.spawn(|| sleep(SECOND * 2));
-    assert!(catch_unwind(AssertUnwindSafe(|| time.run())).is_err());
+    assert!(panics(|| time.run()));
     assert_eq!((time.tasks(), time.run()), (1, 0));
     assert!(other.is_finished());
 }

@@ -3,21 +3,20 @@
 
 use std::{
     future,
-    pin::Pin,
     sync::{Arc, Mutex, OnceLock},
-    task::{Context, Poll, Wake, Waker},
+    task::Poll,
     thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{
     AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, TimerStatus,
-    future::{Remote, Sleep, TimeoutError, Timers, Watcher},
+    future::{TimeoutError, Timers, Watcher},
 };
 
 use crate::{
-    polling::{Poller, block_on},
-    support::{Counter, HOUR, Log, TICK, TOO_LONG, on_a_thread},
+    polling::{Poller, block_on, poll_with, waker},
+    support::{Counter, HOUR, Log, OnDrop, TICK, TOO_LONG, on_a_thread},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -30,6 +29,12 @@ fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
     (clock, timers, watcher, wakes)
 }
 
+/// Returns wheels in virtual time with room for one timer each.
+fn with_room_for_one(wheels: usize) -> (Timers, Watcher) {
+    let clock = ManualClock::new();
+    Timers::per_worker_with(wheels, |_| Config::new().clock(&clock).limit(1)).expect("valid")
+}
+
 /// The counts of all wheels, as of the last announced sleep.
 fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
     watcher.turn();
@@ -37,38 +42,12 @@ fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
     timers.shards().iter().map(|shard: &ShardRef| shard.metrics().counts).collect()
 }
 
-/// A sleep that this poller has polled and that is pending.
-fn pending(timers: &Timers, poller: &Poller, delay: Duration) -> Sleep<Remote> {
-    let mut sleep = timers.sleep(delay);
-    assert!(poller.poll(&mut sleep).is_pending());
-    sleep
-}
-
-#[test]
-fn sleeps_end_in_their_ticks_and_not_before() {
-    let (clock, timers, mut watcher, _) = start(2);
-    let poller = Poller::new();
-    let mut sleeps: Vec<_> =
-        (0..100).map(|i| (i, pending(&timers, &poller, TICK * (i.min(50) + 1)))).collect();
-    for tick in 1..=51 {
-        clock.advance(TICK);
-        watcher.turn();
-        let before = sleeps.len();
-        sleeps.retain_mut(|(i, sleep)| {
-            let is_over = poller.poll(sleep).is_ready();
-            assert_eq!(is_over, tick > (*i).min(50));
-            !is_over
-        });
-        assert_eq!(before - sleeps.len(), if tick == 51 { 50 } else { 1 });
-    }
-    assert_eq!((poller.woken(), poller.clones()), (100, 0));
-}
-
 #[test]
 fn threads_use_different_wheels() {
     let (_clock, timers, mut watcher, _) = start(3);
     let poller = Poller::new();
-    let sleeps: Vec<_> = (0..30).map(|_| on_a_thread(|| pending(&timers, &poller, HOUR))).collect();
+    let sleeps: Vec<_> =
+        (0..30).map(|_| on_a_thread(|| poller.pending(timers.sleep(HOUR)))).collect();
     // The threads of other tests are numbered too.
     let used = counts(&timers, &mut watcher).iter().filter(|counts| counts.live > 0).count();
     assert!(used > 1, "30 threads use one of three wheels");
@@ -81,19 +60,19 @@ fn only_an_earlier_deadline_wakes_the_watcher() {
     let poller = Poller::new();
     let mut first = watcher.sleep_with(|timeout| {
         assert_eq!(timeout, None);
-        let first = pending(&timers, &poller, TICK * 10);
+        let first = poller.pending(timers.sleep(TICK * 10));
         assert_eq!(wakes.get(), 1, "it sleeps for ever");
         first
     });
     let mut later = watcher.sleep_with(|timeout| {
         assert_eq!(timeout, Some(TICK * 10));
-        let later = pending(&timers, &poller, TICK * 10);
+        let later = poller.pending(timers.sleep(TICK * 10));
         assert_eq!(wakes.get(), 1, "not earlier");
         later
     });
     watcher.sleep_with(|_| {
         later.reset_after(TICK * 20);
-        drop(pending(&timers, &poller, TICK * 30));
+        drop(poller.pending(timers.sleep(TICK * 30)));
         assert_eq!(wakes.get(), 1, "none of these is earlier");
         first.reset_after(TICK * 5);
         assert_eq!(wakes.get(), 2);
@@ -114,7 +93,7 @@ fn steady_timeouts_do_not_wake_the_watcher() {
         for _ in 0..1_000 {
             // The watcher finds an empty wheel each time.
             watcher.turn();
-            watcher.sleep_with(|_| drop(pending(&timers, &poller, TICK * 1_000)));
+            watcher.sleep_with(|_| drop(poller.pending(timers.sleep(TICK * 1_000))));
             clock.advance(TICK);
         }
         assert_eq!(wakes.get(), round);
@@ -133,25 +112,9 @@ fn a_failing_wake_hook_is_called_again() {
     let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
     let poller = Poller::new();
     watcher.sleep_with(|_| {
-        let _sleeps = [(); 3].map(|()| pending(&timers, &poller, TICK));
+        let _sleeps = [(); 3].map(|()| poller.pending(timers.sleep(TICK)));
         assert_eq!(calls.get(), 2);
     });
-}
-
-/// A waker that uses the wheel which has woken it.
-struct Uses {
-    timers: Timers,
-    kept: Mutex<Option<Sleep<Remote>>>,
-    polled: Mutex<Option<Sleep<Remote>>>,
-    poller: Poller,
-}
-
-impl Wake for Uses {
-    fn wake(self: Arc<Self>) {
-        drop(self.kept.lock().unwrap().take());
-        assert_eq!(self.poller.clones(), 0, "the wheel was claimed while the waker ran");
-        *self.polled.lock().unwrap() = Some(pending(&self.timers, &self.poller, TICK));
-    }
 }
 
 /// P5: nothing is claimed while a waker runs, so it may use the wheel as an owner does. The timer
@@ -159,40 +122,23 @@ impl Wake for Uses {
 #[test]
 fn a_waker_may_use_its_wheel() {
     let (clock, timers, mut watcher, _) = start(1);
-    let poller = Poller::new();
-    let uses = Arc::new(Uses {
-        kept: Mutex::new(Some(pending(&timers, &poller, HOUR))),
-        polled: Mutex::default(),
-        timers: timers.clone(),
-        poller,
+    let poller = Arc::new(Poller::new());
+    let (mut sleep, kept) =
+        (timers.sleep(TICK), Mutex::new(Some(poller.pending(timers.sleep(HOUR)))));
+    let (added, polls) = (Log::new(), Arc::clone(&poller));
+    let adds = added.clone();
+    let uses_the_wheel = waker(move || {
+        drop(kept.lock().unwrap().take());
+        assert_eq!(polls.clones(), 0, "the wheel was claimed while the waker ran");
+        adds.write(polls.pending(timers.sleep(TICK)));
     });
-    let mut sleep = timers.sleep(TICK);
-    let waker = Waker::from(Arc::clone(&uses));
-    assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(poll_with(&uses_the_wheel, &mut sleep).is_pending());
     clock.advance(TICK);
     watcher.turn();
-    assert!(uses.kept.lock().unwrap().is_none() && uses.polled.lock().unwrap().is_some());
-    assert_eq!(uses.poller.woken(), 0, "its timer is not due");
+    assert_eq!(poller.woken(), 0, "its timer is not due");
     clock.advance(TICK);
     watcher.turn();
-    assert_eq!(uses.poller.woken(), 1);
-}
-
-/// Drops another sleep when it is dropped.
-struct DropsAnother {
-    other: Mutex<Option<Sleep<Remote>>>,
-    poller: Poller,
-}
-
-impl Wake for DropsAnother {
-    fn wake(self: Arc<Self>) {}
-}
-
-impl Drop for DropsAnother {
-    fn drop(&mut self) {
-        drop(self.other.get_mut().unwrap().take());
-        assert_eq!(self.poller.clones(), 0, "the wheel was claimed while the waker was dropped");
-    }
+    assert_eq!((poller.woken(), added.take().len()), (1, 1));
 }
 
 /// P5.
@@ -200,28 +146,15 @@ impl Drop for DropsAnother {
 fn the_drop_of_a_waker_may_use_its_wheel() {
     let (_clock, timers, _watcher, _) = start(1);
     let poller = Poller::new();
-    let other = Mutex::new(Some(pending(&timers, &poller, HOUR)));
-    let mut sleep = timers.sleep(HOUR);
-    let waker = Waker::from(Arc::new(DropsAnother { other, poller }));
-    assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
-    drop(waker);
+    let (mut sleep, other) =
+        (timers.sleep(HOUR), Mutex::new(Some(poller.pending(timers.sleep(HOUR)))));
+    let dropped = OnDrop(move || {
+        drop(other.lock().unwrap().take());
+        assert_eq!(poller.clones(), 0, "the wheel was claimed while the waker was dropped");
+    });
+    assert!(poll_with(&waker(move || _ = &dropped), &mut sleep).is_pending());
     drop(sleep);
     assert_eq!(timers.shards()[0].metrics().counts.panicked, 0);
-}
-
-/// Panics when it is woken, and when it is dropped.
-struct Panics;
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        panic!("as planned");
-    }
-}
-
-impl Drop for Panics {
-    fn drop(&mut self) {
-        assert!(thread::panicking(), "as planned");
-    }
 }
 
 /// P6.
@@ -231,14 +164,16 @@ fn panics_of_wakers_are_contained() {
     let poller = Poller::new();
     let bad = |delay| {
         let mut sleep = timers.sleep(delay);
-        let waker = Waker::from(Arc::new(Panics));
-        assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
-        // The timer keeps the last reference.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(waker)));
+        let dropped = OnDrop(|| assert!(thread::panicking(), "as planned"));
+        let panics = waker(move || {
+            let _captured = &dropped;
+            panic!("as planned");
+        });
+        assert!(poll_with(&panics, &mut sleep).is_pending());
         sleep
     };
     let (_fires, dropped) = (bad(TICK), bad(HOUR));
-    let good = [(); 40].map(|()| pending(&timers, &poller, TICK));
+    let good = [(); 40].map(|()| poller.pending(timers.sleep(TICK)));
     drop(dropped);
     clock.advance(TICK);
     watcher.turn();
@@ -248,11 +183,9 @@ fn panics_of_wakers_are_contained() {
 
 #[test]
 fn a_full_wheel_refuses_and_takes_the_next() {
-    let clock = ManualClock::new();
-    let config = |_| Config::new().clock(&clock).limit(1);
-    let (timers, _watcher) = Timers::per_worker_with(2, config).expect("valid");
+    let (timers, _watcher) = with_room_for_one(2);
     let poller = Poller::new();
-    let kept = [(); 2].map(|()| pending(&timers, &poller, HOUR));
+    let kept = [(); 2].map(|()| poller.pending(timers.sleep(HOUR)));
     let mut refused = timers.timeout(HOUR, future::pending::<()>());
     let full = TimeoutError::NoTimer(AddErrorReason::Full);
     assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
@@ -263,22 +196,18 @@ fn a_full_wheel_refuses_and_takes_the_next() {
 /// P8: a timer that a remote thread has cancelled makes room for another one.
 #[test]
 fn a_full_wheel_collects_cancelled_timers() {
-    let clock = ManualClock::new();
-    let config = |_| Config::new().clock(&clock).limit(1);
-    let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+    let (timers, mut watcher) = with_room_for_one(1);
     let callback = timers.shards()[0].add(HOUR, || ());
     watcher.turn();
     assert!(callback.cancel().is_cancelled());
-    drop(pending(&timers, &Poller::new(), HOUR));
+    drop(Poller::new().pending(timers.sleep(HOUR)));
 }
 
 /// The limit counts the timers of owners before the watcher turns.
 #[test]
 fn a_limit_holds_for_callbacks_from_elsewhere() {
-    let clock = ManualClock::new();
-    let config = |_| Config::new().clock(&clock).limit(1);
-    let (timers, _watcher) = Timers::per_worker_with(1, config).expect("valid");
-    let sleep = pending(&timers, &Poller::new(), HOUR);
+    let (timers, _watcher) = with_room_for_one(1);
+    let sleep = Poller::new().pending(timers.sleep(HOUR));
     let wheel = &timers.shards()[0];
     let Err(refused) = wheel.try_add(HOUR, || ()) else { panic!("the sleep has the room") };
     assert_eq!(refused.reason(), AddErrorReason::Full);
@@ -310,24 +239,25 @@ fn timers_fire_in_tick_order_whichever_thread_adds_them() {
 fn a_timer_ends_after_its_callback() {
     let (clock, timers, mut watcher, _) = start(1);
     let handles = Arc::new(OnceLock::<[TimerHandle; 2]>::new());
-    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seen = Log::new();
     let added = [0, 1].map(|own| {
-        let (handles, seen) = (Arc::clone(&handles), Arc::clone(&seen));
+        let (handles, seen) = (Arc::clone(&handles), seen.clone());
         timers.shards()[0].add(TICK, move || {
-            let status = handles.get().unwrap().map(TimerHandle::status);
-            seen.lock().unwrap().push((own, status));
+            seen.write((own, handles.get().unwrap().map(TimerHandle::status)));
         })
     });
     handles.set(added).unwrap();
     watcher.turn();
     clock.advance(TICK);
     watcher.turn();
-    let mut seen = seen.lock().unwrap().clone();
-    let (first, last) = (seen.remove(0), seen.remove(0));
-    assert_eq!(first.1[first.0], TimerStatus::Running);
-    assert_eq!(first.1[last.0], TimerStatus::Pending);
-    assert_eq!(last.1[first.0], TimerStatus::Ended);
-    assert_eq!(last.1[last.0], TimerStatus::Running);
+    let (first, last) = match seen.take()[..] {
+        [(0, first), (1, last)] => (first, last),
+        [(1, [other, own]), (0, [last, first])] => ([own, other], [first, last]),
+        ref seen => panic!("{seen:?}"),
+    };
+    let during_first = [TimerStatus::Running, TimerStatus::Pending];
+    let during_last = [TimerStatus::Ended, TimerStatus::Running];
+    assert_eq!((first, last), (during_first, during_last));
 }
 
 /// P3: a periodic callback stays in its timer until a cancel.
@@ -379,10 +309,10 @@ fn a_wheel_that_nobody_watches_is_overdue() {
     let (clock, timers, mut watcher, _) = start(1);
     let poller = Poller::new();
     let seen = || timers.shards()[0].metrics();
-    let _first = pending(&timers, &poller, TICK);
+    let _first = poller.pending(timers.sleep(TICK));
     clock.advance(TICK + LATE);
     assert_eq!((seen().overdue, seen().counts.live), (LATE, 1));
-    let _next = pending(&timers, &poller, TICK);
+    let _next = poller.pending(timers.sleep(TICK));
     assert!(seen().overdue >= LATE);
     watcher.turn();
     watcher.sleep_with(|_| ());
@@ -419,7 +349,7 @@ fn the_end_drops_callbacks_and_runs_none() {
 fn the_end_of_the_watcher_wakes_the_futures_with_an_error() {
     let (_clock, timers, watcher, _) = start(2);
     let poller = Poller::new();
-    let mut sleep = pending(&timers, &poller, HOUR);
+    let mut sleep = poller.pending(timers.sleep(HOUR));
     drop(watcher);
     assert_eq!(poller.woken(), 1);
     assert_eq!(sleep.poll_elapsed(&mut poller.context()), SHUT_DOWN);
@@ -431,7 +361,7 @@ fn the_end_of_the_watcher_wakes_the_futures_with_an_error() {
 fn the_watcher_runs_until_the_last_future_is_gone() {
     let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new()).expect("valid");
     let poller = Poller::new();
-    let sleep = pending(&timers, &poller, HOUR);
+    let sleep = poller.pending(timers.sleep(HOUR));
     let running = thread::spawn(move || watcher.run());
     drop(timers);
     thread::sleep(Duration::from_millis(5));

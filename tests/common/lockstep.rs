@@ -1,4 +1,5 @@
 //! Cores in virtual time that run one job at a time, on request.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -68,7 +69,6 @@ impl<S: Default + 'static> Lockstep<S> {
     }
 
     /// Ends a core's thread.
-    #[allow(dead_code, reason = "not every test ends one")]
     pub(crate) fn end(&mut self, core: usize) {
         let Core { jobs, thread } = self.cores[core].take().expect("it has not ended");
         drop(jobs);

@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
+    thread,
 };
 
 #[derive(Default)]
@@ -41,6 +41,12 @@ impl Poller {
         future.poll(&mut self.context())
     }
 
+    /// Returns the future, which is pending when it is polled.
+    pub(crate) fn pending<F: Future + Unpin>(&self, mut future: F) -> F {
+        assert!(self.poll(&mut future).is_pending());
+        future
+    }
+
     pub(crate) fn context(&self) -> Context<'_> {
         Context::from_waker(&self.waker)
     }
@@ -56,17 +62,27 @@ impl Poller {
     }
 }
 
-struct Unpark(Thread);
+struct OnWake<F>(F);
 
-impl Wake for Unpark {
+impl<F: Fn() + Send + Sync> Wake for OnWake<F> {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        (self.0)();
     }
+}
+
+pub(crate) fn poll_with<F: Future + Unpin>(waker: &Waker, future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Returns a waker that calls `run`.
+pub(crate) fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(OnWake(run)))
 }
 
 /// Runs a future on this thread, which parks while it waits.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let thread = thread::current();
+    let waker = waker(move || thread.unpark());
     let mut future = std::pin::pin!(future);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -96,6 +96,13 @@ pub(crate) fn assert_sum(counts: Counts) {
     assert_eq!(counts.added, counts.live + ended, "{counts:?}");
 }
 
+/// Returns the message with which `run` panics.
+pub(crate) fn panic_message<R>(run: impl FnOnce() -> R) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(run)).map(drop).expect_err("it panics");
+    let literal = panic.downcast_ref::<&str>().map(|&message| message.to_owned());
+    literal.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
+}
+
 pub(crate) fn panics<R>(run: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_err()
 }

@@ -8,6 +8,8 @@ mod common;
 mod counting;
 #[path = "../common/kinds.rs"]
 mod kinds;
+#[path = "../common/lockstep.rs"]
+mod lockstep;
 #[path = "../common/polling.rs"]
 mod polling;
 

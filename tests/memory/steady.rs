@@ -9,7 +9,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, OwnedTimer, Shard, ShardRef, TimerHandle,
+    Cancel, Config, ManualClock, OwnedTimer, Shard, TimerHandle,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     purgatory::{Purgatory, PurgatoryGroup},
@@ -20,6 +20,7 @@ use crate::{
     common::TICK,
     counting::{alone, calls},
     kinds::for_each_kind,
+    lockstep::Lockstep,
     never,
     polling::Poller,
     small,
@@ -360,40 +361,23 @@ fn sleeps_on_claimed_wheels_allocate_nothing() {
 /// read.
 #[test]
 fn events_for_another_core_allocate_nothing() {
-    among_others(|_| {
-        let (here, there) = (mpsc::channel(), mpsc::channel());
-        let (turned, go_on) = (here.0, there.1);
-        let group = PurgatoryGroup::by(|&key: &usize| key);
-        let others = group.clone();
-        let (tell, told) = mpsc::channel::<Vec<ShardRef>>();
-        let other = thread::spawn(move || {
-            turned.send(Some(local_timer().shard_ref())).expect("it is waited for");
-            let purgatory: Purgatory<usize, Never> =
-                others.join(1, &told.recv().expect("the shards"));
-            while go_on.recv().is_ok() {
-                purgatory.notify(&0);
-                local_timer().turn();
-                turned.send(None).expect("it is waited for");
-            }
-        });
-        let core = here.1.recv().expect("it has a timer").expect("a reference to it");
-        let shards = vec![local_timer().shard_ref(), core];
-        tell.send(shards.clone()).expect("it listens");
-        let purgatory: Purgatory<usize, Never> = group.join(0, &shards);
-        let mut counted = (0, 0);
-        for round in 0..2 * ROUNDS {
-            let (allocated, freed) = calls(|| {
-                purgatory.notify(&1);
-                local_timer().turn();
+    let _alone = alone();
+    let cores: Lockstep<Option<Purgatory<usize, Never>>> = Lockstep::start(2);
+    let group = PurgatoryGroup::by(|&key: &usize| key);
+    for core in 0..2 {
+        let (group, shards) = (group.clone(), cores.shards.clone());
+        cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+    }
+    for round in 0..2 * ROUNDS {
+        for core in 0..2 {
+            let counted = cores.on(core, move |own| {
+                let own = own.as_ref().expect("it has joined");
+                calls(|| {
+                    own.notify(&(1 - core));
+                    local_timer().turn();
+                })
             });
-            if round >= ROUNDS {
-                counted = (counted.0 + allocated, counted.1 + freed);
-            }
-            there.0.send(()).expect("it listens");
-            here.1.recv().expect("it has turned");
+            assert!(round < ROUNDS || counted == (0, 0), "{counted:?} on {core}, round {round}");
         }
-        assert_eq!(counted, (0, 0), "allocations and frees of events");
-        drop(there.0);
-        other.join().expect("no panic");
-    });
+    }
 }
