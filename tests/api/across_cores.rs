@@ -3,57 +3,17 @@
 //! waits. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have the states of a remote
 //! timer's node and word, `memory/remote.rs` its memory.
 
-use std::time::Duration;
-
-use corewheel::{AddErrorReason, Cancel, Config, local_timer};
+use corewheel::{Cancel, Config, local_timer};
 
 use crate::support::{
     Counter, HOUR, Log, TICK, cancel_all_elsewhere, cancel_elsewhere, configured, counting_wakes,
     elsewhere, in_virtual_time, manual_shard, never, on_a_thread, turn_after,
 };
 
-// ---- whom a reference reaches
-
-/// A reference to a thread that was full when it ended.
-#[test]
-fn a_thread_that_has_ended_says_so_and_not_that_it_was_full() {
-    let ended = configured(Config::new().limit(1), |_| {
-        local_timer().add(HOUR, never);
-        local_timer().turn();
-        elsewhere(|own| {
-            assert!(
-                own.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::Full)
-            );
-        });
-        local_timer().shard_ref()
-    });
-    assert!(
-        ended.try_add(TICK, never).is_err_and(|error| error.reason() == AddErrorReason::ShutDown)
-    );
-}
-
 // ---- what wakes a sleeper
 
-/// The owner may move a timer that it has not admitted after it has announced a sleep. This ends
-/// the sleep like a reset of any other timer, and the next sleep can be ended again.
-#[test]
-fn the_owners_reset_of_a_timer_that_it_has_not_seen_ends_its_sleep() {
-    counting_wakes(|clock, wakes, _| {
-        for _ in 0..3 {
-            let sleep = local_timer().prepare_sleep();
-            assert_eq!(sleep.timeout(), None);
-            let unseen = elsewhere(|own| own.add(Duration::MAX, || ()));
-            assert!(unseen.reset(HOUR));
-            assert_eq!(wakes.take(), 1);
-            drop(sleep);
-            assert!(unseen.reset(TICK));
-            assert_eq!(wakes.take(), 0, "it is awake");
-            assert_eq!(turn_after(clock, 1).fired, 1);
-        }
-    });
-}
-
-/// If the reset is to a moment after the end of the sleep, the next urgent request ends the sleep.
+/// The owner may move a timer that it has not admitted after it has announced a sleep. If the reset
+/// is to a moment after the end of the sleep, the next urgent request ends the sleep.
 #[test]
 fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
     counting_wakes(|clock, wakes, _| {

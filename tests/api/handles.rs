@@ -11,8 +11,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, TICK, cancel_elsewhere, in_virtual_time, manual_shard, never, on_a_core, on_a_thread,
-    pass, turn_after,
+    TICK, cancel_elsewhere, in_virtual_time, manual_shard, never, on_a_core, on_a_thread, pass,
+    turn_after,
 };
 
 // ---- types
@@ -166,28 +166,6 @@ fn handles_are_equal_when_they_name_the_same_timer() {
 }
 
 // ---- guards
-
-#[test]
-fn a_guard_cancels_when_it_is_dropped() {
-    on_a_core(|clock| {
-        let dropped = Counter::default();
-        let guard = local_timer().add(TICK, dropped.never()).guard();
-        let handle = guard.handle();
-        assert!(handle.is_pending());
-        drop(guard);
-        assert_eq!((handle.cancel(), dropped.get()), (Cancel::Ended, 1));
-        assert_eq!((turn_after(clock, 1).fired, local_timer().counts().cancelled), (0, 1));
-        let unwound = panic::catch_unwind(|| {
-            let _guard = local_timer().add(TICK, never).guard();
-            panic!("as planned");
-        });
-        assert!(unwound.is_err() && local_timer().is_empty());
-        let guard = local_timer().add(TICK, never).guard();
-        on_a_thread(move || drop(guard));
-        let turn = turn_after(clock, 1);
-        assert_eq!((turn.fired, turn.collected, turn.live), (0, 1, 0));
-    });
-}
 
 #[test]
 fn a_guard_that_is_disarmed_or_stale_cancels_nothing() {

@@ -38,30 +38,11 @@ fn announce_sleep() {
 }
 
 /// The metrics of the shard called `name`, as any thread sees them.
-fn named(name: &str) -> Option<ShardMetrics> {
+pub(crate) fn named(name: &str) -> Option<ShardMetrics> {
     metrics::shards().into_iter().find(|shard| shard.name == name)
 }
 
 // ---- counts
-
-#[test]
-fn the_owners_requests_and_those_of_other_threads_are_counted_apart() {
-    on_a_core(|clock| {
-        let timers = [(); 6].map(|()| local_timer().add(TICK * 10, || ()));
-        assert_eq!(timers[0].cancel(), Cancel::Cancelled);
-        assert!(timers[1].reset(TICK * 20) && timers[1].reset(TICK * 30));
-        cancel_all_elsewhere(&timers[2..4]);
-        assert!(on_a_thread(|| timers[4].reset(TICK * 20)));
-        let before = own().counts;
-        assert_eq!((before.held, before.queued), (2, 3));
-        local_timer().turn();
-        turn_after(clock, 20);
-        let counts = own().counts;
-        assert_eq!((counts.added, counts.fired, counts.live, counts.turns), (6, 2, 1, 2));
-        assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (3, 2));
-        assert_eq!((counts.resets, counts.resets_elsewhere), (2, 1));
-    });
-}
 
 #[test]
 fn resets_of_every_kind_of_timer_are_counted() {

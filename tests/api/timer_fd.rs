@@ -25,8 +25,8 @@ use rustix::{
 
 use crate::{
     support::{
-        Counter, HOUR, TOO_LONG, WAKE_BACKLOG, after_the_timer, cancel_all_elsewhere, never,
-        on_a_thread, operations, owner,
+        Counter, HOUR, TOO_LONG, after_the_timer, cancel_all_elsewhere, never, on_a_thread,
+        operations, owner,
     },
     wake_ups,
 };
@@ -200,19 +200,6 @@ fn another_thread_makes_it_readable_for_earlier_timers_only() {
         assert!(!is_readable(&timer, A_WHILE), "a later deadline");
         on_a_thread(|| assert!(late.reset(Duration::ZERO)));
         turn_until_fired(&timer);
-    });
-}
-
-#[test]
-fn a_backlog_of_cancelled_timers_makes_it_readable() {
-    with_timer_fd(Config::new(), |timer| {
-        let handles: Vec<_> = (0..1_100).map(|_| local_timer().add(HOUR, never)).collect();
-        timer.arm();
-        cancel_all_elsewhere(&handles);
-        assert!(is_readable(&timer, TOO_LONG));
-        assert_eq!(timer.turn().collected, WAKE_BACKLOG);
-        turn_while_readable(&timer);
-        assert_eq!(timer.turn().live, 0);
     });
 }
 

@@ -207,6 +207,16 @@ fn resets_and_remote_adds_with_spread_are_apart() {
     });
 }
 
+/// Slack that ends after the end of time reaches up to it.
+#[test]
+fn the_longest_slack_is_accepted() {
+    let (mut timers, clock) = manual_shard();
+    let timer = timers.add(When::after(Duration::from_secs(1)).slack(Duration::MAX), 0);
+    clock.advance(HOUR);
+    assert!(expired(&mut timers).is_empty(), "it has 584 years");
+    assert_eq!(timers.cancel(timer), Some(0));
+}
+
 // ---- a loop that reads the clock itself
 
 #[test]
