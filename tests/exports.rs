@@ -24,7 +24,6 @@ use metrics_util::{
     CompositeKey,
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
-use tracing_subscriber::fmt::MakeWriter;
 
 fn shard(name: &str) -> (Shard<u32>, ManualClock) {
     let clock = ManualClock::new();
@@ -147,7 +146,9 @@ fn a_turn_that_is_due_is_exported_as_overdue() {
 /// Runs `test` with a subscriber, and returns what that has written.
 fn logged(test: impl FnOnce(&Log)) -> String {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+    let writes = log.clone();
+    let writer = move || writes.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
     tracing::subscriber::with_default(subscriber, || test(&log));
     log.text()
 }
@@ -169,14 +170,6 @@ impl io::Write for Log {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }
 
@@ -228,25 +221,17 @@ fn the_next_add_to_a_shard_that_never_turns_reports_an_overdue_timer_once() {
     assert_one_is_overdue(&text, ["ERROR", "never turns"]);
 }
 
-/// Adds a timer and panics, at each event.
-struct Unruly;
-
-impl<'a> MakeWriter<'a> for Unruly {
-    type Writer = io::Sink;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        local_timer().add(TICK * 1_000, || ());
-        panic!("a subscriber that panics, as it should here");
-    }
-}
-
 /// A subscriber is the user's code as any other: it may call back in (P5), and its panic stays
 /// where it happened (P6).
 #[test]
 fn a_subscriber_may_call_back_in_and_panic() {
+    let writer = || -> io::Sink {
+        local_timer().add(TICK * 1_000, || ());
+        panic!("a subscriber that panics, as it should here");
+    };
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
-        .with_writer(Unruly)
+        .with_writer(writer)
         .finish();
     tracing::subscriber::with_default(subscriber, || {
         let clock = ManualClock::new();
@@ -358,29 +343,17 @@ fn the_end_of_a_shard_is_told() {
     });
 }
 
-/// Panics at the first line.
-#[derive(Clone, Default)]
-struct Moody {
-    log: Log,
-    has_panicked: Arc<AtomicBool>,
-}
-
-impl<'a> MakeWriter<'a> for Moody {
-    type Writer = Log;
-
-    fn make_writer(&'a self) -> Log {
-        let is_first = !self.has_panicked.swap(true, Ordering::Relaxed);
-        assert!(!is_first, "a subscriber that panics, as it should here");
-        self.log.clone()
-    }
-}
-
-/// And a subscriber that panics does not end the watch.
+/// And a subscriber that panics, as it does at the first event, does not end the watch.
 #[test]
 fn a_stall_is_an_event() {
-    let writer = Moody::default();
-    let subscriber =
-        tracing_subscriber::fmt().with_ansi(false).with_writer(writer.clone()).finish();
+    let (log, has_panicked) = (Log::default(), AtomicBool::new(false));
+    let writes = log.clone();
+    let writer = move || {
+        let is_first = !has_panicked.swap(true, Ordering::Relaxed);
+        assert!(!is_first, "a subscriber that panics, as it should here");
+        writes.clone()
+    };
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
     // The watch runs on another thread.
     tracing::subscriber::set_global_default(subscriber).expect("nobody has set one");
     let (tell, told) = std::sync::mpsc::channel();
@@ -397,7 +370,7 @@ fn a_stall_is_an_event() {
         told.recv_timeout(Duration::from_secs(20)).expect("it is noticed");
     }
     drop(watch);
-    let text = writer.log.text();
+    let text = log.text();
     assert!(
         text.contains("WARN") && text.contains("a loop does not turn") && text.contains("99ms"),
         "{text}"

@@ -18,11 +18,11 @@ use corewheel::{
     Cancel, Config, Cores, ManualClock, Shard, ShardRef,
     future::{Timers, drive, interval, sleep, timeout},
     local_timer,
-    metrics::{self, ShardMetrics},
+    metrics::{ShardMetrics, Stall},
 };
 
 use crate::{
-    metrics::{wait_for, watch},
+    metrics::{self, wait_for, watch},
     polling::Poller,
     runtime,
     support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panic_message, panics},
@@ -61,13 +61,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
             assert!(!message.contains("Config::install"), "it drives nothing: {message}");
         }
         assert_eq!((local_timer().len(), poller.clones()), (0, 0));
-    });
-}
-
-#[test]
-fn a_future_that_does_not_wait_needs_no_driver() {
-    on_a_thread(|| {
-        let poller = Poller::new();
+        // A future that does not wait needs no driver.
         assert!(poller.poll(&mut sleep(Duration::ZERO)).is_ready());
         assert_eq!(poller.poll(&mut timeout(DELAY, std::future::ready(1))), Poll::Ready(Ok(1)));
         drop(sleep(DELAY));
@@ -179,8 +173,14 @@ fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'stati
 
 /// Returns the metrics of the shard called `name`, as other threads read them.
 fn seen(name: &str) -> ShardMetrics {
-    let mut shards = metrics::shards().into_iter();
-    shards.find(|shard| shard.name == name).expect("the thread has a timer")
+    metrics::named(name).expect("the thread has a timer")
+}
+
+/// Waits for the report of a loop that has not begun.
+fn wait_for_no_loop(stalls: &mpsc::Receiver<Stall>, limit: Duration) {
+    let stall = wait_for(stalls);
+    assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > limit, "{stall:?}");
+    assert!(stall.to_string().contains("has never turned"), "{stall}");
 }
 
 #[test]
@@ -216,9 +216,7 @@ fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
         named(name, move || {
             prepare();
             local_timer().add(Duration::from_millis(1), || ());
-            let stall = wait_for(&stalls);
-            assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
-            assert!(stall.to_string().contains("has never turned"), "{stall}");
+            wait_for_no_loop(&stalls, LIMIT);
             assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT);
             local_timer().turn();
             assert_eq!(seen(name).overdue, Duration::ZERO);
@@ -263,8 +261,7 @@ fn a_watch_reports_a_shard_that_never_turns() {
     let (_watch, stalls) = watch(DELAY * 4, NAME);
     let mut shard = Shard::with_config(Config::new().name(NAME)).expect("valid");
     shard.add(DELAY, ());
-    let stall = wait_for(&stalls);
-    assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > DELAY * 4, "{stall:?}");
+    wait_for_no_loop(&stalls, DELAY * 4);
     shard.turn();
     assert!(shard.next_expired().is_some() && shard.next_expired().is_none());
     assert_eq!(seen(NAME).overdue, Duration::ZERO);
@@ -337,11 +334,7 @@ fn a_watch_reports_a_remote_timer_of_a_thread_that_never_turns() {
         || (),
         |shard| {
             shard.add(Duration::from_millis(1), || ());
-            let stall = wait_for(&stalls);
-            assert!(
-                !stall.is_in_turn && !stall.has_turned && stall.lasted > DELAY * 4,
-                "{stall:?}"
-            );
+            wait_for_no_loop(&stalls, DELAY * 4);
             assert!(stalls.recv_timeout(DELAY * 10).is_err(), "once");
         },
     );

@@ -535,6 +535,14 @@ thread_local! {
     static HURTS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Runs what makes the code of a `Touchy` panic.
+fn hurting<R>(run: impl FnOnce() -> R) -> R {
+    HURTS.set(true);
+    let result = run();
+    assert!(!HURTS.replace(false), "it has panicked");
+    result
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum In {
     Nothing,
@@ -624,11 +632,7 @@ fn a_key_that_panics_when_it_is_given_keeps_the_other_keys() {
     let cores = Joined::touchy(2, &[0, 1]);
     let seen = cores.on(0, |own| {
         add(own, [bomb(0)], 50);
-        let keys = [bomb(0), calm(1)];
-        HURTS.set(true);
-        let seen = add(own, keys, 50);
-        assert!(!HURTS.replace(false), "it has panicked");
-        seen
+        hurting(|| add(own, [bomb(0), calm(1)], 50))
     });
     assert_eq!(cores.panicked(0), 1);
     cores.settle();
@@ -646,8 +650,7 @@ fn a_key_that_panics_in_a_full_batch_keeps_no_operation_from_completing() {
     seen.set();
     let completed = cores.on(0, |own| {
         (1..64).for_each(|_| own.notify(&bomb(1)));
-        HURTS.set(true);
-        own.check_and_complete(&calm(0))
+        hurting(|| own.check_and_complete(&calm(0)))
     });
     assert_eq!((completed, cores.panicked(0)), (1, 1));
     seen.assert_ended(Completion::Condition);
@@ -668,9 +671,7 @@ fn a_key_that_panics_after_its_last_watch_leaves_no_entry() {
     let cores = Joined::touchy(1, &[0]);
     let keys = cores.on(0, |own| {
         add(own, [bomb(0)], 50).set();
-        HURTS.set(true);
-        let _ = panics(|| own.check_and_complete(&bomb(0)));
-        assert!(!HURTS.replace(false), "it has panicked");
+        hurting(|| _ = panics(|| own.check_and_complete(&bomb(0))));
         own.counts().keys
     });
     assert_eq!(keys, 0);
@@ -684,9 +685,7 @@ fn an_operation_whose_key_panics_completes_and_leaves_its_other_keys() {
     assert_eq!(cores.counts(1).watches, 1);
     seen.set();
     cores.on(0, |own| {
-        HURTS.set(true);
-        assert_eq!(own.check_and_complete(&calm(0)), 1);
-        assert!(!HURTS.replace(false), "it has panicked");
+        assert_eq!(hurting(|| own.check_and_complete(&calm(0))), 1);
         let PurgatoryCounts { by_condition, live, watches, keys, .. } = own.counts();
         assert_eq!((by_condition, live, watches, keys), (1, 0, 0, 0));
     });

@@ -3,13 +3,9 @@
 use std::{
     error::Error,
     fmt::Debug,
-    io,
+    io::{self, ErrorKind},
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
+    sync::mpsc,
     time::Duration,
 };
 
@@ -20,7 +16,7 @@ use corewheel::{
     purgatory::{Outcome, Purgatory, PurgatoryGroup},
 };
 
-use crate::support::{HOUR, Never, TICK, configured, on_a_core, on_a_thread, turn_after};
+use crate::support::{Counter, HOUR, Never, TICK, configured, on_a_core, on_a_thread, turn_after};
 
 #[test]
 fn debug_shows_figures() {
@@ -53,27 +49,48 @@ fn debug_shows_figures() {
     assert_eq!(format!("{time:?}"), "VirtualTime { cores: 1, tasks: 0, elapsed: 0ns, .. }");
 }
 
+/// Asserts that an error is a plain sentence with these words, and has this kind as an I/O error.
+fn assert_error(error: impl Debug + ToString + Into<io::Error>, mentions: &str, kind: ErrorKind) {
+    let (text, debug) = (error.to_string(), format!("{error:?}"));
+    assert!(text.contains(mentions) && text.contains(' '), "{text:?} without {mentions:?}");
+    assert!(!text.ends_with(['.', '!', '\n']) && text.trim() == text, "{text:?}");
+    assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text:?}");
+    assert!(!debug.is_empty());
+    let error: io::Error = error.into();
+    assert_eq!((error.kind(), error.to_string()), (kind, text));
+}
+
 #[test]
-fn errors_are_sentences() {
-    fn assert_reads_well(error: &(impl Debug + ToString), mentions: &str) {
-        let text = error.to_string();
-        assert!(text.contains(mentions) && text.contains(' '), "{text:?} without {mentions:?}");
-        assert!(!text.ends_with(['.', '!', '\n']) && text.trim() == text, "{text:?}");
-        assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text:?}");
-        assert!(!format!("{error:?}").is_empty());
+fn errors_are_sentences_and_become_io_errors_of_a_fitting_kind() {
+    use ErrorKind::{AlreadyExists, BrokenPipe, Deadlock, InvalidInput, QuotaExceeded, TimedOut};
+    for (reason, kind) in [
+        (AddErrorReason::ShutDown, BrokenPipe),
+        (AddErrorReason::Full, QuotaExceeded),
+        (AddErrorReason::TooManyShards, QuotaExceeded),
+    ] {
+        assert_error(reason, "", kind);
+        assert_error(TimeoutError::NoTimer(reason), &reason.to_string(), kind);
     }
-    for reason in [AddErrorReason::ShutDown, AddErrorReason::Full, AddErrorReason::TooManyShards] {
-        assert_reads_well(&reason, "");
-    }
-    assert_reads_well(&ConfigError::TickTooShort { tick: Duration::from_nanos(999) }, "999ns");
-    assert_reads_well(&ConfigError::TickTooShort { tick: Duration::ZERO }, "tick");
-    assert_reads_well(&ConfigError::AlreadyRunning, "wheel");
-    assert_reads_well(&ConfigError::TooManyShards { max: 16_384 }, "16384");
+    assert_error(TimeoutError::Elapsed, "elapsed", TimedOut);
+    let too_short = |nanos| ConfigError::TickTooShort { tick: Duration::from_nanos(nanos) };
+    assert_error(too_short(999), "999ns", InvalidInput);
+    assert_error(too_short(0), "tick", InvalidInput);
+    assert_error(ConfigError::AlreadyRunning, "wheel", AlreadyExists);
+    assert_error(ConfigError::TooManyShards { max: 16_384 }, "16384", QuotaExceeded);
     assert!(ConfigError::AlreadyRunning.source().is_none());
     let mut full = Shard::with_config(Config::new().limit(0)).expect("valid");
-    let error = full.try_add(TICK, ()).expect_err("it is full");
-    assert_reads_well(&error, "timer not added: ");
+    // The payload need not be `Send`.
+    let error = full.try_add(TICK, Rc::new(())).expect_err("it is full");
     assert_eq!(format!("{error:?}"), "AddError { reason: Full, .. }");
+    assert_error(error, "timer not added: ", QuotaExceeded);
+    on_a_core(|clock| {
+        let other = local_timer().add(HOUR, || {});
+        local_timer().add(TICK, move || {
+            assert_error(other.cancel_wait().expect_err("inside a callback"), "", Deadlock);
+        });
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(local_timer().counts().panicked, 0);
+    });
 }
 
 #[test]
@@ -112,52 +129,10 @@ fn only_a_won_cancel_is_cancelled() {
 }
 
 #[test]
-fn errors_become_io_errors_of_a_fitting_kind() {
-    fn kind_and_text(error: impl Into<io::Error>) -> (io::ErrorKind, String) {
-        let error = error.into();
-        (error.kind(), error.to_string())
-    }
-    for (reason, kind) in [
-        (AddErrorReason::ShutDown, io::ErrorKind::BrokenPipe),
-        (AddErrorReason::Full, io::ErrorKind::QuotaExceeded),
-        (AddErrorReason::TooManyShards, io::ErrorKind::QuotaExceeded),
-    ] {
-        assert_eq!(kind_and_text(reason), (kind, reason.to_string()));
-        let timeout = TimeoutError::NoTimer(reason);
-        assert_eq!(kind_and_text(timeout), (kind, timeout.to_string()));
-    }
-    let elapsed = TimeoutError::Elapsed;
-    assert_eq!(kind_and_text(elapsed), (io::ErrorKind::TimedOut, elapsed.to_string()));
-    for (error, kind) in [
-        (ConfigError::TickTooShort { tick: Duration::ZERO }, io::ErrorKind::InvalidInput),
-        (ConfigError::AlreadyRunning, io::ErrorKind::AlreadyExists),
-        (ConfigError::TooManyShards { max: 1 }, io::ErrorKind::QuotaExceeded),
-    ] {
-        assert_eq!(kind_and_text(error), (kind, error.to_string()));
-    }
-    let mut shard = Shard::with_config(Config::new().limit(0)).expect("valid");
-    // The payload need not be `Send`.
-    let error = shard.try_add(TICK, Rc::new(())).expect_err("it is full");
-    let full = (io::ErrorKind::QuotaExceeded, error.to_string());
-    assert_eq!(kind_and_text(error), full);
-    on_a_core(|clock| {
-        let other = local_timer().add(HOUR, || {});
-        local_timer().add(TICK, move || {
-            let error = other.cancel_wait().expect_err("inside a callback");
-            assert_eq!(kind_and_text(error), (io::ErrorKind::Deadlock, error.to_string()));
-        });
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        assert_eq!(local_timer().counts().panicked, 0);
-    });
-}
-
-#[test]
 fn a_cloned_config_has_the_same_settings_and_hooks() {
-    let reports = Arc::new(AtomicUsize::new(0));
-    let (clock, counted) = (ManualClock::new(), Arc::clone(&reports));
-    let config = Config::new().clock(&clock).limit(1).on_panic(move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-    });
+    let (clock, reports) = (ManualClock::new(), Counter::default());
+    let count = reports.callback();
+    let config = Config::new().clock(&clock).limit(1).on_panic(move |_| count());
     for config in [config.clone(), config.clone(), config] {
         let clock = clock.clone();
         on_a_thread(move || {
@@ -167,7 +142,7 @@ fn a_cloned_config_has_the_same_settings_and_hooks() {
             turn_after(&clock, 1);
         });
     }
-    assert_eq!(reports.load(Ordering::Relaxed), 3);
+    assert_eq!(reports.get(), 3);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
         Arc, Barrier, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -19,7 +19,7 @@ use mio::{Events, Poll, Token, Waker};
 use crate::{
     support::{
         ADDS, Counter, HOUR, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
-        counting_wakes, expired, forget, never, on_a_core, on_a_thread, operations, owner,
+        counting_wakes, expired, forget, never, on_a_core, on_a_thread, operations, repeating,
         turn_after,
     },
     wake_ups,
@@ -384,41 +384,20 @@ fn polls() -> Sleeper {
     (Config::new().on_wake(move || waker.wake().expect("woken")), Box::new(sleep))
 }
 
-/// A thread that sleeps and turns until it ends.
-struct Owner {
-    shard: ShardRef,
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
-
-impl Owner {
-    fn start((config, mut sleeper): Sleeper, budget: usize) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&over);
-        let (shard, thread) = owner(config.tick(Duration::from_micros(20)), move || {
-            local_timer().add(HOUR, never);
-            while !until.load(Ordering::Relaxed) {
-                local_timer().sleep_with(&mut sleeper);
-                let _ = local_timer().turn_within(budget);
-            }
-        });
-        Self { shard, over, thread }
-    }
-
-    fn end(self) {
-        let over = Arc::clone(&self.over);
-        self.shard.add(Duration::ZERO, move || over.store(true, Ordering::Relaxed));
-        self.thread.join().expect("no panic");
-    }
-}
-
 #[test]
 fn no_wake_up_is_lost() {
     for sleeper in [parks, polls] {
         for (askers, budget, rounds) in [(1, usize::MAX, 2_000), (3, 2, 1_000)] {
-            let owner = Owner::start(sleeper(), budget);
-            wake_ups::none_is_lost(&owner.shard, askers, operations(rounds).min(5 * rounds));
-            owner.end();
+            let (config, mut sleep) = sleeper();
+            let (shard, end) = repeating(config.tick(Duration::from_micros(20)), move || {
+                local_timer().add(HOUR, never);
+                move || {
+                    local_timer().sleep_with(&mut sleep);
+                    let _ = local_timer().turn_within(budget);
+                }
+            });
+            wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
+            end();
         }
     }
 }

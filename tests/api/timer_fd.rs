@@ -5,10 +5,6 @@ use std::{
     error::Error,
     io,
     os::fd::{AsFd, AsRawFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     thread,
     time::{Duration, Instant},
 };
@@ -26,7 +22,7 @@ use rustix::{
 use crate::{
     support::{
         Counter, HOUR, TOO_LONG, after_the_timer, cancel_all_elsewhere, never, on_a_thread,
-        operations, owner,
+        operations, repeating,
     },
     wake_ups,
 };
@@ -266,20 +262,17 @@ fn it_is_silent_in_a_thread_whose_timer_has_ended() {
 #[test]
 fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
     for (askers, budget, rounds) in [(1, usize::MAX, 3_000), (3, 2, 1_000)] {
-        let over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&over);
         let config = Config::new().tick(Duration::from_micros(20));
-        let (shard, thread) = owner(config, move || {
+        let (shard, end) = repeating(config, move || {
             let timer = local_timer().timer_fd().expect("a descriptor");
             timer.arm();
-            while !until.load(Ordering::Relaxed) {
+            move || {
                 assert!(is_readable(&timer, 2 * TOO_LONG), "it is never asked again");
                 timer.turn_within(budget);
             }
         });
         wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
-        shard.run(move || over.store(true, Ordering::Relaxed));
-        thread.join().expect("no panic");
+        end();
     }
 }
 

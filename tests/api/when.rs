@@ -9,8 +9,7 @@ use std::{
 use corewheel::{ManualClock, Shard, When, local_timer};
 
 use crate::support::{
-    HOUR, Log, TICK, TICK_NANOS, expired, manual_shard, nanos, on_a_core, on_a_thread, pass,
-    turn_after,
+    HOUR, Log, TICK, expired, manual_shard, nanos, on_a_core, on_a_thread, pass, turn_after,
 };
 
 /// The tick at which the timers are added.
@@ -51,7 +50,7 @@ impl From<After> for When {
 }
 
 fn tick(clock: &ManualClock) -> u64 {
-    nanos(clock.elapsed()) / TICK_NANOS
+    nanos(clock.elapsed()) / nanos(TICK)
 }
 
 fn start(clock: &ManualClock) {

@@ -14,10 +14,6 @@ use corewheel::{
 /// The default tick.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// A tick in nanoseconds.
-pub(crate) const TICK_NANOS: u64 = 1_000_000;
-const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
-
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Longer than any wait that succeeds, shorter than a hang.
@@ -46,21 +42,6 @@ pub(crate) fn seeded(
 /// likely.
 pub(crate) fn any_magnitude(random: &mut fastrand::Rng) -> u64 {
     random.u64(..) >> random.u32(..64)
-}
-
-/// A delay of any size: none, less than twenty ticks, more, and for ever.
-pub(crate) fn any_delay(random: &mut fastrand::Rng) -> Duration {
-    match random.u32(..10) {
-        0 => Duration::ZERO,
-        1 => Duration::MAX,
-        2..5 => Duration::from_nanos(any_magnitude(random)),
-        _ => Duration::from_nanos(random.u64(..20 * TICK_NANOS)),
-    }
-}
-
-/// The tick of the turn that fires what is due at `deadline`, in nanoseconds.
-pub(crate) fn tick_of(deadline: u64) -> u64 {
-    deadline.div_ceil(TICK_NANOS)
 }
 
 /// A duration as clocks count it.

@@ -8,7 +8,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -68,6 +68,28 @@ pub(crate) fn owner<R: Send + 'static>(
         run()
     });
     (shard.recv().expect("the thread has a timer"), thread)
+}
+
+/// Starts a thread that calls `prepare`, and then what that returns, again and again. Returns its
+/// shard, and a function that ends the thread.
+pub(crate) fn repeating<S: FnMut()>(
+    config: Config,
+    prepare: impl FnOnce() -> S + Send + 'static,
+) -> (ShardRef, impl FnOnce()) {
+    let over = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&over);
+    let (shard, thread) = owner(config, move || {
+        let mut step = prepare();
+        while !until.load(Ordering::Relaxed) {
+            step();
+        }
+    });
+    let woken = shard.clone();
+    let end = move || {
+        woken.run(move || over.store(true, Ordering::Relaxed));
+        thread.join().expect("no panic");
+    };
+    (shard, end)
 }
 
 /// Calls `ask` with this thread's wheel on another thread.

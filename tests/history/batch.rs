@@ -5,10 +5,6 @@ use std::{
     collections::BTreeMap,
     panic::resume_unwind,
     rc::Rc,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
     time::Duration,
 };
 
@@ -19,7 +15,7 @@ use corewheel::{
 use crate::{
     CANCELS, Counter, HOUR, add_batch, add_batch_that_is_cancelled, add_elsewhere, assert_sound,
     cancel_elsewhere,
-    common::{TICK, any_magnitude, in_virtual_time, on_a_thread, operations, seeded},
+    common::{TICK, any_magnitude, configured, in_virtual_time, on_a_thread, operations, seeded},
     counter, expired, never, on_a_core, shard_by, turn_after, turn_twice,
 };
 
@@ -106,7 +102,7 @@ fn bug_04_a_timer_dropped_in_the_tick_it_fires_in_panicked() {
 /// Uses the thread's timer in every way when it is dropped, as a waker may that is dropped or
 /// called.
 struct UsesTheTimer {
-    drops: Arc<Mutex<u32>>,
+    drops: Counter,
     sibling: TimerHandle,
 }
 
@@ -119,17 +115,17 @@ impl Drop for UsesTheTimer {
         }
         timer.turn();
         assert!(timer.counts().held <= 1 && timer.prepare_sleep().timeout().is_some());
-        *self.drops.lock().expect("no panic") += 1;
+        self.drops.increment();
     }
 }
 
 /// tokio #8550, #8552.
 #[test]
 fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
-    let drops = Arc::new(Mutex::new(0));
+    let drops = Counter::default();
     on_a_core(|clock| {
         let sibling = local_timer().add(TICK * 5, never);
-        let uses_the_timer = || UsesTheTimer { drops: Arc::clone(&drops), sibling };
+        let uses_the_timer = || UsesTheTimer { drops: drops.clone(), sibling };
         let add = || {
             let held = uses_the_timer();
             local_timer().add(TICK, move || drop(held))
@@ -141,11 +137,11 @@ fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
         let again = local_timer().add_periodic(TICK, move || _ = &held);
         assert_eq!(turn_after(clock, 1).fired, 2);
         assert_eq!((fired.cancel(), again.cancel()), (Cancel::Ended, Cancel::Cancelled));
-        assert_eq!(*drops.lock().expect("no panic"), 4);
+        assert_eq!(drops.get(), 4);
         // Two are handed back when the thread ends.
         let _pending = (add(), add());
     });
-    assert_eq!(*drops.lock().expect("no panic"), 6);
+    assert_eq!(drops.get(), 6);
 }
 
 /// Measured with tokio 1.54.1: of 20 sleeps due together, those behind one whose waker panics were
@@ -181,15 +177,12 @@ fn bug_11_a_panic_dropped_the_timers_behind_it() {
 #[test]
 fn bug_12_a_timer_cancelled_in_the_tick_it_fires_in_was_counted_twice() {
     for cancel in CANCELS {
-        let clock = ManualClock::new();
-        let config = Config::new().clock(&clock).limit(11);
-        on_a_thread(|| {
-            config.install().expect("a fresh thread");
+        configured(Config::new().limit(11), |clock| {
             for round in 1..=3 {
                 let drops = add_batch_that_is_cancelled(11, cancel);
                 let refused = local_timer().try_add(TICK, || ());
                 assert!(refused.is_err_and(|error| error.reason() == AddErrorReason::Full));
-                assert_eq!((turn_after(&clock, 1).fired, drops.get()), (1, 11));
+                assert_eq!((turn_after(clock, 1).fired, drops.get()), (1, 11));
                 let counts = local_timer().counts();
                 let ends = (counts.added, counts.fired, counts.cancelled);
                 assert_eq!(ends, (11 * round, round, 10 * round));
@@ -386,22 +379,22 @@ fn bug_22_a_timer_added_by_a_callback_ran_in_the_same_pass() {
 /// A timer that another thread adds while a pass runs its callbacks fires in a later pass.
 #[test]
 fn bug_22_from_another_core_a_timer_added_by_a_callback_ran_in_the_same_pass() {
-    fn again(owner: ShardRef, runs: Arc<AtomicUsize>) {
+    fn again(owner: ShardRef, runs: Counter) {
         let to = owner.clone();
         add_elsewhere(&to, Duration::ZERO, move || {
-            runs.fetch_add(1, Ordering::SeqCst);
+            runs.increment();
             again(owner, runs);
         });
     }
     on_a_core(|_: &ManualClock| {
-        let runs = Arc::new(AtomicUsize::new(0));
-        again(local_timer().shard_ref(), Arc::clone(&runs));
+        let runs = Counter::default();
+        again(local_timer().shard_ref(), runs.clone());
         for _ in 0..100 {
-            let before = runs.load(Ordering::SeqCst);
+            let before = runs.get();
             assert!(local_timer().turn().fired <= 1);
-            assert!(runs.load(Ordering::SeqCst) <= before + 1);
+            assert!(runs.get() <= before + 1);
         }
-        assert!(runs.load(Ordering::SeqCst) >= 30);
+        assert!(runs.get() >= 30);
     });
 }
 
