@@ -45,7 +45,7 @@ impl Package {
         cargo.args(["check", "--offline", "--quiet", "--examples", "--target-dir"]);
         let target = format!("{}-target", self.name);
         cargo.arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join(target));
-        // A build of this test for a sanitizer or for coverage has flags that only that build can use.
+        // The flags of a build for a sanitizer or for coverage fit only that build.
         for flags in
             ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"]
         {

@@ -1,4 +1,4 @@
-//! Where the live timers were added: every way to add one says so, and those that have ended are not told.
+//! Where the live timers were added: every way to add one says so, and ended ones are left out.
 
 mod common;
 

@@ -92,7 +92,7 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
     }
 }
 
-/// The add takes one of the messages; the others are the next turn's, also if the clock stands still.
+/// The add takes one of the messages. The next turn takes the others, even if the clock stands.
 #[test]
 fn an_add_that_needed_room_leaves_the_rest_to_the_next_turn() {
     limited(3, |clock| {

@@ -1,6 +1,6 @@
 //! Periodic timers of other threads' wheels ([`ShardRef::add_periodic`]) and of shards of payloads
-//! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel, and the model of the simulator
-//! every schedule.
+//! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel, and the model of the
+//! simulator every schedule.
 
 use std::{mem, sync::mpsc, time::Duration};
 

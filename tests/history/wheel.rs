@@ -1,5 +1,5 @@
-//! The wheel alone, against its model, mostly on geometries so small that levels and revolutions end
-//! every few ticks. The model asserts that each entry fires in order, once, and at its deadline.
+//! The wheel alone, against its model, mostly on geometries so small that levels and revolutions
+//! end every few ticks. The model asserts that each entry fires in order, once, at its deadline.
 
 use std::time::Duration;
 

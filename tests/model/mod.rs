@@ -257,8 +257,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.sorted.first().map(|&(deadline, _)| deadline)
     }
 
-    /// Asserts that `next_deadline` is not later than the earliest deadline. If it is earlier, it is
-    /// one of these:
+    /// Asserts that `next_deadline` is not later than the earliest deadline. If it is earlier, it
+    /// is one of these:
     ///
     /// - the start of a slot of the earliest entry,
     /// - the start of a slot that a live entry was moved away from,
