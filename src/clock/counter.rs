@@ -56,7 +56,8 @@ mod machine {
     }
 
     pub(in super::super) fn read_after() -> u64 {
-        // SAFETY: every x86_64 processor has the instruction, which waits for earlier ones.
+        // `lfence` waits for all earlier instructions, so the counter is read after them.
+        // SAFETY: every x86_64 processor has `lfence`.
         unsafe { _mm_lfence() };
         read()
     }

@@ -178,7 +178,7 @@ impl Clock {
         matches!(self.0, Source::Fast { .. })
     }
 
-    /// Returns the current time of this clock. The reading is exact, also for the fast clock.
+    /// Returns the current time of this clock. The reading is exact, even for the fast clock.
     ///
     /// # Examples
     ///

@@ -2,10 +2,10 @@
 //!
 //! The owner counts its timers itself. It publishes their number at both ends of a turn, at each
 //! admission, and when its loop is about to sleep. Remote timers are counted here until their
-//! admission. A remote add is admitted while their number and the owner's published number stay
+//! admission. A remote add is accepted while their number and the owner's published number stay
 //! below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed the
 //! limit by the number of timers that the owner has added since its last publication. A shard
-//! without a limit admits every add and writes nothing here.
+//! without a limit accepts every add and writes nothing here.
 
 use crate::{
     limits::INDEX_MAX,
@@ -27,7 +27,7 @@ impl AdmissionLimit {
     /// Returns true if one more remote timer is within the limit. `cancelled` returns the number of
     /// cancelled timers that the owner still counts. If true, the timer is counted here until
     /// [`release`](Self::release).
-    pub(crate) fn try_admit(&self, cancelled: impl FnOnce() -> u32) -> bool {
+    pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
@@ -36,15 +36,15 @@ impl AdmissionLimit {
         let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
         // Relaxed: the acquire above orders this load.
         let there = arriving.saturating_add(self.live.load(Ordering::Relaxed));
-        let try_admit = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
-        if !try_admit {
+        let has_room = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
+        if !has_room {
             self.release();
         }
-        try_admit
+        has_room
     }
 
     /// Counts a timer that may exceed the limit: a message of corewheel itself.
-    pub(crate) fn admit_beyond_limit(&self) {
+    pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.
             self.arriving.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl AdmissionLimit {
     /// Stops counting a remote timer here, after the owner has admitted it or it was dropped.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
-            // Release: publishes the owner's count to `try_admit`.
+            // Release: publishes the owner's count to `try_reserve`.
             self.arriving.fetch_sub(1, Ordering::Release);
         }
     }
@@ -79,26 +79,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_admits_up_to_the_limit() {
+    fn it_accepts_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
         admission.set_live(1);
-        assert_eq!([(); 3].map(|()| admission.try_admit(|| 0)), [true, true, false]);
+        assert_eq!([(); 3].map(|()| admission.try_reserve(|| 0)), [true, true, false]);
         admission.release();
-        assert!(admission.try_admit(|| 0));
+        assert!(admission.try_reserve(|| 0));
         admission.set_live(2);
         admission.release();
-        assert!(!admission.try_admit(|| 0));
+        assert!(!admission.try_reserve(|| 0));
         admission.set_live(1);
-        admission.admit_beyond_limit();
-        assert!(!admission.try_admit(|| 0), "it counts, although it is not asked");
+        admission.reserve_beyond_limit();
+        assert!(!admission.try_reserve(|| 0), "it counts, although it is not asked");
         admission.release();
-        assert!(admission.try_admit(|| 0));
+        assert!(admission.try_reserve(|| 0));
     }
 
     #[test]
     fn without_a_limit_it_counts_nothing() {
         let admission = AdmissionLimit::new(INDEX_MAX);
-        assert!((0..100).all(|_| admission.try_admit(|| 0)));
+        assert!((0..100).all(|_| admission.try_reserve(|| 0)));
         // Relaxed: one thread.
         assert_eq!(admission.arriving.load(Ordering::Relaxed), 0);
     }

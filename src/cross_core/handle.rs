@@ -119,7 +119,7 @@ impl TimerHandle {
 
     /// Returns true if another thread added the timer.
     #[inline]
-    pub(crate) fn is_remote(self) -> bool {
+    pub(crate) fn is_remotely_added(self) -> bool {
         self.generation & REMOTE_GENERATION != 0
     }
 
@@ -212,7 +212,7 @@ impl TimerHandle {
     }
 
     fn cancel_remote(self) -> Cancel {
-        if self.is_remote() {
+        if self.is_remotely_added() {
             return self.cancel_slow();
         }
         let likely = registry::with(self.shard(), |shared| {
@@ -601,7 +601,7 @@ impl fmt::Display for LocalHandle {
 ///
 /// let deadline = local_timer().add(Duration::from_secs(5), || println!("too slow")).guard();
 /// assert!(deadline.handle().is_pending());
-/// // Serve the request. Every way out cancels the deadline, also `?` and a panic.
+/// // Serve the request. Every way out cancels the deadline, even `?` and a panic.
 /// drop(deadline);
 /// assert!(local_timer().is_empty());
 /// ```

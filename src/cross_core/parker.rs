@@ -13,9 +13,9 @@
 //! ```
 //!
 //! If F1 comes first in the fences' total order, the requesting thread sees the sleeper and wakes
-//! it. Otherwise the owner sees the request and does not sleep. The owner may wake in between and
-//! announce another sleep. If the requesting thread still sees the earlier sleep, the new F1 comes
-//! after F2, so again the owner sees the request.
+//! it. Otherwise the owner sees the request and does not sleep. A requesting thread may also read
+//! an old announcement, after which the owner has woken and announced another sleep. Then the F1 of
+//! the new sleep comes after F2, so again the owner sees the request.
 //!
 //! A request may be a new deadline for a node whose message another thread is pushing at that
 //! moment. Then two threads check for a sleeping owner, each after its own F2. The thread that

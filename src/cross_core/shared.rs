@@ -199,8 +199,8 @@ impl Shared {
         self.clamped_reading.store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds a timer from a remote thread, periodic if its period is not zero. `beyond_limit` admits
-    /// it to a full shard.
+    /// Adds a timer from a remote thread, periodic if its period is not zero. `beyond_limit` adds
+    /// it even to a full shard.
     #[inline]
     pub(crate) fn add<B: Build<Callback> + Send>(
         &self,
@@ -217,7 +217,7 @@ impl Shared {
         self.push_armed(node, generation, schedule.due).map_err(Refused::ShutDown)
     }
 
-    /// Admits a remote timer and takes a node for it.
+    /// Reserves a place within the limit and a node for a remote timer.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
     fn reserve(&self, beyond_limit: bool) -> Result<RemoteNode, AddErrorReason> {
@@ -225,8 +225,8 @@ impl Shared {
             return Err(AddErrorReason::ShutDown);
         }
         if beyond_limit {
-            self.admission.admit_beyond_limit();
-        } else if !self.admission.try_admit(|| self.mailbox.cancelled().min(WAKE_BACKLOG)) {
+            self.admission.reserve_beyond_limit();
+        } else if !self.admission.try_reserve(|| self.mailbox.cancelled().min(WAKE_BACKLOG)) {
             return Err(AddErrorReason::Full);
         }
         let node = self.slab.take_remote(pin());

@@ -57,7 +57,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     let _ = local_timer().shard_ref();
     let drives = DriverRegistration::new();
     async move {
-        let (_drives, _awake_at_the_end) = (drives, Driver);
+        let (_drives, _remove_waker) = (drives, RemoveWaker);
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
@@ -97,9 +97,9 @@ fn prepare_sleep(task: &Waker) -> PreparedSleep<'static> {
 }
 
 /// Removes the driving task's waker when it is dropped.
-struct Driver;
+struct RemoveWaker;
 
-impl Drop for Driver {
+impl Drop for RemoveWaker {
     fn drop(&mut self) {
         let _ = Local::with(|local| local.shared.hooks.set_task(None));
     }

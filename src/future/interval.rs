@@ -119,7 +119,7 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If [no timer can be had](super#without-a-timer), or the thread has [no
+    /// If [no timer is available](super#without-a-timer), or the thread has [no
     /// driver](super#without-a-driver).
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
@@ -129,7 +129,7 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If [no timer can be had](super#without-a-timer), or the thread has [no
+    /// If [no timer is available](super#without-a-timer), or the thread has [no
     /// driver](super#without-a-driver).
     ///
     /// # Examples
@@ -153,7 +153,7 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer can be had](super#without-a-timer). The next poll tries again.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again.
     ///
     /// # Panics
     ///

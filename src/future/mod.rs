@@ -63,7 +63,7 @@
 //!
 //! # Without a timer
 //!
-//! No timer can be had if the thread has ended, or if the limit of live timers is reached
+//! No timer is available if the thread has ended, or if the limit of live timers is reached
 //! ([`Config::limit`](crate::Config::limit)). Then a [`Timeout`] ends with
 //! [`TimeoutError::NoTimer`]. A [`Sleep`] and an [`Interval`] panic, like
 //! [`LocalTimer::add`](crate::LocalTimer::add). [`Timeout::even_without_timer`] runs the future

@@ -41,9 +41,9 @@ per_thread! {
     static CURRENT: Cell<Option<NonNull<Local>>> = Cell::new(None);
 }
 
-/// The state of the wheel's driver.
+/// Whether a loop drives the wheel.
 #[derive(Clone, Copy, Debug)]
-enum Driver {
+enum DriverState {
     /// A loop has turned or announced a sleep, and is not in a turn.
     Between,
     /// A turn is under way.
@@ -57,11 +57,11 @@ enum Driver {
 }
 
 /// Ends a turn when it is dropped.
-struct TurnGuard<'turn>(&'turn Cell<Driver>);
+struct TurnGuard<'turn>(&'turn Cell<DriverState>);
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
-        self.0.set(Driver::Between);
+        self.0.set(DriverState::Between);
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Local {
     /// Never borrowed while the user's code runs.
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
-    driver: Cell<Driver>,
+    driver: Cell<DriverState>,
     /// The number of descriptors and tasks that drive the wheel.
     drivers: Cell<u32>,
     /// The thread stays registered even without descriptors and tasks.
@@ -129,7 +129,7 @@ impl Local {
         let local = Self {
             engine: RefCell::new(engine),
             shared,
-            driver: Cell::new(Driver::Missing),
+            driver: Cell::new(DriverState::Missing),
             drivers: Cell::new(0),
             is_registered: Cell::new(false),
             clients: RefCell::default(),
@@ -205,7 +205,7 @@ impl Local {
     pub(crate) fn has_ended() -> bool {
         // On a thread that owns a wheel, this is one load.
         let has_ended = |place: &OnceCell<Self>| {
-            place.get().is_some_and(|local| matches!(local.driver.get(), Driver::Ended))
+            place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
         Owner::number().is_none() && LOCAL.try_with(has_ended).unwrap_or(true)
     }
@@ -290,7 +290,7 @@ impl Local {
     /// Counts a descriptor or task that is going to turn the wheel.
     pub(super) fn add_driver(&self) {
         if self.drivers.replace(self.drivers.get() + 1) == 0 {
-            self.is_registered.set(!matches!(self.driver.get(), Driver::Missing));
+            self.is_registered.set(!matches!(self.driver.get(), DriverState::Missing));
         }
         self.expect_turns();
     }
@@ -299,8 +299,8 @@ impl Local {
     pub(super) fn remove_driver(&self) {
         self.drivers.update(|drivers| drivers - 1);
         let is_last = self.drivers.get() == 0 && !self.is_registered.get();
-        if is_last && !matches!(self.driver.get(), Driver::InTurn | Driver::Ended) {
-            self.driver.set(Driver::Missing);
+        if is_last && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended) {
+            self.driver.set(DriverState::Missing);
             let (_, now) = self.step(|engine| engine.publish_unqueried());
             self.publish_undriven_state(if self.shared.mailbox.is_urgent() {
                 now
@@ -311,8 +311,8 @@ impl Local {
     }
 
     fn expect_turns(&self) {
-        if let Driver::Missing = self.driver.get() {
-            self.driver.set(Driver::Registered);
+        if let DriverState::Missing = self.driver.get() {
+            self.driver.set(DriverState::Registered);
             self.shared.gauges.expect_loop();
         }
     }
@@ -327,7 +327,7 @@ impl Local {
     /// Panics if no loop is going to turn the wheel.
     #[inline]
     pub(crate) fn assert_driven(&self) {
-        if let Driver::Missing = self.driver.get() {
+        if let DriverState::Missing = self.driver.get() {
             no_driver();
         }
     }
@@ -336,16 +336,16 @@ impl Local {
     /// false inside a turn, and after the wheel was drained.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
-        matches!(self.driver.get(), Driver::Between) || self.begin_driving_slow()
+        matches!(self.driver.get(), DriverState::Between) || self.begin_driving_slow()
     }
 
     #[cold]
     #[inline(never)]
     fn begin_driving_slow(&self) -> bool {
-        if let Driver::InTurn | Driver::Ended = self.driver.get() {
+        if let DriverState::InTurn | DriverState::Ended = self.driver.get() {
             return false;
         }
-        self.driver.set(Driver::Between);
+        self.driver.set(DriverState::Between);
         self.shared.parker.set_driven();
         self.sleeps_until.set(AWAKE);
         true
@@ -354,7 +354,7 @@ impl Local {
     /// Reports a timer that has been overdue for long although a driver is registered. Returns the
     /// number of adds until the next report.
     fn report_if_undriven(&self) -> u64 {
-        let Driver::Registered = self.driver.get() else { return u64::MAX };
+        let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.step(|engine| engine.publish_unqueried());
         let next = next.min(self.shared.gauges.remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
@@ -366,8 +366,10 @@ impl Local {
     /// that has been overdue for long.
     fn publish_undriven(&self, nanos: u64) {
         match self.driver.get() {
-            Driver::Between | Driver::InTurn | Driver::Ended => self.sleeps_until.set(AWAKE),
-            Driver::Registered => {
+            DriverState::Between | DriverState::InTurn | DriverState::Ended => {
+                self.sleeps_until.set(AWAKE);
+            }
+            DriverState::Registered => {
                 self.sleeps_until.set(AWAKE);
                 self.step(|engine| {
                     let _ = engine.publish_unqueried();
@@ -375,7 +377,7 @@ impl Local {
                     let _ = engine.allow_adds(1);
                 });
             }
-            Driver::Missing => {
+            DriverState::Missing => {
                 let (next, now) = self.step(|engine| engine.publish_unqueried());
                 let next = next.min(self.shared.gauges.remote_due());
                 // A timer whose own deadline has passed before its add is not reported.
@@ -416,15 +418,15 @@ impl Local {
     #[inline(never)]
     fn pass<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
         let mut turn = Turn::default();
-        if let Driver::InTurn = self.driver.get() {
+        if let DriverState::InTurn = self.driver.get() {
             (turn.live, turn.nested) = (engine.len(), true);
             return turn;
         }
-        if !matches!(self.driver.get(), Driver::Between) && !self.begin_driving() {
+        if !matches!(self.driver.get(), DriverState::Between) && !self.begin_driving() {
             // The wheel was drained.
             return turn;
         }
-        self.driver.set(Driver::InTurn);
+        self.driver.set(DriverState::InTurn);
         let _turning = TurnGuard(&self.driver);
         let touched = engine.touched();
         engine.begin(budget);
@@ -537,7 +539,7 @@ impl Local {
         self.step(|engine| {
             // Other threads may need the freed capacity before the sleep ends.
             engine.publish_live();
-            if let Driver::Missing = self.driver.get() {
+            if let DriverState::Missing = self.driver.get() {
                 let _ = engine.publish_unqueried();
             }
         });
@@ -580,7 +582,7 @@ impl Local {
 
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
-        if !self.begin_driving() && matches!(self.driver.get(), Driver::Ended) {
+        if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::ended();
         }
         let (until, is_long, trims) = self.step(|engine| {
@@ -606,11 +608,14 @@ impl Local {
     /// In a turn.
     #[track_caller]
     pub(super) fn drain(&self) -> Vec<(Instant, Callback)> {
-        assert!(!matches!(self.driver.get(), Driver::InTurn), "a callback cannot drain its wheel");
+        assert!(
+            !matches!(self.driver.get(), DriverState::InTurn),
+            "a callback cannot drain its wheel"
+        );
         self.flush();
         // Another shard may get its number.
         Owner::set(None);
-        self.driver.set(Driver::Ended);
+        self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.step(Engine::close);
         for callback in cancelled {
             self.shared.hooks.drop_catching_panic(callback);
@@ -878,7 +883,7 @@ fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
 }
 
 fn is_turning() -> bool {
-    Local::with(|local| matches!(local.driver.get(), Driver::InTurn)).unwrap_or(false)
+    Local::with(|local| matches!(local.driver.get(), DriverState::InTurn)).unwrap_or(false)
 }
 
 fn share(handle: TimerHandle) {

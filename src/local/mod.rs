@@ -500,7 +500,7 @@ impl LocalTimer {
     /// Drives a thread that only runs timers: [parks](PreparedSleep::park) and turns until
     /// `is_over` returns true.
     ///
-    /// It calls `is_over` before each sleep, also before the first. A thread that changes the
+    /// It calls `is_over` before each sleep, including the first. A thread that changes the
     /// answer must wake the loop: with a request to this wheel such as [`ShardRef::run`], or by
     /// unparking the thread.
     ///
@@ -788,7 +788,7 @@ impl LocalTimer {
         with_pending(handle, |engine| engine.time_left(handle))
     }
 
-    /// Changes the period of a periodic timer of this thread, also from inside its callback.
+    /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
     /// The next run stays where it is, unless this is called during a run: then the next run is one
     /// new period after the deadline of this one. [`TimerHandle::reset`] moves the next run. A
@@ -907,7 +907,7 @@ impl LocalTimer {
         when: When,
         callback: Once,
     ) -> Result<TimerHandle, (AddErrorReason, Once)> {
-        Self::insert_built(kind, origin, |engine| engine.due_when(when), callback)
+        Self::insert_in_place(kind, origin, |engine| engine.due_when(when), callback)
     }
 
     /// Adds a one-shot timer; the error carries the callback back.
@@ -919,7 +919,7 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let callback = RunOnce(callback);
-        Self::insert_built(kind, origin, due, callback)
+        Self::insert_in_place(kind, origin, due, callback)
             .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
     }
 
@@ -938,12 +938,12 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let due = |engine: &mut Engine<Callback>| engine.due_every(period);
-        Self::insert_built(Kind::Periodic, origin, due, RunRepeatedly(callback))
+        Self::insert_in_place(Kind::Periodic, origin, due, RunRepeatedly(callback))
             .map_err(|(reason, RunRepeatedly(callback))| AddError::new(reason, callback))
     }
 
     #[inline]
-    fn insert_built<B: Build<Callback>>(
+    fn insert_in_place<B: Build<Callback>>(
         kind: Kind,
         origin: Origin,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,

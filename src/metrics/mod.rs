@@ -131,9 +131,9 @@ pub struct ShardMetrics {
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///
-    /// Reading them costs the owner a few microseconds, so it publishes them only after another
-    /// thread has read its metrics. The first reading is empty, and each later one dates from the
-    /// time between the readings.
+    /// The owner publishes them only on request, because that costs it a few microseconds. A reading
+    /// by another thread returns the levels that were published last, and requests new ones. It is
+    /// empty if none have been published yet.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found that the loop did not turn.
     pub stalls: u64,

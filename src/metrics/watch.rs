@@ -92,7 +92,7 @@ pub struct Stall {
 #[derive(Debug)]
 #[must_use = "the watch ends when this is dropped"]
 pub struct Watch {
-    over: Arc<StopSignal>,
+    stop: Arc<StopSignal>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -125,18 +125,18 @@ impl Watch {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
-        let over = Arc::<StopSignal>::default();
-        let watched = Arc::clone(&over);
+        let stop = Arc::<StopSignal>::default();
+        let watched = Arc::clone(&stop);
         let watch = move || watch(limit, report, &watched);
         let thread = thread::Builder::new().name("corewheel-watch".to_owned()).spawn(watch)?;
-        Ok(Self { over, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        *self.over.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.over.changed.notify_all();
+        *self.stop.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.changed.notify_all();
         // A report may drop its own watch.
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
@@ -157,11 +157,11 @@ impl StopSignal {
     }
 }
 
-fn watch(limit: Duration, mut report: impl FnMut(&Stall), over: &StopSignal) {
+fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
     // The last reported stall of each shard, by shard number.
     let mut known = HashMap::new();
-    while !over.wait_for_stop(interval) {
+    while !stop.wait_for_stop(interval) {
         for number in registry::numbers() {
             let found = registry::with(number, |seen| {
                 seen.and_then(|shared| check_stall(number, &shared, limit))
@@ -238,21 +238,21 @@ mod tests {
 
     #[test]
     fn a_wait_ends_in_time_or_when_it_is_over() {
-        let over = StopSignal::default();
+        let stop = StopSignal::default();
         let begun = Instant::now();
-        assert!(!over.wait_for_stop(Duration::from_millis(50)));
+        assert!(!stop.wait_for_stop(Duration::from_millis(50)));
         assert!(
             begun.elapsed() >= Duration::from_millis(50),
             "it waits and does not ask again and again"
         );
         thread::scope(|scope| {
             scope.spawn(|| {
-                *over.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                over.changed.notify_all();
+                *stop.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                stop.changed.notify_all();
             });
-            assert!(over.wait_for_stop(Duration::MAX));
+            assert!(stop.wait_for_stop(Duration::MAX));
         });
-        assert!(over.wait_for_stop(Duration::MAX), "and stays so");
+        assert!(stop.wait_for_stop(Duration::MAX), "and stays so");
     }
 
     #[test]

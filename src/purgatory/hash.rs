@@ -2,8 +2,9 @@
 //!
 //! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
 //! modulo the prime 2^61 - 1. A word of more than 58 bits is two coefficients. Two keys of at most
-//! `n` coefficients have the same value at no more than `n` of 2^60 points. The bits of the value are mixed, because keys in an arithmetic progression would
-//! otherwise form long chains at some points.
+//! `n` coefficients have the same value at no more than `n` of 2^60 points. The bits of the value
+//! are mixed, because keys in an arithmetic progression would otherwise form long chains at some
+//! points.
 //!
 //! So colliding keys can only be constructed with knowledge of the point. Each purgatory has its
 //! own random point. `SipHash`, the hash of `std`, would also resist attackers that measure single
@@ -13,7 +14,8 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 const PRIME: u64 = (1 << 61) - 1;
 
-/// Words of this size or more are split into two coefficients. In the first one, this bit is set.
+/// Words with this value or more are split into two coefficients. The first coefficient has this
+/// bit set, so it differs from a word that is not split.
 const SPLIT_FROM: u64 = 1 << 58;
 
 /// Builds hashers that share a secret point.

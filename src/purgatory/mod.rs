@@ -183,14 +183,14 @@ per_thread! {
 pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> {
     let found = LOCAL.try_with(|all| {
         let found = all.borrow().iter().find_map(|any| any.downcast_ref().cloned());
-        found.unwrap_or_else(|| make_local(all))
+        found.unwrap_or_else(|| create_local(all))
     });
     found.unwrap_or_default()
 }
 
 #[cold]
 #[inline(never)]
-fn make_local<K: WatchKey, Op: DelayedOperation>(
+fn create_local<K: WatchKey, Op: DelayedOperation>(
     all: &RefCell<Vec<Box<dyn Any>>>,
 ) -> Purgatory<K, Op> {
     let new = Purgatory::new();
@@ -321,9 +321,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// use corewheel::purgatory::{Completion, DelayedOperation, Outcome, Purgatory};
     /// use std::{cell::Cell, rc::Rc, time::Duration};
     ///
-    /// struct Join(Rc<Cell<bool>>);
+    /// struct JoinGroup(Rc<Cell<bool>>);
     ///
-    /// impl DelayedOperation for Join {
+    /// impl DelayedOperation for JoinGroup {
     ///     fn try_complete(&mut self) -> bool {
     ///         self.0.get()
     ///     }
@@ -335,7 +335,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// let is_there = Rc::new(Cell::new(false));
     /// let purgatory = Purgatory::new();
-    /// let join = Join(Rc::clone(&is_there));
+    /// let join = JoinGroup(Rc::clone(&is_there));
     /// let outcome = purgatory.try_complete_else_watch(join, ["group 1"], Duration::from_secs(5))?;
     /// let Outcome::Waits(id) = outcome else { panic!("nobody is there yet") };
     /// assert!(!purgatory.check(id));

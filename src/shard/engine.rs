@@ -398,7 +398,7 @@ impl<T> Engine<T> {
             return false;
         }
         let node = self.nodes.entry(index);
-        if handle.is_remote() && node.is_not_admitted() {
+        if handle.is_remotely_added() && node.is_not_admitted() {
             return self.reset_not_admitted(handle, due);
         }
         match node.state().movable(generation) {
@@ -1173,9 +1173,9 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Collects a remotely cancelled timer. It is unlinked already if it was due and its claim
-    /// failed, or if it was not admitted. Returns true if the caller must take its payload by
-    /// [`take_collected`](Self::take_collected).
+    /// Collects a remotely cancelled timer. The wheel does not hold the timer if the owner has not
+    /// admitted it yet, or if it came due and the cancel preceded the owner's claim. Returns true if
+    /// the caller must take the payload by [`take_collected`](Self::take_collected).
     #[inline]
     fn collect_cancelled(
         &mut self,

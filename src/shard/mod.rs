@@ -377,8 +377,8 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a pending timer of this shard.
     ///
-    /// Returns `None` if the timer fired or was cancelled, also by another thread, or the handle is
-    /// of another shard. Cost: constant, no clock, no lock.
+    /// Returns `None` if the timer fired, if any thread has cancelled it, or if the handle is of
+    /// another shard. Cost: constant, no clock, no lock.
     ///
     /// # Examples
     ///
@@ -400,8 +400,8 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a pending timer of this shard, to change it.
     ///
-    /// Returns `None` if the timer fired or was cancelled, also by another thread, or the handle is
-    /// of another shard. Cost: constant, no clock, no lock.
+    /// Returns `None` if the timer fired, if any thread has cancelled it, or if the handle is of
+    /// another shard. Cost: constant, no clock, no lock.
     ///
     /// # Examples
     ///
@@ -909,8 +909,8 @@ impl<T> Shard<T> {
         self.engine.nodes.capacity()
     }
 
-    /// Frees the memory that no timer needs, in pages of 4,096 timers, also memory that was
-    /// reserved. Handles stay valid.
+    /// Frees the memory that no timer needs, in pages of 4,096 timers, including memory that
+    /// was reserved. Handles stay valid.
     ///
     /// A page that another thread reads at this moment is freed by a later turn.
     ///

@@ -172,7 +172,7 @@ impl FreePlaces {
         self.kept = self.kept.max(pages);
     }
 
-    /// Keeps at most this number of empty pages, also if more were to be kept.
+    /// Keeps at most this number of empty pages, even if more were to be kept.
     pub(crate) fn keep_at_most(&mut self, pages: u32) {
         self.kept = self.kept.min(pages);
     }

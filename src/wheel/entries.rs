@@ -268,7 +268,7 @@ impl<T> Entries<T> {
         self.free.capacity()
     }
 
-    /// Frees all empty pages, also reserved ones.
+    /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
         if let Some(last) = self.free.take_last() {
             self.put(last);
@@ -362,7 +362,7 @@ impl<T> Entries<T> {
         unsafe { self.pages.get(number).as_ref() }
     }
 
-    /// Returns the indices of all entries that were ever used, also the free ones.
+    /// Returns the indices of all entries that were ever used, including the free ones.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self
             .pages

@@ -538,8 +538,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.capacity()
     }
 
-    /// Frees the memory that no entry needs, in pages of 4,096 entries, also memory that was
-    /// reserved. Keys stay valid, and no entry moves.
+    /// Frees the memory that no entry needs, in pages of 4,096 entries, including memory that
+    /// was reserved. Keys stay valid, and no entry moves.
     ///
     /// # Examples
     ///

@@ -701,7 +701,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.cascade_pending = false;
         // Entries left in the slots that start at `current` count as part of the portion.
         let left = (1..=self.highest_starting_level()).map(|level| {
-            u64::from(self.uncascaded_at(Geometry::<BITS, LEVELS>::far_at(level, self.current)))
+            u64::from(self.uncascaded_in(Geometry::<BITS, LEVELS>::far_at(level, self.current)))
         });
         let mut portion = u64::from(CASCADED_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
@@ -715,7 +715,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 Geometry::<BITS, LEVELS>::start(level, number + 1),
             );
             let since = self.cascaded_until.max(start.saturating_sub(1));
-            let waiting = u64::from(self.uncascaded_at(slot));
+            let waiting = u64::from(self.uncascaded_in(slot));
             let share = waiting.div_ceil(end - 1 - since).saturating_mul(self.current - since);
             let room = (end - self.current).saturating_mul(CASCADED_MAX.into());
             let excess = waiting.saturating_sub(room);
@@ -726,7 +726,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.cascaded_until = self.current;
     }
 
-    fn uncascaded_at(&self, slot: u32) -> u32 {
+    fn uncascaded_in(&self, slot: u32) -> u32 {
         self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING]
     }
 
@@ -804,7 +804,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .filter_map(|level| {
                 let number = self.next_occupied(level)?;
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
-                entries += self.uncascaded_at(Geometry::<BITS, LEVELS>::far_slot(level, position));
+                entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, position));
                 // The slot's own start cascades one portion, so one turn less is needed.
                 let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::start(level, number);

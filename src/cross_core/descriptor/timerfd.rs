@@ -98,7 +98,7 @@ impl Descriptor {
     /// now. `None` disarms it.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
-        let begun = self.begun_and_done();
+        let begun = self.begun_if_none_fires();
         // Relaxed, both: only the owner uses them.
         let is_armed = until == self.armed.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.begun_when_armed.load(Ordering::Relaxed)) {
@@ -117,12 +117,12 @@ impl Descriptor {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.set(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the one of `begun`; pairs with the
-        // Acquire of `begun_and_done`.
+        // Acquire of `begun_if_none_fires`.
         self.done.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the value of `begun` if no thread is firing the descriptor.
-    fn begun_and_done(&self) -> Option<u64> {
+    fn begun_if_none_fires(&self) -> Option<u64> {
         // Acquire: `begun`, read next, counts at least the finished threads; pairs with the Release
         // of `fire`.
         let done = self.done.load(Ordering::Acquire);

@@ -102,7 +102,7 @@ use crate::{
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES_MAX},
     util::{
         pages::{PAGE, as_u32, index_of, page_of, place_of},
-        sync::{AtomicU64, Hint, IS_MODEL, Ordering, PointerOrder},
+        sync::{AtomicU64, Hint, IS_MODEL, LoomPointerOrder, Ordering},
     },
 };
 
@@ -160,7 +160,7 @@ const ROOM_WORDS: usize = PAGES.div_ceil(64);
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
-    order: PointerOrder,
+    order: LoomPointerOrder,
 }
 
 /// The nodes of one shard, as other threads see them.
@@ -345,7 +345,7 @@ impl Slab {
         // The page may have been replaced, or nodes may have been returned to it.
         let page = self.page(number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
-        if page.is_some_and(|page| unsafe { page.header() }.free.has_any()) {
+        if page.is_some_and(|page| unsafe { page.header() }.free.has_free()) {
             self.set_room_bit(number);
         }
     }

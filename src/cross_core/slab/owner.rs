@@ -267,7 +267,7 @@ impl<T> OwnerNodes<T> {
         self.free.capacity()
     }
 
-    /// Frees all empty pages of the owner, also reserved ones. Another thread that is reading a page
+    /// Frees all empty pages of the owner, even reserved ones. Another thread that is reading a page
     /// may keep some until later turns.
     pub(crate) fn shrink(&mut self) {
         self.free.keep_at_most(0);

@@ -66,8 +66,8 @@ pub(super) struct Node<T> {
 pub(crate) struct RequestedDeadline(AtomicU64);
 
 impl RequestedDeadline {
-    /// Called by the thread with exclusive use of the node, before it publishes the deadline by the
-    /// word.
+    /// Stores the deadline. The caller has exclusive use of the node, and publishes the deadline
+    /// afterwards by a change of the state word.
     #[inline]
     pub(crate) fn write(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
@@ -432,8 +432,8 @@ impl FreeHead {
                 .is_ok()
     }
 
-    /// Returns true if there is a node.
-    pub(super) fn has_any(&self) -> bool {
+    /// Returns true if a node is free.
+    pub(super) fn has_free(&self) -> bool {
         // Relaxed: a hint, ordered by the preceding swap of the room bits.
         count_of(self.0.load(Ordering::Relaxed)) > 0
     }
@@ -480,7 +480,7 @@ mod tests {
         }
         assert!(!head.take_all());
         assert_eq!(head.push(0, (0, &links[0]), 1), (1, 2));
-        assert!(head.take_all() && !head.has_any());
+        assert!(head.take_all() && !head.has_free());
     }
 
     #[test]

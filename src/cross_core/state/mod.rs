@@ -840,8 +840,8 @@ impl StateWord {
                 Phase::Moving => return Move::Superseded,
                 _ => return Move::Refused,
             }
-            // Acquire (S3): the deadline of an earlier move was written before. A refusal acquires
-            // too (S2).
+            // Acquire (S3): an earlier move's write of the deadline happens before this move's. A
+            // refusal acquires too (S2).
             match self.swap(word, Phase::Moving.set_in(word), Ordering::Acquire, Ordering::Acquire)
             {
                 Ok(()) => return Move::Begun,

@@ -80,11 +80,11 @@ impl<T> SetOnce<T> {
 /// own operations, so it treats both as one. Its read-modify-writes read the newest value, as the
 /// pointer does.
 #[derive(Debug, Default)]
-pub(crate) struct PointerOrder {
+pub(crate) struct LoomPointerOrder {
     changes: AtomicU32,
 }
 
-impl PointerOrder {
+impl LoomPointerOrder {
     pub(crate) fn before_store(&self) {
         if !LOOM_SEES_EPOCHS {
             // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,
@@ -106,7 +106,7 @@ impl PointerOrder {
 /// sees the epochs.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {
-    over: AtomicU32,
+    released: AtomicU32,
 }
 
 impl ReadCheck {
@@ -115,7 +115,11 @@ impl ReadCheck {
         if LOOM_SEES_EPOCHS {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads` cannot
             // see its store.
-            assert_eq!(self.over.load(Ordering::Relaxed), 0, "a value was read after its release");
+            assert_eq!(
+                self.released.load(Ordering::Relaxed),
+                0,
+                "a value was read after its release"
+            );
         }
     }
 
@@ -123,7 +127,7 @@ impl ReadCheck {
     pub(crate) fn forbid_reads(&self) {
         if LOOM_SEES_EPOCHS {
             // Relaxed: publishes nothing, see `assert_allowed`.
-            self.over.store(1, Ordering::Relaxed);
+            self.released.store(1, Ordering::Relaxed);
         }
     }
 }

@@ -82,10 +82,10 @@ impl<T> SetOnce<T> {
 /// Marks the changes and the reads of a pointer of `crossbeam-epoch`. Only loom's version has an
 /// effect.
 #[derive(Debug, Default)]
-pub(crate) struct PointerOrder {}
+pub(crate) struct LoomPointerOrder {}
 
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
-impl PointerOrder {
+impl LoomPointerOrder {
     #[inline]
     pub(crate) fn before_store(&self) {}
 
