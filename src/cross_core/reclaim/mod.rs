@@ -69,8 +69,9 @@ pub(crate) struct Published<T>(Atomic<T>);
 /// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
-    /// A value in an `Arc`, kept alive by the cell's reference.
-    value: &'p T,
+    /// The value in an `Arc`, kept alive by the cell's reference. Not a reference to the value,
+    /// which could not reach the counts of the `Arc`.
+    pointer: NonNull<T>,
     pinned: &'p Pinned,
 }
 
@@ -124,16 +125,12 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { guard.defer_unchecked(release_ref) };
     }
 
-    /// Calls `load` with the value, if there is one, while this thread is pinned.
+    /// Calls `look` with the value, if there is one, while this thread is pinned.
     #[inline]
-    #[allow(unsafe_code)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Protected<'_, T>>) -> R) -> R {
         let pinned = pin();
-        // SAFETY: `publish` made the pointer from an `Arc`, which is alive: the cell's reference is
-        // released only after this thread has unpinned (`retract`), or when no thread borrows the
-        // cell (`drop`).
-        let value = unsafe { self.load(&pinned).as_ref() };
-        look(value.map(|value| Protected { value, pinned: &pinned }))
+        let pointer = NonNull::new(self.load(&pinned).as_raw().cast_mut());
+        look(pointer.map(|pointer| Protected { pointer, pinned: &pinned }))
     }
 
     #[inline]
@@ -166,11 +163,10 @@ impl<'p, T> Protected<'p, T> {
     /// Returns another reference to the value.
     #[allow(unsafe_code)]
     pub(crate) fn to_arc(&self) -> Arc<T> {
-        // SAFETY: `publish` made the pointer from an `Arc`, which is alive while the thread is
-        // pinned (`with`).
-        unsafe { Arc::increment_strong_count(self.value) };
+        // SAFETY: `publish` made the pointer from an `Arc`, which is alive (see `deref`).
+        unsafe { Arc::increment_strong_count(self.pointer.as_ptr()) };
         // SAFETY: as above; the increment belongs to this `Arc`.
-        unsafe { Arc::from_raw(self.value) }
+        unsafe { Arc::from_raw(self.pointer.as_ptr()) }
     }
 }
 
@@ -178,8 +174,12 @@ impl<T> Deref for Protected<'_, T> {
     type Target = T;
 
     #[inline]
+    #[allow(unsafe_code)]
     fn deref(&self) -> &T {
-        self.value
+        // SAFETY: `Published::publish` made the pointer from an `Arc`, which is alive: the cell's
+        // reference is released only after this thread has unpinned (`retract`), or when no thread
+        // borrows the cell (`drop`).
+        unsafe { self.pointer.as_ref() }
     }
 }
 
