@@ -16,7 +16,8 @@ use crate::{
 ///
 /// Call [`Config::install`] before the first use of [`local_timer`](crate::local_timer) in a
 /// thread. [`Cores`](crate::Cores) and [`Shard::with_config`](crate::Shard::with_config) also take
-/// one. A clone shares the hooks and the clock, so that one configuration can serve several shards.
+/// a configuration. A clone shares the hooks and the clock, so one configuration can serve several
+/// shards.
 ///
 /// # Examples
 ///
@@ -138,7 +139,7 @@ impl Config {
     /// The limit is exact for timers that the owner adds. An add that finds no room first drops
     /// timers that other threads have cancelled. Remote adds ([`ShardRef`](crate::ShardRef)) are
     /// checked against the number of live timers at the owner's last turn or announced sleep. So
-    /// the live timers may briefly exceed the limit, by the number that the owner has added since.
+    /// the live timers may briefly exceed the limit, by the timers that the owner has added since.
     /// Up to 1,024 timers that other threads have cancelled, and the owner has not collected, do
     /// not count against remote adds.
     ///
@@ -209,13 +210,13 @@ impl Config {
     /// is 100 ms.
     ///
     /// A callback that [`ShardRef`](crate::ShardRef) added is dropped by the thread that cancels
-    /// it. The owner drops all others, and turns within this time: the first such cancel wakes it
-    /// from a longer sleep, and its sleeps are no longer than this until the time has passed.
-    /// Without such cancels nothing wakes it. With many, there are at most two wake-ups in this
-    /// time.
+    /// it. The owner drops all other callbacks. The first remote cancel wakes the owner from a
+    /// sleep longer than this time. Then each of its sleeps is at most this long, until it has
+    /// dropped no callback for this time. Without remote cancels there are no extra wake-ups. With
+    /// many, there are at most two in this time.
     ///
-    /// This bound holds for a loop that announces its sleeps (`prepare_sleep`) and turns after
-    /// each. A loop that sleeps by `time_until_next` drops these captures in its next turn.
+    /// This bound holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each
+    /// sleep. A loop that sleeps by `time_until_next` drops the captures in its next turn.
     ///
     /// # Examples
     ///
@@ -245,8 +246,8 @@ impl Config {
     /// call the hook for one sleep, so that none relies on another that may be delayed. If the hook
     /// panics, the owner sleeps until its timeout, or until another thread calls the hook.
     ///
-    /// The hook may send requests to any shard, whose hook is then called inside it, up to 32 deep.
-    /// No hook is called inside itself for the same sleep.
+    /// The hook may send requests to any shard. A request may call that shard's hook inside this
+    /// hook, up to 32 deep. No hook is called inside itself for the same sleep.
     ///
     /// # Examples
     ///

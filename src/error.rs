@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io, time::Duration};
 
-/// A timer that could not be added. It returns the callback or payload.
+/// The error of a refused add. [`into_inner`](Self::into_inner) returns the callback or payload.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ pub enum AddErrorReason {
     /// The thread is exiting and its wheel has ended, or the shard has been drained.
     ShutDown,
     /// The shard is full ([`Config::limit`](crate::Config::limit), at most 2^25 - 1 timers), or has
-    /// used up its generations.
+    /// used up its 2^55 generations: each add needs a new one.
     Full,
     /// The thread cannot have a wheel, because 16,384 shards exist.
     TooManyShards,
@@ -156,7 +156,8 @@ impl<F> fmt::Debug for AddError<F> {
 
 impl<F> Error for AddError<F> {}
 
-/// Drops the callback or payload. The kind depends on the reason, as for [`AddErrorReason`].
+/// Converts the error, and drops the callback or payload. The kind of the [`io::Error`] depends on
+/// the [`AddErrorReason`].
 ///
 /// # Examples
 ///
@@ -179,8 +180,8 @@ impl<F> From<AddError<F>> for io::Error {
     }
 }
 
-/// Why a thread cannot wait for a callback: it is inside one.
-/// [`cancel_wait`](crate::TimerHandle::cancel_wait) returns it.
+/// The error of a thread that waits for a callback while it is inside a callback itself.
+/// [`cancel_wait`](crate::TimerHandle::cancel_wait) returns this error.
 ///
 /// # Examples
 ///

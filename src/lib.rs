@@ -64,7 +64,7 @@
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads; later ones are ordered
-//! in the next turn. A clock that goes backwards is clamped, and counted.
+//! in the next turn. Readings of a clock that goes backwards are clamped and counted.
 //!
 //! # Guarantees
 //!
@@ -82,20 +82,20 @@
 //! * **Handles are plain values.** They have 16 bytes and are `Copy`. A stale handle answers
 //!   [`Cancel::Ended`] and never reaches another timer.
 //!
-//! Each process has its own copy of every timer: the guide says what a
-//! [fork](guide::shutdown#forks) means.
+//! After a [fork](guide::shutdown#forks), each process has its own copy of every timer.
 //!
 //! # Features
 //!
 //! On by default:
 //!
 //! * `std`: everything but [`Wheel`]. Without any feature (`default-features = false`) the crate is
-//!   [`Wheel`] alone, `no_std` with `alloc` and without dependencies. The other features need it.
+//!   [`Wheel`] alone, `no_std` with `alloc` and without dependencies. All other features need
+//!   `std`.
 //! * `cores`: [`Cores`], which depends on `core_affinity`.
 //! * `futures`: [`future`], which depends on `pin-project-lite`.
 //! * `purgatory`: [`purgatory`].
 //!
-//! To choose:
+//! Off by default:
 //!
 //! * `fd`: `LocalTimer::timer_fd`, on Linux. It depends on `rustix`.
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
@@ -108,8 +108,8 @@
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The text above covers the whole crate. With fewer features some of its links have no target, and
-// parts of the crate are there for others only.
+// The text above covers the whole crate. With fewer features, some of its links have no target and
+// some code is unused.
 #![cfg_attr(
     not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
     allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)

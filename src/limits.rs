@@ -1,20 +1,20 @@
 //! Every constant that bounds something, with its reason.
 //!
-//! Each has a small twin for unit tests and loom models, so that a case that is rare in production
+//! Most have a small twin for unit tests and loom models, so that a case that is rare in production
 //! (a second page, a wrapped wheel level, an exhausted generation) is ordinary there.
 
 /// Unit tests, loom models, shuttle's runs and Miri use the small twins.
 const TINY: bool = cfg!(any(test, miri)) || LOOM || SHUTTLE;
-/// Repeats the condition in `sync`.
+/// Repeats the condition in `util::sync`.
 const LOOM: bool = cfg!(all(loom, feature = "models"));
 const SHUTTLE: bool = cfg!(all(shuttle, feature = "models"));
 
 /// Entries of a page, as a power of two. 4,096 entries take at least 128 KiB, so that allocators
-/// get a page from the system and return it there. Entries never move.
+/// get each page from the operating system, and return it when it is freed. Entries never move.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
-/// Empty pages that stay. A batch of at most 8,192 timers, added and cancelled in every round,
-/// allocates nothing (P4).
+/// Empty pages that are kept for reuse. A batch of at most 8,192 timers, added and cancelled in
+/// every round, allocates nothing (P4).
 pub(crate) const SPARE_PAGES_MAX: u32 = if TINY { 1 } else { 2 };
 
 /// Never-used places of a page are added to its free list in batches of this size. The memory of
@@ -30,7 +30,7 @@ pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
     64
 };
 
-/// Number of entries from which a pass prefetches. Fewer entries fit in a second-level cache.
+/// Minimum number of entries for a pass to prefetch. Fewer entries fit in a second-level cache.
 pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
 /// Revolutions that the first level of a wheel can hold, as a power of two. In a shard it reaches
@@ -41,22 +41,22 @@ pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
 /// because a walk along one list waits for each entry's cache line.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// Entries of a first-level slot whose reset to a later deadline is deferred until the slot's tick
-/// relinks them. The bound limits the work of a tick (P7). Beyond it, a reset relinks its entry at
-/// once.
+/// Maximum number of deferred resets in a slot of the first level. The slot's tick relinks the
+/// entries that were reset to a later deadline, so this bound limits the work of a tick (P7). A
+/// further reset relinks its entry at once.
 pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
-/// Entries of upper levels that one pass may move down ahead of time (P7).
+/// Maximum number of entries that one pass may cascade before their slot starts (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
 
-/// Bits of a revolution of a shard's wheel: 2 s at a tick of a millisecond.
+/// Slots in a revolution of a shard's wheel, as a power of two: 2 s at a tick of a millisecond.
 pub(crate) const SHARD_BITS: u32 = if TINY { 3 } else { 11 };
 
 /// Levels of a shard's wheel. Together they reach every `u64` tick, so no deadline is out of range.
 pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
 
-/// The largest index of a timer, 33 million, about 3 GB of timers on one core. Index 0 means "none"
-/// in every link, and the upper bits say what a link is.
+/// The largest index of a timer. 33 million timers on one core take about 3 GB. In every link,
+/// index 0 means "none", and the bits above the index are free for flags and counts.
 pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
 /// The last generation of an entry of `Wheel<T>`. An index that reaches it is retired and never
@@ -67,9 +67,10 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 /// the owner's.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 55;
 
-/// The last generation of the owner's timers, and of remote timers: 55 bits. The word's other bits
-/// are the bit above and 8 bits for the phase. At a hundred million timers a second it lasts 11
-/// years. A shard that has used it up refuses further timers.
+/// The last generation of the owner's timers: 55 bits. Remote timers have as many generations, with
+/// [`REMOTE_GENERATION`] set. The other 8 bits of the state word are for the phase. At a hundred
+/// million timers a second the generations last 11 years. A shard without a generation left refuses
+/// further timers.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
@@ -91,12 +92,12 @@ pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 8 };
 /// Shards that can exist at the same time. The number of an ended shard is reused.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
-/// Cancelled timers in the mailbox that wake a sleeping owner, so that their payloads do not wait
-/// for its next deadline (P8).
+/// The number of cancelled timers in the mailbox at which a sleeping owner is woken, so that their
+/// payloads do not wait for its next deadline (P8).
 pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 
-/// At this value, the count of queued messages of one kind goes back by `WAKE_BACKLOG`. Counts
-/// below that range are exact.
+/// At this value, the count of queued messages of one kind goes back by `WAKE_BACKLOG`. So counts
+/// below the difference of the two are exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
 /// The maximum number of messages that a purgatory sends to another core in one batch.
@@ -106,8 +107,8 @@ pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };
 /// are not called.
 pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 
-/// The maximum nesting of ending operations, where the code of one completes the next. To bound the
-/// stack, deeper operations end after the outermost one.
+/// The maximum nesting of operations that end inside each other, because the code of each completes
+/// the next. To bound the stack, deeper operations end after the outermost one.
 pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 
 /// An empty slab of a purgatory that has more slots than this may free its memory.
@@ -131,7 +132,7 @@ pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
 /// On a thread whose loop has not begun, the next add reports a timer that is overdue by this many
 /// nanoseconds. The delay leaves the thread time for its set-up. The second value is for a thread
-/// with a registered driver.
+/// with a registered driver, a `Shard`, and a wheel of `Timers::per_worker`.
 pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of attempts to claim a wheel of `Timers::per_worker` before a thread sends a message
@@ -141,7 +142,7 @@ pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
 /// How long a watcher sleeps if another thread has claimed a wheel, in nanoseconds.
 pub(crate) const CLAIM_RETRY: u64 = 100_000;
 
-/// The budget, in wheel entries, of a turn of `future::drive`. After it, other tasks run.
+/// The budget, in wheel entries, of a turn of `future::drive`. When it is used up, other tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
 /// The number of moves that one turn applies to a timer that other threads keep resetting to

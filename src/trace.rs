@@ -1,6 +1,6 @@
-//! Events of `tracing` for rare incidents, with the feature of that name. Counters (`gauges`)
-//! record what each timer does. Without the feature only a missing driver is reported, on the
-//! standard error.
+//! Events for rare incidents, through `tracing` if the feature of that name is enabled. Counters
+//! (`gauges`) record what each timer does. Without the feature only a missing driver is reported,
+//! on the standard error.
 //!
 //! A subscriber is user code: it may call corewheel and panic. So nothing is borrowed here (P5),
 //! and the caller catches panics (P6).
@@ -15,7 +15,7 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     tracing::error!(?place, message, "a panic was caught");
 }
 
-/// Reports a timer that is overdue and that no loop drives: of a thread's wheel, or of a shard.
+/// Reports an overdue timer of a shard, or of a thread's wheel, that no loop drives.
 #[cold]
 pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_of_thread: bool) {
     #[cfg(feature = "tracing")]

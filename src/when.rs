@@ -91,10 +91,10 @@ impl When {
 
     /// Lets the timer fire up to `slack` later.
     ///
-    /// It fires at the tick within the slack that is a multiple of the largest power of two. Most
+    /// It fires at the tick within the slack that is divisible by the largest power of two. Most
     /// timers with slack share such ticks, so that one wake-up of the loop serves many of them. See
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). A reset of one of
-    /// more than 96 timers that share a tick may wake the loop once more, to move the timer.
+    /// [`Wheel::insert_within`](crate::Wheel::insert_within). If more than 96 timers share a tick,
+    /// a reset of one of them may wake the loop once more, to move that timer.
     ///
     /// # Examples
     ///
@@ -112,7 +112,7 @@ impl When {
         Self { slack, ..self }
     }
 
-    /// Moves the timer to another moment each time, from now to `range` later.
+    /// Delays the timer by a part of `range`, which is different for each add or reset.
     ///
     /// Timers of one wheel that are added together then do not fire together. Their moments follow
     /// a sequence that fills the range evenly for any number of timers.
@@ -178,8 +178,8 @@ impl Spread {
     /// Returns the offset of the next spread timer in its range, in nanoseconds.
     ///
     /// Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's
-    /// sequence). Only spread timers advance it. Otherwise every 55th multiple, for example, would
-    /// be close to the preceding one.
+    /// sequence). Only spread timers advance the sequence: a part of it, such as every 55th
+    /// multiple, would not fill the range evenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

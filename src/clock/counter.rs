@@ -50,8 +50,9 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // SAFETY: every x86_64 processor has the instruction, and it touches no memory. A process
-        // in which Linux disables it cannot read the kernel's clock in user space either.
+        // Linux can disable the instruction for a process, which then cannot read the kernel's
+        // clock in user space either.
+        // SAFETY: every x86_64 processor has the instruction, and it touches no memory.
         unsafe { _rdtsc() }
     }
 
@@ -85,8 +86,8 @@ mod machine {
 
 /// Returns true if the counter can be trusted.
 pub(super) use self::machine::is_usable;
-/// Reads the counter. The value may be some instructions old, because the processor does not wait
-/// for earlier ones.
+/// Reads the counter without waiting for earlier instructions, so the processor may read it a few
+/// instructions early.
 pub(super) use self::machine::read;
 /// Reads the counter after all earlier instructions.
 pub(super) use self::machine::read_after;

@@ -88,7 +88,8 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let by = saturating_nanos(by);
         // Release: a thread that sees the new time also sees the test's earlier writes; pairs with
-        // the load in `nanos`. Relaxed: a failed attempt only returns the value for the next one.
+        // the load in `nanos`. Relaxed: a failed attempt only returns the value for the next
+        // attempt.
         let _ = self
             .0
             .nanos

@@ -82,10 +82,10 @@ impl Clock {
 
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
-    /// A reading costs the reading of the counter, less than reading the monotonic clock.
-    /// It is an interval of at most 10 us. Adding and resetting use its later end, turns use the
-    /// earlier one. So a timer is never early, and fires up to 10 us later than with the monotonic
-    /// clock.
+    /// Most readings read only the counter, which costs less than reading the monotonic clock. A
+    /// reading is an interval of at most 10 us. Adding and resetting use its later end, turns use
+    /// the earlier one. So a timer is never early, and fires up to 10 us later than with the
+    /// monotonic clock.
     ///
     /// Use it in a loop that adds, resets or turns more than once in ten microseconds. With fewer
     /// readings, each one reads the monotonic clock too and costs more. Do not use it for ticks
@@ -136,15 +136,15 @@ impl Clock {
     /// Returns a monotonic clock that also counts suspensions of the machine.
     ///
     /// A lease of an hour ends an hour later, even if the machine was suspended for most of it. The
-    /// clock is `CLOCK_BOOTTIME` of Linux; elsewhere this is the monotonic clock. Reading it
-    /// costs about the same.
+    /// clock is `CLOCK_BOOTTIME` of Linux; elsewhere this is the monotonic clock. Both cost about
+    /// the same to read.
     ///
     /// The clock changes deadlines, not the sleep of the loop: a poll or a park counts its timeout
     /// as time awake. Turn when the machine resumes, or at regular intervals, or wait for a
     /// `TimerFd` (feature `fd`), which follows this clock.
     ///
-    /// Its instants, from [`now`](Self::now) and in deadlines, are ahead of [`Instant::now`] by the
-    /// time suspended since the clock was made.
+    /// The instants of this clock, from [`now`](Self::now) and in deadlines, are ahead of
+    /// [`Instant::now`] by the time suspended since the clock was created.
     ///
     /// # Examples
     ///
@@ -252,8 +252,8 @@ impl Clock {
     /// Converts a reading of `other` to a reading of this clock.
     pub(crate) fn convert_nanos(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
-            // Both count from the start of the machine. An `Instant` would lose the suspensions in
-            // between.
+            // Both count from the start of the machine. An `Instant` would lose the suspensions
+            // between the creations of the two clocks.
             (Source::BootTime { shown: here, .. }, Source::BootTime { shown: there, .. }) => {
                 nanos.saturating_add(*there).saturating_sub(*here)
             }

@@ -56,11 +56,11 @@ impl Reader {
         }
     }
 
-    /// Reads the clock itself, between `before` and another reading of the counter.
+    /// Reads the clock itself. `before` is the count that was read before the clock.
     ///
-    /// The counter is read before and after the clock. The kernel's own reading of the counter
-    /// waits for earlier instructions, including `before`. `read_after` waits for the reading of
-    /// the clock.
+    /// The counter is read again after the clock. The kernel's own reading of the counter waits for
+    /// earlier instructions, including the one that read `before`. `read_after` waits for the
+    /// reading of the clock.
     #[cold]
     fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();

@@ -30,7 +30,7 @@ pub(crate) struct TickLength {
     shift: u32,
 }
 
-/// The first reading that is divided.
+/// Readings from this one on are divided, not multiplied.
 const DIVIDED_FROM: u64 = 1 << 63;
 
 impl TickLength {
@@ -81,8 +81,8 @@ impl TickLength {
         self.start(self.deadline(nanos))
     }
 
-    /// Returns the deadline of a timer due at `nanos`. The deadline of a moment in the past is in a
-    /// tick that has begun, so that the next turn fires the timer.
+    /// Returns the time to round up for a timer due at `nanos`. If `has_elapsed`, this is an
+    /// earlier time, which rounds up to a tick that has begun. So the next turn fires the timer.
     #[inline]
     pub(crate) fn due(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Selects a number instead of a code path, because another branch would slow adds down.

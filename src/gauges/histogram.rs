@@ -7,8 +7,8 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The binary logarithm of the number of cells per factor of two. A value is at most a quarter
-/// below the end of its cell.
+/// The binary logarithm of the number of cells per factor of two. The end of a cell exceeds its
+/// values by at most a quarter.
 const CELLS_BITS: u32 = 2;
 
 /// The counts of each cell, written by one thread.
@@ -76,8 +76,9 @@ fn upper_bound_of(cell: usize) -> u64 {
 
 /// Durations, counted in ranges.
 ///
-/// There are 130 ranges, each a quarter wide. Everything below a microsecond is one range. So is
-/// everything above 73 minutes, which is reported as the longest duration.
+/// There are 130 ranges. The end of a range exceeds its durations by at most a quarter. Durations
+/// below a microsecond share one range. Durations above 73 minutes share another, and are reported
+/// as the longest duration.
 ///
 /// # Examples
 ///
@@ -167,7 +168,7 @@ impl Histogram {
         Duration::from_nanos(self.nanos.checked_div(self.count()).unwrap_or(0))
     }
 
-    /// Returns the sum.
+    /// Returns the sum of the durations.
     ///
     /// # Examples
     ///
@@ -256,7 +257,7 @@ impl Histogram {
     }
 
     /// Returns the durations that were counted since `earlier`, an earlier reading of the same
-    /// histogram. The maximum is that since the beginning, not since `earlier`.
+    /// histogram. The maximum is the longest duration ever counted, even if `earlier` includes it.
     ///
     /// # Examples
     ///

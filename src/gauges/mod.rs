@@ -1,12 +1,11 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
 //! The owner counts in its own fields. It copies them here when its loop computes its sleep, and at
-//! least every 64 turns. So a timer costs only the counting. Only the owner writes here, except the
-//! stalls and the request for the levels. Any thread reads at any time: a reader never delays the
-//! owner, and a stalled owner never delays a reader.
+//! least every 64 turns. So a timer costs only the counting. Other threads write only the stalls,
+//! the request for the levels, and the numbers about a missing driver. Any thread reads at any
+//! time: a reader never delays the owner, and a stalled owner never delays a reader.
 //!
-//! The [`Counts`] are one consistent [`Snapshot`]. All other words are read
-//! independently.
+//! The [`Counts`] are one consistent [`Snapshot`]. All other numbers are read independently.
 
 mod counts;
 mod histogram;
@@ -34,7 +33,7 @@ pub(crate) enum LateCause {
 #[derive(Debug)]
 pub(crate) struct Gauges {
     has_name: bool,
-    /// The number of shards that the process had created, this one included.
+    /// Identifies the shard: the number of shards that the process had created, this one included.
     serial: AtomicU64,
     number: AtomicU64,
     counts: Snapshot<WORDS>,
@@ -246,7 +245,7 @@ impl Gauges {
         }
     }
 
-    /// Returns true if a thread requests the levels. Never true in models.
+    /// Returns true if a thread has requested the levels. Never true in models.
     #[inline]
     pub(crate) fn levels_are_requested(&self) -> bool {
         // Relaxed: a request, which may be seen a little later.
@@ -271,7 +270,7 @@ impl Gauges {
     }
 
     /// Returns the number of occupied slots of each level, or `None` if the owner has not published
-    /// it.
+    /// these numbers.
     pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
         // Relaxed: as in `publish_levels`.
         let occupied = self.occupied.each_ref().map(|place| place.load(Ordering::Relaxed));

@@ -14,7 +14,7 @@ use ::metrics::{
 use super::{Counts, Histogram, ShardMetrics};
 use crate::cross_core::{registry, shared::Shared};
 
-/// A counter: its name, the value of the label `by`, and its reading.
+/// A counter: its name, the value of the label `by`, and the function that reads the counter.
 type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
 
 const COUNTERS: [Counter; 13] = [
@@ -33,7 +33,7 @@ const COUNTERS: [Counter; 13] = [
     ("corewheel_stalls_total", None, |shard| shard.stalls),
 ];
 
-/// A histogram: its name, the value of the label `by`, and its reading.
+/// A histogram: its name, the value of the label `by`, and the function that reads the histogram.
 type Durations = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Histogram);
 
 const HISTOGRAMS: [Durations; 3] = [
@@ -234,7 +234,7 @@ fn export_histograms(recorder: &::metrics::Histogram, now: &Histogram, before: O
     }
 }
 
-/// Adds the label `by`.
+/// Returns the labels, and the label `by` if it has a value.
 fn with(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
     labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }

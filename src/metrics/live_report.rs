@@ -45,9 +45,9 @@ pub struct LiveReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LivePlace {
-    /// The call that added them. For a sleep or a timeout, the call that created the future.
+    /// The call that added the timers. For a sleep or a timeout, the call that created the future.
     pub location: &'static Location<'static>,
-    /// The number of live timers that it added.
+    /// The number of live timers that this call added.
     pub live: usize,
     /// The age of the oldest of them, regardless of resets. The age of a remote timer counts from
     /// its admission by the owner.

@@ -8,20 +8,21 @@
 //!
 //! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, and a warning for each stall that a watch finds. An add to a thread whose loop has not
-//! begun, while another timer is overdue by 100 ms, is an error too, once for each thread. If a
-//! driver is registered there, it is overdue by 1 s, and one add of 256 looks for it. So it is in a
-//! [`Shard`](crate::Shard) that was never turned, and on a wheel of `Timers::per_worker_with` without
-//! a watcher. Without that feature this error is a line on the standard error. With the feature `origins`,
-//! `LocalTimer::live_report` lists the code that added the live timers.
+//! panic, and a warning for each stall that a watch finds. It also reports a loop that has not
+//! begun, as an error, once for each thread: an add finds that another timer of the wheel has been
+//! overdue for 100 ms. In three cases the limit is 1 s, and only one add in 256, or more at first,
+//! looks for such a timer: a thread with a registered driver, a [`Shard`](crate::Shard), and a
+//! wheel of `Timers::per_worker_with` without a watcher. Without the feature `tracing`, this error
+//! is printed on the standard error. With the feature `origins`, `LocalTimer::live_report` lists
+//! the code that added the live timers.
 //!
 //! # Which numbers to watch
 //!
 //! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the turn
-//!   that fired it, if no turn came earlier. It shows the cost of the loop's other work. If it
-//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that is long, look for
-//!   slow callbacks, or for work between the turn and the next call of `prepare_sleep` or
-//!   `time_until_next`. If it is short, look for slow work after that call and before the turn.
+//!   that fired it, if no earlier turn could. It shows the cost of the loop's other work. If it
+//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that turn is long, look
+//!   for slow callbacks, or for work between the turn and the next call of `prepare_sleep` or
+//!   `time_until_next`. If that turn is short, look for slow work between such a call and the turn.
 //! * [`turn_lateness`](ShardMetrics::turn_lateness): the lateness of timers that an earlier turn
 //!   left to a later one, because its budget was used up or its pass was abandoned.
 //! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
@@ -30,9 +31,9 @@
 //!   return to zero at each turn.
 //! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
 //! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): if a thread has timers and
-//!   never turns, no loop drives its wheel. These figures are current even before its first turn. A
-//!   [`Shard`](crate::Shard), a wheel of a watcher, and a thread with a registered driver publish a
-//!   part of their first adds, and the first one always.
+//!   never turns, no loop drives its wheel. These figures are current even before its first turn.
+//!   But a [`Shard`](crate::Shard), a wheel of a watcher, and a thread with a registered driver
+//!   publish only some of the adds before that turn, always including the first add.
 //! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
 //!   a healthy program on a healthy machine.
 //!
@@ -108,15 +109,15 @@ pub struct ShardMetrics {
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///
-    /// After such a turn, timers that are added when they are already due count here too, and so
-    /// does a [`run`](crate::ShardRef::run) on the own thread. A remote `run` never counts.
+    /// After such a turn, timers that are added when they are already due count here too. So does a
+    /// [`run`](crate::ShardRef::run) by the shard's own thread, but not by another thread.
     pub turn_lateness: Histogram,
     /// The longest turn, callbacks included.
     ///
     /// It is measured from the beginning of the turn to the loop's next call of `prepare_sleep` or
     /// `time_until_next`, which reads the clock anyway. So work between the turn and that call
-    /// counts too. Of several turns between two such calls only the last is measured. It is zero
-    /// for a loop that never makes one.
+    /// counts too. Of several turns between two such calls only the last is measured. For a loop
+    /// that never makes such a call, the value is zero.
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue. Zero if it is not overdue, and during a
     /// turn.
@@ -131,9 +132,9 @@ pub struct ShardMetrics {
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///
-    /// The owner publishes them only on request, because that costs it a few microseconds. A reading
-    /// by another thread returns the levels that were published last, and requests new ones. It is
-    /// empty if none have been published yet.
+    /// The owner publishes them only on request, because this takes a few microseconds. A reading
+    /// by another thread returns the levels that were published last, and requests new ones. The
+    /// list is empty if no levels have been published.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found that the loop did not turn.
     pub stalls: u64,
@@ -190,8 +191,8 @@ impl ShardMetrics {
     /// Reads the metrics of a shard.
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
-        // The clock is read before the turns: if this thread is delayed in between, the delay seems
-        // shorter, not longer.
+        // The clock is read before the turns: if this thread is delayed between the two readings,
+        // `overdue` becomes too short, not too long.
         let now = shared.clock().nanos();
         let turns = shared.turns();
         let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());

@@ -60,12 +60,12 @@ pub struct Stall {
 /// is late by more than the limit, according to its last call of `prepare_sleep` or
 /// `time_until_next`, or its `TimerFd`. For a loop that never calls these, only the length of its
 /// turns is watched. A thread or a [`Shard`](crate::Shard) whose loop has not begun is stalled when
-/// a timer is overdue by more than the limit. In a thread that may be a timer that another thread
-/// has added or moved. In a shard it may be one that was cancelled or moved since.
+/// a timer is overdue by more than the limit. In a thread this includes timers that other threads
+/// have added or moved. In a shard the overdue timer may have been cancelled or moved since.
 ///
 /// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
-/// loop's next turn or call of `prepare_sleep` or `time_until_next`. To process a part of the
-/// timers, use `turn_within`.
+/// loop's next turn or call of `prepare_sleep` or `time_until_next`. To process only some of the
+/// due timers in a pass, use `turn_within`.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not hold a lock that the report needs. A report that drops its own watch does
@@ -107,8 +107,8 @@ impl Watch {
     /// Starts a watch, which calls `report` on its own thread once for each stall longer than
     /// `limit`.
     ///
-    /// It checks four times per limit, but at most every millisecond and at least every second. A
-    /// `report` that panics ends the watch.
+    /// The watch checks four times per limit, but waits at least a millisecond and at most a second
+    /// between checks. A `report` that panics ends the watch.
     ///
     /// # Errors
     ///
@@ -194,8 +194,8 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
 
 /// Returns the shard's turns and its stall, if it is stalled.
 fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)> {
-    // The clock is read before the turns: if this thread is delayed in between, the stall seems
-    // shorter, not longer.
+    // The clock is read before the turns: if this thread is delayed between the two readings, the
+    // stall seems shorter, not longer.
     let now = shared.clock().nanos();
     let turns = shared.turns();
     let lasted = now.saturating_sub(turns.stalled_since()?);

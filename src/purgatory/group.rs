@@ -1,11 +1,11 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
 //! Messages to one core travel together in a *batch*, a closure that `ShardRef::post` runs there.
-//! Batches may overtake one another, so a core sends no message that depends on another message
-//! before that one was acknowledged.
+//! Batches may overtake one another. So a core sends a message that depends on an earlier message
+//! only after the earlier message was acknowledged.
 //!
-//! Nothing is sent twice, and nothing waits for an answer. A batch that cannot be delivered,
-//! because the core or its purgatory has ended, is answered by its destructor: see
+//! No message is repeated, and no core blocks until an answer comes. If a batch cannot be
+//! delivered, because the core or its purgatory has ended, its destructor answers the messages: see
 //! [`Message::answer`].
 
 use std::{
@@ -38,7 +38,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// cores whose operations watch the key.
 ///
 /// When a core's purgatory ends, its keys belong to no core. Operations of other cores that watch
-/// such a key check their condition a last time. Their other keys and their timeouts remain.
+/// such a key check their condition once more. Their other keys and their timeouts remain.
 ///
 /// # Examples
 ///
@@ -161,12 +161,12 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         }))
     }
 
-    /// Checks the operations that wait on `key`, on all cores. Any thread may call it.
+    /// Checks the operations that watch `key`, on all cores. Any thread may call it.
     ///
     /// The operations see all earlier writes of this thread. On a core's own thread prefer
     /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
-    /// Cost: an allocation and a [`ShardRef::run`](crate::ShardRef::run).
+    /// Cost: two allocations, a clone of the key, and a [`ShardRef::run`](crate::ShardRef::run).
     ///
     /// # Examples
     ///
@@ -204,7 +204,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// # Panics
     ///
-    /// If [`join`](Self::join) panics, except for a second join.
+    /// In the cases that [`join`](Self::join) lists, except for a second join.
     pub(super) fn member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "core {index} of {}", shards.len());
         assert!(shards[index].is_own(), "core {index} is not this thread's");
@@ -290,8 +290,8 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Ends a watch that the receiver holds for an operation of the sender.
     Unwatch { watch: Id },
-    /// There was an event on a key that the receiver's operation watches. `watch` is that watch on
-    /// the sender's core.
+    /// There was an event on a key that the receiver's operation watches. `watch` identifies its
+    /// watch on the sender's core.
     Recheck { operation: Id, watch: Id },
     /// There will be no more events on a key of the sender that the receiver's operation watches.
     OwnerClosed { operation: Id },
@@ -320,7 +320,7 @@ pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     core: u32,
     cores: usize,
-    /// The batch to each core that is being filled.
+    /// For each core, the batch that is being filled.
     unsent: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
     spare: RefCell<Vec<Batch<K>>>,
@@ -334,7 +334,8 @@ impl<K: Send + 'static> Member<K> {
         (core != self.core).then_some(core)
     }
 
-    /// Sends a message to another core when the loop next turns or prepares to sleep.
+    /// Adds a message to the batch for another core. The batch is sent when it is full, or when the
+    /// loop next turns or prepares to sleep.
     pub(super) fn send(&self, core: u32, message: Message<K>) {
         let (count, full) = {
             let mut unsent = self.unsent.borrow_mut();
@@ -386,8 +387,8 @@ impl<K: Send + 'static> Member<K> {
         self.unsent.borrow().iter().flatten().map(|batch| batch.0.messages.len() as u64).sum()
     }
 
-    /// Connects this thread to the group. Returns the watches that other cores have requested
-    /// before.
+    /// Connects this thread to the group. Returns the watches that other cores have requested so
+    /// far.
     ///
     /// # Panics
     ///
@@ -453,8 +454,8 @@ impl<K: Send + 'static> Drop for Batch<K> {
 pub(super) trait Receiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
-    /// Called when the thread exits while the receiver still exists. From then on, messages to it
-    /// cannot be delivered.
+    /// Tells other cores that their operations get no more events from this one. Called when the
+    /// thread exits while the receiver still exists: no later message can reach the receiver.
     fn close(&self);
 }
 
@@ -495,7 +496,7 @@ impl<K: Send + 'static> Drop for Connection<K> {
     }
 }
 
-/// An endpoint of a group with keys of some type.
+/// An endpoint of a group, with the type of its keys erased.
 struct AnyEndpoint {
     /// Used to detect that the group has ended.
     group: sync::Weak<dyn Any + Send + Sync>,

@@ -131,8 +131,8 @@ mod tests {
         assert!(longest_chain(&secret, &chosen, 10) < 16);
     }
 
-    /// 1,024 random keys in 1,024 chains form no chain longer than 8. Keys in a progression must
-    /// not either, at any point.
+    /// 1,024 random keys in 1,024 chains rarely form a chain longer than 8. Keys in an arithmetic
+    /// progression must form none of 20 or more, at any point that is tried.
     #[test]
     fn keys_in_a_progression_are_spread() {
         let steps =

@@ -46,8 +46,8 @@
 
 // An operation lives and completes on its own core, so no thread races for it. Its timer is the
 // only completion flag: an operation is completed by its timer, or by code that has cancelled its
-// timer. While its `try_complete` runs, an operation is *checked out*. If it is completed during
-// that time, by its timer or by `force_complete`, it ends when it is checked in.
+// timer. While its `try_complete` runs, an operation is *checked out*. If its timer or
+// `force_complete` completes it during that time, its `on_complete` runs after the check.
 //
 // When an operation completes, its watches on this core are removed at once, in one step per key
 // (`table`). Its watches on other cores are removed when a message arrives there
@@ -55,12 +55,12 @@
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
 // core has a watch there, and an event there sends a message back. The operation checks its
-// condition once more when the other core has acknowledged the watch, so no event is missed in
-// between.
+// condition once more when the other core has acknowledged the watch, so it misses no event that
+// came before the watch.
 //
-// A purgatory that ends notifies the operations that watch its keys. A message that cannot be
-// delivered is answered by its destructor (`group`). In both cases the watches end, and the
-// operations check their conditions a last time.
+// A purgatory that ends notifies the operations of other cores that watch its keys. A message that
+// cannot be delivered is answered by its destructor (`group`). In both cases the watches end, and
+// the operations check their conditions once more.
 
 mod group;
 mod hash;
@@ -94,7 +94,7 @@ use crate::{
     util::sync::per_thread,
 };
 
-/// The delayed operations of one core. Clones share the operations; none leaves the thread.
+/// The delayed operations of one core. Clones share the operations, and stay on their thread.
 ///
 /// Operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the
 /// last clone is dropped, the waiting operations are dropped too, and `on_complete` does not run.
@@ -226,11 +226,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Completes `operation` at once if its condition holds. Otherwise parks it until an event on
-    /// one of the `keys` finds that it holds, or `timeout` has elapsed.
+    /// one of the `keys` finds that the condition holds, or `timeout` has elapsed.
     ///
     /// A key that is given twice is watched twice. An operation without keys completes by its
-    /// timeout or by force. An operation that completes at once touches neither the wheel nor the
-    /// keys.
+    /// timeout, by [`check`](Self::check) or by force. An operation that completes at once touches
+    /// neither the wheel nor the keys.
     ///
     /// Cost: constant per key on average. When a table grows, it moves all its entries.
     ///
@@ -277,7 +277,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// those whose condition holds. Returns how many operations of this core have completed by
     /// their condition.
     ///
-    /// For a key of another core it does nothing: use [`notify`](Self::notify).
+    /// Does nothing for a key of another core: use [`notify`](Self::notify).
     ///
     /// Cost: one lookup in a hash table, and the conditions of the operations that watch the key.
     ///
@@ -308,10 +308,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
-    /// completed it by its condition; false if it waits or has completed before.
+    /// completed it by its condition; false if it still waits or has ended before the call.
     ///
-    /// An operation whose `try_complete` is running is checked once more after that, and the answer
-    /// is false.
+    /// If the operation's `try_complete` is running, this call requests one more check after it,
+    /// and returns false.
     ///
     /// Cost: the condition; if it holds, constant per key that the operation watches.
     ///
@@ -348,9 +348,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.check_one(id)
     }
 
-    /// Checks the operations that wait on `key`, on all cores.
+    /// Checks the operations that watch `key`, on all cores.
     ///
-    /// Events for other cores are sent in batches, when the loop next turns or prepares to sleep.
+    /// Events for other cores are sent in batches. A batch is sent when it is full, or when the
+    /// loop next turns or prepares to sleep.
     ///
     /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
     /// For another core's key, a place in a batch of up to 64 messages.
@@ -381,7 +382,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.notify(key);
     }
 
-    /// Completes an operation by force. Returns false if it has completed or is being completed.
+    /// Completes an operation by force. Returns false if it has completed, is being completed, or
+    /// was removed.
     ///
     /// Cost: constant per key that the operation watches.
     ///
@@ -414,8 +416,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Removes the operations of this core that watch `key` and returns them in the order in which
     /// they were added. `on_complete` does not run.
     ///
-    /// An operation whose `try_complete` is running stays. For a key of another core it finds
-    /// nothing, because the watches are on that core.
+    /// An operation whose `try_complete` is running stays. For a key of another core the result is
+    /// empty, because the watches on the key are on that core.
     ///
     /// Cost: constant per operation and key that it watches.
     ///
@@ -559,7 +561,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.len() == 0
     }
 
-    /// Returns the counts of operations, by how they have ended.
+    /// Returns the counts of operations by how they have ended, and of watches, keys and messages.
     ///
     /// # Examples
     ///
@@ -591,16 +593,16 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {
-    /// Makes this thread's purgatory in the group, as core `index` of `shards`.
+    /// Creates this thread's purgatory in the group, as core `index` of `shards`.
     ///
-    /// `shards` are the timers of all the group's cores ([`Core::shards`](crate::Core::shards)),
-    /// the same for each core. Call it once on each core. Requests to a core that has not joined
-    /// are buffered until it joins or ends; joining serves them.
+    /// `shards` are the wheels of all the group's cores ([`Core::shards`](crate::Core::shards)), in
+    /// the same order on each core. Call `join` once on each core. Watches on keys of a core that
+    /// has not joined are buffered until it joins or ends; joining adds them.
     ///
     /// # Panics
     ///
-    /// If `index` is out of range, or `shards[index]` is not this thread's wheel. If this thread
-    /// has joined before, or another core has joined with a different number of cores.
+    /// If `index` is out of range, `shards[index]` is not this thread's wheel, this thread has
+    /// joined the group before, or another core has joined with a different number of cores.
     ///
     /// # Examples
     ///
@@ -668,14 +670,15 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// The number of events so far. If it changes while an operation is being added, the operation
     /// checks its condition again.
     events: Cell<u64>,
-    /// The current nesting depth of ending operations.
+    /// The current nesting depth of `on_complete` calls.
     ending: Cell<usize>,
-    /// Operations that completed beyond the maximum nesting depth, and end after the outermost one.
+    /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
+    /// outermost call.
     deferred: RefCell<VecDeque<(Op, Completion)>>,
     has_deferred: Cell<bool>,
     /// The connection to other cores, in a group.
     member: Option<Member<K>>,
-    /// The purgatory's registration with the thread's wheel, once an operation was parked.
+    /// The purgatory's registration with the thread's wheel, made by `join` or the first park.
     client: Cell<Option<ClientId>>,
 }
 
@@ -767,7 +770,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds watches of an operation on its other keys.
+    /// Adds watches of an operation on its remaining keys.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_others(
@@ -777,10 +780,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         next: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> Outcome {
-        // Stops if the keys' own code has completed the operation.
+        // Stops if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // `try_complete` or the keys' own code may have caused an event on a key before it was
-        // watched.
+        // `try_complete` or the iterator may have caused an event on a key before its watch was
+        // added.
         if self.events.get() != events {
             self.check_one(id);
             waits = self.table.borrow_mut().waits(id);
@@ -864,15 +867,15 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Checks the condition of an operation, if it waits. Returns true if this has completed the
-    /// operation.
+    /// Checks the condition of an operation, if it waits. Returns true if the check has completed
+    /// the operation.
     fn check_one(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
         operation.is_some_and(|operation| self.check(id.index, operation))
     }
 
-    /// Checks the condition of an operation that is checked out. Returns true if this has completed
-    /// the operation.
+    /// Checks the condition of an operation that is checked out. Returns true if the check has
+    /// completed the operation.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn check(&self, index: u32, mut operation: Op) -> bool {
@@ -916,7 +919,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Removes an operation's record and watches, and ends it.
+    /// Counts a completed operation, removes its record and watches, and runs `on_complete`.
     #[inline(never)]
     fn finish(
         &self,
@@ -956,7 +959,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Runs `on_complete`. Operations that it completes end inside it, up to a depth.
+    /// Runs `on_complete`, or defers it if too many calls are nested.
     #[inline]
     fn end(&self, operation: Op, how: Completion) {
         let outer = self.ending.get();
@@ -1012,7 +1015,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     // ---- other cores
 
-    /// Returns the core of a key and the connection to it, if it is not this core.
+    /// Returns the core of a key and the connection to it, if the key belongs to another core.
     #[inline]
     fn other_core_of(&self, key: &K) -> Option<(&Member<K>, u32)> {
         let member = self.member.as_ref()?;
@@ -1041,8 +1044,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 let waits = self.table.borrow_mut().add_remote(operation, from, watch);
                 if waits {
                     // Checks the condition, because there may have been an event on the key before
-                    // the watch was added. It does not wait for the other watches, whose cores may
-                    // be slow or have ended.
+                    // the watch was added. Does so for each watch, because the cores of the other
+                    // watches may be slow or have ended.
                     self.check_one(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
@@ -1055,8 +1058,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Handles a message, and catches panics of its key. Then a sender that waits for an answer
-    /// still gets one.
+    /// Handles a message, and catches panics of its key. If adding a watch panics, its sender gets
+    /// the answer to a watch that cannot be delivered.
     fn take_contained(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.answer() } else { None };
         let mut is_taken = false;
@@ -1122,8 +1125,8 @@ impl<K: WatchKey, Op: DelayedOperation> Client for Inner<K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
-        // Cancels all timers first: code that runs below may register another purgatory under the
-        // same identifier.
+        // Cancels all timers first: code that runs below may register another purgatory under this
+        // one's `ClientId`.
         for id in &ids {
             self.table.get_mut().cancel_timer(id.index);
         }
@@ -1133,7 +1136,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             Local::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();
-        // The keys that other cores watch.
+        // Drops the keys that other cores watch.
         let table = mem::replace(self.table.get_mut(), Table::new());
         Local::catch_panic(PanicPlace::Drop, || drop(table));
     }

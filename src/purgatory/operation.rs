@@ -37,22 +37,24 @@ use std::{hash::Hash, num::NonZeroU64};
 pub trait DelayedOperation: 'static {
     /// Returns true if the condition holds. A panic counts as false.
     ///
-    /// Called when the operation is added and at each event on one of its keys. For a key of
-    /// another core it is also called once when the watch was added there, and once if that core
-    /// ends. Keep it quick, and do not turn the timer in it.
+    /// Called when the operation is added, at each event on one of its keys, and by
+    /// [`check`](crate::purgatory::Purgatory::check). For a key of another core it is also called
+    /// once when the watch has been added there, and once if that core ends. Keep it quick, and do
+    /// not turn the wheel in it.
     ///
-    /// If it causes an event on a key of this operation, it is called once more. An event on
-    /// another key checks the operations there before it returns. These checks nest on one stack
-    /// without a bound.
+    /// If `try_complete` causes an event on a key of its own operation, it is called once more. If
+    /// it causes an event on another key, the operations that watch that key are checked inside the
+    /// call. Such checks nest on the stack without a bound.
     fn try_complete(&mut self) -> bool;
 
-    /// Called once when the operation has completed, on the core where it was added.
+    /// Consumes the completed operation, for example to answer its request. Called once, on the
+    /// core where the operation was added.
     ///
-    /// `on_complete` may use the purgatory. Operations that it completes end inside it, up to 16
-    /// deep; operations that are nested deeper end when the outermost one has ended.
+    /// `on_complete` may use the purgatory. If it completes other operations, their `on_complete`
+    /// runs inside this call, up to 16 deep. Deeper ones run after the outermost call.
     ///
-    /// An operation that holds its own purgatory keeps it alive: if their thread ends first, both
-    /// leak.
+    /// An operation that holds a clone of its own purgatory keeps it alive. If the thread ends
+    /// while such an operation waits, both leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -135,8 +137,8 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an operation that waits can be forced by its name only"]
 pub enum Outcome {
-    /// The operation has completed, usually by its condition. Code of its keys may also have
-    /// completed it by force or removed it.
+    /// The operation has completed, usually by its condition. Code that ran during the add may also
+    /// have completed it by force or removed it.
     Completed,
     /// The operation waits.
     Waits(OperationId),
@@ -231,6 +233,6 @@ pub struct PurgatoryCounts {
     pub watches: u64,
     /// Keys that are watched on this core.
     pub keys: u64,
-    /// Messages to other cores that wait for the next turn: events, new watches and ended ones.
+    /// Messages to other cores that wait for the next turn or sleep of the loop.
     pub unsent: u64,
 }

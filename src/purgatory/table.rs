@@ -8,7 +8,8 @@
 //! walks along a ring by a *cursor*. When the watch at a cursor is unlinked, the cursor moves to
 //! the next one, so operations may change the ring during the walk.
 //!
-//! The first watches form a hash table: an array of chains that run through their records.
+//! The first watches of all keys form a hash table: an array of chains that run through the records
+//! of these watches.
 
 use std::{mem, num::NonZeroU64};
 
@@ -39,7 +40,7 @@ pub(super) struct Table<K, Op> {
     last_number: NonZeroU64,
     /// Turns since the interval for [`trim`](Self::trim) began.
     turns: u32,
-    /// The counts of endings. [`counts`](Self::counts) fills in the others.
+    /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
     pub(super) ended: PurgatoryCounts,
 }
 
@@ -52,12 +53,12 @@ struct Parked<K, Op> {
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     first_watch: Watch<K>,
-    /// The latest of its watches that other cores have acknowledged; each links to the previous
-    /// one.
+    /// The index of the operation's latest watch on another core. Each such watch links to the one
+    /// before it.
     remote: u32,
-    /// Set if it was completed while it was checked out.
+    /// How the operation was completed. Set while a completed operation is still checked out.
     completed: Option<Completion>,
-    /// There was another event while it was checked out.
+    /// Set if an event came while the operation was checked out.
     check_again: bool,
     next_free: u32,
 }
@@ -70,7 +71,7 @@ struct Watch<K> {
     /// The first watch of the chain's next key. Valid in the first watch of a key.
     next_key: WatchIndex,
     /// The neighbours in the ring of the key, which begins and ends at the first watch.
-    /// [`WatchIndex::NONE`] if it is not linked.
+    /// [`WatchIndex::NONE`] if the watch is not linked.
     previous: WatchIndex,
     next: WatchIndex,
     next_of_operation: WatchIndex,
@@ -78,7 +79,8 @@ struct Watch<K> {
 
 /// A watch in a separate record. A free record has no key.
 struct ExtraWatch<K> {
-    /// The number of the operation, if it is on this core. `None` if the record is free.
+    /// The number of the operation, or of the watch if the operation is on another core. `None` if
+    /// the record is free.
     number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation; [`THIS_CORE`] for this one. In a free record, the next free
@@ -87,7 +89,7 @@ struct ExtraWatch<K> {
     watch: Watch<K>,
 }
 
-/// The index of an operation's record, for its first watch, or of an extra watch.
+/// The index of a watch: of the operation's record for a first watch, or of an extra watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
@@ -107,7 +109,7 @@ impl WatchIndex {
         Self(index | EXTRA)
     }
 
-    /// Returns true for [`NONE`](Self::NONE) too.
+    /// Returns true for an extra watch and for [`NONE`](Self::NONE).
     #[inline]
     fn is_extra(self) -> bool {
         self.0 & EXTRA != 0
@@ -138,7 +140,7 @@ impl<K> Watch<K> {
     }
 }
 
-/// A watch of an operation of this core on another core.
+/// A watch on another core, for an operation of this core.
 #[derive(Clone, Copy)]
 pub(super) struct RemoteWatch {
     pub(super) core: u32,
@@ -172,7 +174,7 @@ pub(super) enum Watcher {
 pub(super) enum EventStart<Op> {
     /// The key has no watch.
     Unwatched,
-    /// The key has one watch, whose operation is to check its condition; see [`EventStep::Check`].
+    /// Only this operation watches the key. It is checked out, and the caller checks it.
     Single(u32, Op),
     Ring(Event),
 }
@@ -209,8 +211,8 @@ impl<K, Op> Parked<K, Op> {
         operation
     }
 
-    /// Cancels the operation's timer. Returns true if that succeeds, so that the caller completes
-    /// the operation. After the thread's wheel has ended, it always succeeds.
+    /// Cancels the operation's timer. Returns true if the caller must complete the operation: the
+    /// timer was pending, or the thread's wheel has ended and the operation is not completed.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     fn claim(&self) -> bool {
@@ -247,7 +249,7 @@ impl<K, Op> Table<K, Op> {
         self.operations.next_index()
     }
 
-    /// Returns the operation of that name if it waits.
+    /// Returns the record of an operation, unless it was removed.
     #[inline]
     fn get(&mut self, id: Id) -> Option<&mut Parked<K, Op>> {
         let parked = self.operations.records.get_mut(id.index as usize)?;
@@ -258,16 +260,16 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some()
     }
 
-    /// Checks an operation out, to check its condition. If it is checked out already, it will check
-    /// again.
+    /// Checks an operation out, so that the caller checks its condition. If it is checked out
+    /// already, requests one more check.
     pub(super) fn check_out(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
     /// Ends a check. The caller removes a completed operation, and checks in a waiting one.
     ///
-    /// If the operation's own code caused an event during the check, one more check follows. No
-    /// third one does, because each check may cause an event.
+    /// If the operation's own code caused an event during the check, one more check follows. There
+    /// is no third check, because each check may cause another event.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(super) fn end_check(
@@ -293,13 +295,13 @@ impl<K, Op> Table<K, Op> {
         self.operations.at(index).operation = Some(operation);
     }
 
-    /// Returns true if the caller must complete the operation. If it waits, this cancels its timer.
+    /// Cancels the timer of an operation. Returns true if the caller must complete the operation.
     pub(super) fn claim(&mut self, id: Id) -> bool {
         self.get(id).is_some_and(|parked| parked.claim())
     }
 
-    /// Takes an operation whose timer has fired or was cancelled. One that is checked out ends when
-    /// its check returns.
+    /// Takes an operation whose timer has fired or was cancelled. Returns `None` if it is checked
+    /// out; it then ends when its check returns.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.at(index);
         let operation = parked.operation.take();
@@ -344,8 +346,8 @@ impl<K, Op> Table<K, Op> {
         self.unlink(WatchIndex::extra(index), watch)
     }
 
-    /// Records a watch that another core, `core`, holds for an operation of this core. Returns
-    /// false if the operation has completed.
+    /// Records a watch that `core` holds for an operation of this core. Returns false if the
+    /// operation has completed.
     pub(super) fn add_remote(&mut self, operation: Id, core: u32, watch: Id) -> bool {
         let latest = self.remote.next_index();
         let Some(parked) = self.get(operation) else { return false };
@@ -354,7 +356,7 @@ impl<K, Op> Table<K, Op> {
         true
     }
 
-    /// Removes a watch on another core.
+    /// Removes and returns the record of a watch on another core.
     pub(super) fn take_remote(&mut self, index: u32) -> RemoteWatch {
         let watch = *self.remote.at(index);
         self.remote.free(index);
@@ -387,7 +389,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns the successor `next` of the watch at `index`, or none if the ring ends there.
+    /// Returns `next`, the successor of the watch at `index`, or none if that watch is the last of
+    /// its ring.
     #[inline]
     fn after(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
@@ -395,7 +398,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Unlinks a watch, whose record is free already, from its ring. Returns the next watch of its
-    /// operation. A key without watches is dropped later.
+    /// operation. If the key has no other watch, it is dropped later.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
@@ -432,7 +435,7 @@ impl<K, Op> Table<K, Op> {
     /// Moves the cursors that are at a watch to the next one.
     #[cold]
     fn move_cursors(&mut self, index: WatchIndex, is_first: bool, next: WatchIndex) {
-        // If this was the first watch, its successor becomes the first.
+        // If the watch at `index` was the first of its ring, its successor becomes the first.
         let next = if is_first && next != index { next } else { self.after(next, index) };
         self.cursors
             .iter_mut()
@@ -494,7 +497,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns the next watch of an event, and moves its cursor.
+    /// Returns the next watcher of an event, and advances the event.
     #[inline]
     fn next_watcher(&self, event: &mut Event) -> Option<Watcher> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
@@ -588,7 +591,7 @@ impl<K, Op> Table<K, Op> {
 /// An event in progress: its walk along the watches of a key.
 pub(super) struct Event {
     next: WatchIndex,
-    /// The next watch is in the table's cursors, so that it is updated when a watch is unlinked.
+    /// The next watch is in the table's cursors, which are updated when a watch is unlinked.
     is_suspended: bool,
     /// Watches with later numbers were added during the event.
     last_number: NonZeroU64,
@@ -698,8 +701,8 @@ impl<K: Eq, Op> Table<K, Op> {
         index
     }
 
-    /// Returns the new watch, which the caller stores at its index. If the key has watches already,
-    /// the new watch [joins](Self::join_ring) their ring.
+    /// Returns a new watch, which the caller stores at `index`. If the key has watches already, the
+    /// caller then adds the new watch to their ring by [`join_ring`](Self::join_ring).
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;

@@ -245,7 +245,7 @@ impl<T> Engine<T> {
         self.time.tick.due(now.saturating_add(delay), delay == 0)
     }
 
-    /// Returns when a timer is due that is added now at an instant, with slack or spread.
+    /// Returns the due time of a timer that is added now with `when`.
     #[inline(never)]
     pub(crate) fn due_when(&mut self, when: When) -> DueTime {
         let now = self.read_clock().max;
@@ -253,7 +253,7 @@ impl<T> Engine<T> {
         DueTime { nanos, slack: saturating_nanos(when.slack), period: 0 }
     }
 
-    /// Returns when a periodic timer is due that is added now.
+    /// Returns the first due time of a periodic timer that is added now.
     pub(crate) fn due_every(&mut self, period: Duration) -> DueTime {
         let period = self.time.tick.period(period);
         DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
@@ -272,8 +272,7 @@ impl<T> Engine<T> {
         self.next_generation < self.adds_allowed_until
     }
 
-    /// Allows at least one add, and at most `most` adds until it must be called again. Returns an
-    /// error if no timer can be added.
+    /// Allows up to `most` adds until the next call. Returns an error if this allows no add.
     pub(crate) fn allow_adds(&mut self, most: u64) -> Result<(), AddErrorReason> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);
@@ -318,9 +317,9 @@ impl<T> Engine<T> {
         Ok(self.first_handle.sibling(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the cancel does not win. If it wins and
-    /// `is_wanted` returns true for the node, the payload stays there: the caller passes the result
-    /// to [`take_cancelled`](Self::take_cancelled).
+    /// Cancels a timer of this shard. Returns an error if the cancel does not win. Otherwise, if
+    /// `is_wanted` returns true for the node or a message about the timer is queued, returns `Some`
+    /// and leaves the payload in the node, for [`take_cancelled`](Self::take_cancelled).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns its result in memory")]
     pub(crate) fn cancel(
@@ -387,8 +386,8 @@ impl<T> Engine<T> {
         self.shared.admission.release();
     }
 
-    /// Moves a timer of this shard to the moment at which its clock shows `due`. Returns false if
-    /// the timer cannot be moved.
+    /// Moves a timer of this shard to the moment at which the shard's clock shows `due`. Returns
+    /// false if the timer has ended or is running.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a reset 25 instructions")]
     #[must_use = "a timer that was not moved has ended or is running"]
@@ -433,7 +432,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a remote timer before its admission. This works as a remote reset does.
+    /// Resets a remote timer before its admission, in the same way as a remote reset.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -499,7 +498,7 @@ impl<T> Engine<T> {
         self.time.tick.start(self.nodes.entry(index).deadline())
     }
 
-    /// Changes the period of a periodic timer of this shard. Returns false if it cannot.
+    /// Changes the period of a periodic timer of this shard. Returns false if there is none.
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
@@ -519,8 +518,8 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock, and runs a whole turn if there is no work. Otherwise returns false, and the
-    /// caller begins a pass. Most turns of a busy loop are idle.
+    /// Reads the clock. If there is no work, counts a turn and returns true. Otherwise the caller
+    /// must begin a pass. Most turns of a busy loop are idle.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
@@ -528,14 +527,15 @@ impl<T> Engine<T> {
         self.finish_if_idle(now)
     }
 
-    /// Runs a whole turn of a loop that has read the clock itself, if there is no work.
+    /// Uses the reading `now` of a loop that has read the clock itself. If there is no work, counts
+    /// a turn and returns true.
     pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
         self.time.read_by_loop(now);
         self.publish_clock();
         self.finish_if_idle(self.time.latest.min)
     }
 
-    /// Runs a whole turn at `now` if there is no work.
+    /// If there is no work, counts a turn that begins at `now` and returns true.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn finish_if_idle(&mut self, now: u64) -> bool {
@@ -628,7 +628,7 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// Takes the messages that have arrived, once per kind in a pass.
+    /// Takes the messages that have arrived, at most once per kind in a pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_more(&self.shared.mailbox);
@@ -667,8 +667,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Links a timer at the deadline of a remote reset or add. Claims it if the pass has already
-    /// gone beyond that deadline. Otherwise a pass reaches it in order.
+    /// Links a timer at the deadline of a remote reset or add. If the pass has already reached that
+    /// deadline, claims the timer instead.
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<Claimed> {
         let node = self.nodes.entry(index);
@@ -743,8 +743,8 @@ impl<T> Engine<T> {
         self.apply_move_slow(index, is_periodic)
     }
 
-    /// Returns a claimed timer whose deadline had elapsed when its message was consumed. The
-    /// current tick of the pass is `due`.
+    /// Counts a claimed timer whose deadline had elapsed when its message was consumed, and returns
+    /// it as due at `due`, the current tick of the pass.
     #[inline]
     fn run_already_due(&mut self, index: u32, run: ClaimedRun, deadline: u64, due: u64) -> Claimed {
         let asked = self.time.tick.start(deadline);
@@ -767,7 +767,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Finishes the run of a claimed timer.
+    /// Finishes the run of a claimed timer, and frees its node unless a message about it is queued.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `begin`")]
     pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
@@ -781,8 +781,9 @@ impl<T> Engine<T> {
         self.nodes.periodic(index).after(self.time.turn)
     }
 
-    /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If it was cancelled
-    /// during its run, returns the payload, to be dropped before the timer is finished.
+    /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If the timer was
+    /// cancelled during its run, returns its payload; the caller must then [finish](Self::finish)
+    /// the run.
     pub(crate) fn rearm(&mut self, index: u32, nanos: u64) -> Option<T> {
         let node = self.nodes.entry(index);
         let payload = node.rearm();
@@ -822,8 +823,8 @@ impl<T> Engine<T> {
         turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
-    /// Returns the time until which the owner may sleep, and true if the sleep is long, so that a
-    /// remotely cancelled payload must end it.
+    /// Returns the time until which the owner may sleep. Also returns true if the sleep is so long
+    /// that a remote cancel must end it, for the payload to be dropped in time.
     pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.time.latest.min, self.next_nanos());
         let short = now.saturating_add(self.shared.drop_within);
@@ -908,8 +909,8 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
-    /// Returns how many adds to allow before the next report of a loop that has not begun: as many as
-    /// were made so far, at most 256.
+    /// Returns how many adds to allow before the next report of a loop that has not begun: the
+    /// number of adds so far, at most 256.
     pub(crate) fn adds_until_report(&self) -> u64 {
         self.added().clamp(1, 256)
     }
@@ -937,8 +938,8 @@ impl<T> Engine<T> {
     /// Records that the loop is about to sleep until `next`.
     #[inline]
     fn record_sleep(&self, now: u64, next: Option<u64>) {
-        // Publishes the capacity of timers that the loop has cancelled since its turn, for remote
-        // adds during the sleep.
+        // During the sleep, remote adds may use the room of timers that the loop has cancelled
+        // since its turn.
         self.publish_live();
         if self.stats.in_pass && self.stats.never_abandons_passes {
             return;
@@ -952,7 +953,7 @@ impl<T> Engine<T> {
         self.stats.never_abandons_passes = true;
     }
 
-    /// Records that the next turn has work that no pass has left.
+    /// Requests that the next turn begins a pass, even if no timer or message is due.
     pub(crate) fn request_work(&self) {
         self.stats.request_work();
     }
@@ -1045,7 +1046,7 @@ impl<T> Engine<T> {
     }
 }
 
-/// Remote requests, from messages of the mailbox or from the word of a due timer.
+/// Consumes remote requests: the messages of the mailbox.
 impl<T> Engine<T> {
     /// Consumes the pass's first urgent messages, until one yields a timer that must run now.
     #[cold]
@@ -1093,8 +1094,8 @@ impl<T> Engine<T> {
                 (0, _) => self.take_new_message()?,
                 taken => taken,
             };
-            // Prefetches the message after the next, from another core's cache. The next one was
-            // prefetched before.
+            // Prefetches the message after the next, from another core's cache. The next message
+            // was prefetched with the previous one.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
             match node.state().collect() {
@@ -1124,8 +1125,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes the next message within the budget. Returns its index and its link, zero if there is
-    /// none.
+    /// Takes the next message within the budget. Returns its index and its link; index 0 means that
+    /// there is none.
     #[inline]
     fn take_message(&mut self) -> (u32, u32) {
         let nodes = &mut self.nodes;
@@ -1144,9 +1145,9 @@ impl<T> Engine<T> {
         Some(self.take_message()).filter(|&(index, _)| index != 0)
     }
 
-    /// Collects remotely cancelled timers early, until at least one and at most `adds` timers can
-    /// be added. Returns a payload, which the caller drops before it calls again, or an error if no
-    /// timer can be added.
+    /// Collects remotely cancelled timers early, until there is room for a timer; then allows up to
+    /// `adds` adds. Returns a payload, which the caller drops before it calls again; `None` if adds
+    /// are allowed; or an error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(
         &mut self,
@@ -1173,8 +1174,8 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Collects a remotely cancelled timer. The wheel does not hold the timer if the owner has not
-    /// admitted it yet, or if it came due and the cancel preceded the owner's claim. Returns true if
+    /// Collects a remotely cancelled timer. The timer is not in the wheel if the owner has not
+    /// admitted it, or if it came due and the cancel preceded the owner's claim. Returns true if
     /// the caller must take the payload by [`take_collected`](Self::take_collected).
     #[inline]
     fn collect_cancelled(

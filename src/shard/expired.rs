@@ -52,8 +52,9 @@ impl<P> Expired<P> {
 
     /// Returns the deadline of the timer, rounded up to a tick.
     ///
-    /// If the deadline had already elapsed when the timer was added or moved, this may be later,
-    /// but at most the time of the last turn. For remote requests, the time of consumption counts.
+    /// If the deadline had already elapsed when the timer was added or moved, the result may be
+    /// later, but at most the time of the last turn. A remote request counts as made when the owner
+    /// consumes it.
     ///
     /// # Examples
     ///
@@ -75,7 +76,7 @@ impl<P> Expired<P> {
         instant_after(self.times.origin, self.times.due)
     }
 
-    /// Returns how long after its deadline the turn began.
+    /// Returns how long after the timer's deadline the turn began.
     ///
     /// # Examples
     ///

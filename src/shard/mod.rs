@@ -40,8 +40,8 @@ use crate::{
 /// Use it where a timer is a piece of data ("connection 17 is idle") rather than a callback; for
 /// callbacks there is [`local_timer`](crate::local_timer), which is a shard per thread.
 ///
-/// A shard may move between threads. Its handles cancel from any thread, including the shard's own;
-/// there [`cancel`](Self::cancel) is cheaper and returns the payload.
+/// A shard may move between threads. A handle cancels its timer from any thread. On the shard's own
+/// thread, [`cancel`](Self::cancel) is cheaper and returns the payload.
 ///
 /// # Examples
 ///
@@ -114,7 +114,7 @@ impl<T> Shard<T> {
         Ok(Self { engine })
     }
 
-    /// Adds a timer that is due after a delay, at an instant, with slack or spread if wanted; see
+    /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
     /// [`When`]. It fires in the first turn at or after that moment, rounded up to a tick, and
     /// never in a pass that has begun. A zero delay fires in the next turn; a delay beyond 584
     /// years never fires.
@@ -146,8 +146,8 @@ impl<T> Shard<T> {
     /// # Errors
     ///
     /// If the shard has been drained, has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has added 2^56 timers. The
-    /// error carries the payload back.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has used up its 2^55
+    /// generations. The error carries the payload back.
     ///
     /// # Examples
     ///
@@ -178,13 +178,14 @@ impl<T> Shard<T> {
     /// Adds a timer that expires every `period` until it is cancelled, for the first time one
     /// period from now. [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
     ///
-    /// Expiries keep to their schedule: for any tick, the period does not drift. Expiries that the
+    /// Expiries keep to their schedule: they do not drift, whatever the tick. Expiries that the
     /// loop missed are skipped. A period shorter than a tick, zero included, counts as a tick.
     /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) moves the
     /// next expiry.
     ///
-    /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
-    /// timers, and 16 bytes for each place of a page up to its last periodic timer.
+    /// Cost: constant, one reading of the clock. It allocates when it needs another page of memory,
+    /// for 4,096 timers. In a page with periodic timers, each place up to the last of them takes 16
+    /// bytes more.
     ///
     /// # Panics
     ///
@@ -443,8 +444,8 @@ impl<T> Shard<T> {
     }
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
-    /// 1,024 remote requests and return the due timers. If a loop turns without calling
-    /// `next_expired`, it spins as soon as a timer is due.
+    /// 1,024 remote requests and return the due timers. A loop that turns without calling
+    /// `next_expired` spins as soon as a timer is due.
     ///
     /// # Examples
     ///
@@ -552,13 +553,13 @@ impl<T> Shard<T> {
     /// A pass orders the remote moves that it consumes; the next pass orders the rest. The order
     /// within a tick is unspecified. Returns `None` when no timer is due.
     ///
-    /// A pass begins with the timers that other threads have moved, and links them. A timer that
-    /// was moved to a time before the last pass is returned at once. The pass ends with the timers
-    /// that other threads have cancelled, and drops their payloads. An abandoned pass loses
-    /// nothing: the next pass begins with the rest.
+    /// A pass begins with the timers that other threads have moved, and links them. If the last
+    /// pass has reached a timer's new deadline, the timer is returned at once. The pass ends with
+    /// the timers that other threads have cancelled, and drops their payloads. An abandoned pass
+    /// loses nothing: the next pass begins with the rest.
     ///
-    /// The payload is the caller's, so a periodic timer ends with the expiry that this returns. A
-    /// shard with periodic timers calls [`next_expiry`](Self::next_expiry).
+    /// The caller gets the payload, so this call ends a periodic timer. A loop with periodic timers
+    /// calls [`next_expiry`](Self::next_expiry).
     ///
     /// Cost: constant per timer, see [`Wheel::advance`](crate::Wheel::advance), and per message
     /// consumed.
@@ -676,7 +677,8 @@ impl<T> Shard<T> {
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the [`PreparedSleep`] is dropped, urgent requests call the wake hook ([`Config::on_wake`]).
     /// A request is urgent if another thread moves a timer to a moment before the end of the sleep.
-    /// The 1,024th queued message about deadlines or about cancelled timers is urgent too.
+    /// The 1,024th queued message about deadlines or about cancelled timers is urgent too. So is a
+    /// cancel during a sleep longer than [`Config::drop_within`].
     ///
     /// For a drained shard the timeout is zero: nothing would wake its owner.
     ///
@@ -708,9 +710,9 @@ impl<T> Shard<T> {
     /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the
     /// announcement when `wait` returns.
     ///
-    /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well. A
-    /// thread that waits for timers only calls [`PreparedSleep::park`], which returns at once if the
-    /// timeout is zero; a park of zero length takes tens of microseconds.
+    /// See [`prepare_sleep`](Self::prepare_sleep). The announcement also ends if `wait` panics. If
+    /// the thread waits for nothing but timers, call [`PreparedSleep::park`] instead. It returns at
+    /// once if the timeout is zero, while a park of zero length takes tens of microseconds.
     ///
     /// # Examples
     ///
@@ -954,8 +956,8 @@ impl<T> Shard<T> {
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
-    /// A deadline is as in [`Expired`], or the requested one if the owner has not consumed the
-    /// request of another thread. From now on, handles answer
+    /// Each deadline is the one that [`Expired::deadline`] would return, or the deadline of a
+    /// remote request that the owner has not consumed. From now on, handles answer
     /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, and nothing
     /// is left to fire. A cancel that races with the end returns the true outcome. If other threads
     /// are moving a timer at that moment, its deadline is one of the requested ones or the previous
@@ -1082,8 +1084,8 @@ impl<T> Shard<T> {
         Ok(handle)
     }
 
-    /// Allows at most `most` adds before the next look. Drops timers that other threads have
-    /// cancelled, until there is room for another timer.
+    /// Drops timers that other threads have cancelled, until there is room for another timer. Then
+    /// allows at most `most` adds until the next call.
     fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(most, |_| true)? {
             self.engine.shared.hooks.drop_catching_panic(payload);

@@ -41,7 +41,7 @@ pub struct PreparedSleep<'shard> {
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
-    /// `is_long` says that no payload may wait for the end of the sleep.
+    /// If `is_long`, a remote cancel ends the sleep, so that its payload is dropped in time.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -49,7 +49,7 @@ impl PreparedSleep<'_> {
         time_until_next: impl FnOnce() -> Option<Duration>,
     ) -> Self {
         let announced = shared.announce_sleep(until.unwrap_or(u64::MAX), is_long);
-        // Called even if the owner must not sleep, because it records that the loop is running.
+        // Called even if the owner must not sleep: the call records that the loop is running.
         let next = time_until_next();
         let timeout = if announced.is_some() { next } else { Some(Duration::ZERO) };
         let announced = announced.map(|announcement| (Arc::clone(shared), announcement));

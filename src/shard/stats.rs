@@ -21,7 +21,8 @@ pub(super) struct Stats {
     /// The preceding pass left a backlog to this one.
     backlog_left: bool,
     /// Until this time, a turn only has to handle due timers and messages. It is the wake-up time
-    /// that the loop last published, or zero if a pass has not ended or has left work.
+    /// that the loop has published since the last pass, or the maximum if it has published none. It
+    /// is zero if a pass has not ended or has left work.
     routine_until: Cell<u64>,
     /// The tick whose timers fired last, and the number of these timers.
     last_due_tick: u64,
@@ -30,8 +31,8 @@ pub(super) struct Stats {
     is_untimed: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
     pub(super) last_published: Cell<(u64, u32)>,
-    /// The number of the turn that must publish the counts. Zero before the loop's first turn or
-    /// question.
+    /// The number of the turn that must publish the counts. Zero if the loop has neither turned nor
+    /// asked how long it may sleep.
     pub(super) publish_at: Cell<u64>,
 }
 
@@ -43,13 +44,14 @@ impl Stats {
         now < self.routine_until.get() && self.counts.turns < self.publish_at.get()
     }
 
-    /// Records that messages wait outside the mailbox that no pass has left.
+    /// Records that messages were taken out of the mailbox outside of a pass, and left in the
+    /// backlog.
     pub(super) fn mark_backlog(&mut self) {
         self.backlog_left = true;
         self.request_work();
     }
 
-    /// Records that the next turn has work that no pass has left.
+    /// Requests that the next turn begins a pass, even if no timer or message is due.
     pub(super) fn request_work(&self) {
         self.routine_until.set(0);
     }
@@ -60,7 +62,7 @@ impl Stats {
         self.publish_at.get() == 0
     }
 
-    /// Notes that the counts were published before the loop's first turn or question.
+    /// Records, after a publication of the counts, that the loop has still not begun.
     pub(super) fn await_first_turn(&self) {
         self.publish_at.set(0);
     }
@@ -69,12 +71,12 @@ impl Stats {
     #[inline]
     pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
         if self.in_pass {
-            // The timers of an abandoned pass are published with the time of its own turn.
+            // The lateness of an abandoned pass's timers is measured up to the turn of that pass.
             self.publish_fired(time, gauges);
         }
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
-        // An abandoned pass keeps its backlog.
+        // An abandoned pass counts as one that left a backlog.
         self.backlog_left |= mem::replace(&mut self.in_pass, true);
         self.request_work();
         gauges.record_turn_begin(time.turn, self.counts.turns);

@@ -4,7 +4,7 @@ use std::{mem, time::Instant};
 
 use crate::clock::{Clock, Reader, Reading, tick::TickLength};
 
-/// The clock of a shard. Times are nanoseconds of it.
+/// The clock of a shard. Times are in nanoseconds of this clock.
 #[derive(Debug)]
 pub(super) struct Time {
     pub(super) clock: Clock,
@@ -66,8 +66,8 @@ impl Time {
         self.turn_before = mem::replace(&mut self.turn, now);
     }
 
-    /// Returns the wake-up time for the next deadline, in nanoseconds. If the deadline has elapsed,
-    /// it is one nanosecond after the last turn.
+    /// Returns the wake-up time for the next deadline, in nanoseconds. For a deadline that is not
+    /// after the last turn, this is one nanosecond after that turn.
     pub(super) fn wake_up(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn.saturating_add(1)))
     }

@@ -1,8 +1,7 @@
-//! The storage of a [`Wheel`](super::Wheel): links apart from values, in pages that are allocated
-//! and freed on demand.
+//! The storage of a [`Wheel`](super::Wheel), in pages that are allocated and freed on demand.
 //!
-//! Links are stored separately, because unlinking writes to two neighbours: the links of a million
-//! entries take 8 MB, which fit in a cache.
+//! Links are stored apart from values, because unlinking writes to two neighbours: the links of a
+//! million entries take 8 MB, which fit in a cache.
 
 #![allow(unsafe_code)]
 
@@ -37,7 +36,7 @@ struct Page<T> {
     /// In a free entry, `next` links the list of free places.
     links: [Cell<Links>; PAGE],
     entries: [EntryFields<T>; PAGE],
-    /// The generation at which the entries begin.
+    /// The generation with which a never-used entry of this page begins.
     generation: Cell<u32>,
 }
 
@@ -45,10 +44,10 @@ struct Page<T> {
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
     free: FreePlaces,
-    /// The numbers of freed pages. When a page is allocated again, its entries start at the stored
-    /// generation.
+    /// The number of each freed page, and the generation at which its entries start when the page
+    /// is allocated again.
     vacant: Vec<(usize, u32)>,
-    /// The largest number of pages at the same time.
+    /// The number of pages, including the freed ones in `vacant`.
     len: usize,
     owns: PhantomData<Box<Page<T>>>,
 }
@@ -90,12 +89,12 @@ impl<'e, T> EntryRef<'e, T> {
     /// Stores a value in a free entry.
     #[inline]
     pub(super) fn fill(self, value: T) {
-        // SAFETY: the cell is borrowed only by methods that borrow the entries. Its old value is
-        // `None`, which needs no drop.
+        // SAFETY: the entry is free, so nothing borrows its value. The old value is `None`, which
+        // needs no drop.
         unsafe { self.value().write(Some(value)) };
     }
 
-    /// Returns a pointer to the value. It is initialised, unless the place was never used.
+    /// Returns a pointer to the value, which is initialised unless the place was never used.
     #[inline]
     fn value(self) -> *mut Option<T> {
         self.fields().value.get().cast()
@@ -106,7 +105,8 @@ impl<'e, T> EntryRef<'e, T> {
     pub(super) fn take(self) -> Option<T> {
         let record = self.fields();
         record.generation.set(record.generation.get() + 1);
-        // SAFETY: as in `fill`; the place of a used index was initialised.
+        // SAFETY: the entry is unlinked, so nothing borrows its value. The place of a used index
+        // was initialised.
         unsafe { self.value().replace(None) }
     }
 }

@@ -13,7 +13,7 @@ use crate::limits::WIDE_BITS;
 /// The number of revolutions that the first level reaches, including the current one.
 const NEAR_REVOLUTIONS: u64 = 1 << WIDE_BITS;
 
-/// Returns the tick from `first` to `last` that is a multiple of the largest power of two.
+/// Returns the tick from `first` to `last` that is divisible by the largest power of two.
 pub(crate) fn coarsest(first: u64, last: u64) -> u64 {
     debug_assert!(1 <= first && first <= last);
     let differing = ((first - 1) ^ last).ilog2();
@@ -95,7 +95,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::far_slot(level, Self::position(level, Self::number(level, tick)))
     }
 
-    /// Returns the slot of the entries that fire when the slot of `level` at `tick` starts.
+    /// Returns the aligned slot that belongs to the slot of `level` at `tick`.
     #[inline]
     pub(super) fn aligned_at(level: usize, tick: u64) -> u32 {
         Self::aligned_slot(level, Self::position(level, Self::number(level, tick)))
@@ -116,7 +116,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// The late slot, for entries that were already due when they were inserted.
     pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
-    /// The length of an array by slot: a power of two, so that a mask keeps an index in bounds.
+    /// The length of an array indexed by slot: a power of two, so that a mask keeps an index in
+    /// bounds.
     pub(super) const SLOTS: usize = (Self::LATE as usize + 1).next_power_of_two();
 
     /// Returns level and position of a slot of an upper level, or of its aligned slot.
@@ -174,7 +175,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::start(level, Self::number(level, tick)) == tick
     }
 
-    /// Returns the highest level of which a slot starts at `tick`.
+    /// Returns the highest level that has a slot starting at `tick`.
     pub(super) fn highest_starting_at(tick: u64) -> usize {
         let zeros = tick.trailing_zeros().min(63);
         (zeros / BITS) as usize

@@ -57,8 +57,8 @@ pub(crate) use self::{
 /// Time is a tick number, a plain `u64`; the caller decides its unit. The wheel fires nothing on a
 /// timer or thread: [`advance`](Self::advance) moves its time and returns the due entries.
 ///
-/// `BITS` is the number of bits of a slot number within a revolution (1 to 14) and `LEVELS` the
-/// number of levels. Together they must reach 64 bits, which is checked when the wheel is compiled.
+/// A level has 2^`BITS` slots per revolution (`BITS` is 1 to 14). `LEVELS` must be the smallest
+/// number for which `BITS * LEVELS` is at least 64; other geometries do not compile.
 /// Memory: 24 bytes and an `Option` of the value per entry, in pages that are freed when they are
 /// empty. Each slot takes 4 bytes and a bit, 1.1 MB with the default geometry. The operating system
 /// commits that memory on first use.
@@ -200,8 +200,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Adds an entry that is due at tick `deadline`; a deadline that is not in the future counts as
-    /// [`now`](Self::now). The first later [`advance`](Self::advance) that reaches its deadline
-    /// returns it. A pass that is still being iterated never returns it.
+    /// [`now`](Self::now). The first later [`advance`](Self::advance) that reaches the deadline
+    /// returns the entry.
     ///
     /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
     ///
@@ -251,7 +251,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
-    /// the one of these ticks that is a multiple of the largest power of two. Most entries with
+    /// the tick in this range that is divisible by the largest power of two. Most entries with
     /// slack share such ticks, so that one wake-up serves many, and far entries need not cascade.
     ///
     /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
@@ -303,8 +303,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
     /// the entry has been returned or removed before.
     ///
-    /// Cost: constant. A later deadline is one store: the entry stays in its slot and is moved at
-    /// its old tick, for which [`next_deadline`](Self::next_deadline) wakes a sleeper once.
+    /// Cost: constant. A later deadline is usually one store: the entry stays in its slot and is
+    /// moved at its old tick, which [`next_deadline`](Self::next_deadline) still returns.
     ///
     /// # Examples
     ///
@@ -331,9 +331,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// Cost: constant per returned entry, and a few nanoseconds for any stretch of time without due
     /// entries. A call also cascades a share of the upper levels' entries, each at most `LEVELS` -
-    /// 1 times over its life. It cascades at most 8,192 of them, if it comes no later than
-    /// [`next_deadline`](Self::next_deadline). Each elapsed tick also moves at most 96 entries that
-    /// were reset away from it.
+    /// 1 times on the way to a deadline. A call no later than
+    /// [`next_deadline`](Self::next_deadline) cascades at most 8,192 entries. Each elapsed tick
+    /// also moves at most 96 entries that were reset away from that tick.
     ///
     /// # Examples
     ///
@@ -409,15 +409,17 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.raw.is_behind()
     }
 
-    /// Returns the tick until which there is nothing to do; `None` if the wheel is empty.
+    /// Returns the next tick at which the wheel has work; `None` if the wheel is empty.
     ///
-    /// It is never later than the earliest deadline, and equal to it if its entry is in the first
-    /// level. Otherwise it may be the start of the entry's slot, at which the wheel must be
-    /// advanced once to move the entry down. This happens at most once per level on the way to a
-    /// deadline, and never for removed entries. It also happens once per tick that entries were
-    /// reset away from, or once per entry if more than 96 entries shared the tick. If more than
-    /// 8,192 entries share a slot of an upper level, it is also earlier by a tick for each 8,192 of
-    /// them, so that no call moves more.
+    /// This is never later than the earliest deadline. It may be earlier, because the wheel must be
+    /// advanced to move entries:
+    ///
+    /// - At the start of a slot of an upper level, at most once per level on the way to a deadline,
+    ///   and never for removed entries.
+    /// - Once for each tick from which entries were reset to a later deadline, or once for each of
+    ///   these entries if more than 96 shared the tick.
+    /// - One tick earlier for each 8,192 entries in a slot of an upper level, so that no call moves
+    ///   more.
     ///
     /// # Examples
     ///
@@ -508,8 +510,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         check::check(&self.raw, &self.entries, self.entries.indices());
     }
 
-    /// Allocates memory for `additional` more entries, up to 16 million in all. The wheel keeps it
-    /// while it is empty.
+    /// Allocates memory for `additional` more entries, up to 16 million in all. The wheel keeps
+    /// this memory even while it is empty.
     ///
     /// # Examples
     ///
@@ -609,9 +611,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.value_mut(key.index, key.generation)
     }
 
-    /// Returns the deadline of an entry, in ticks; `None` if it was handed out or removed. For an
-    /// entry that was inserted too late, it is the value of [`now`](Self::now) at the insertion.
-    /// Cost: constant.
+    /// Returns the deadline of an entry, in ticks; `None` if it was handed out or removed. A
+    /// deadline that was not in the future when it was set is the value of [`now`](Self::now) at
+    /// that moment. Cost: constant.
     ///
     /// # Examples
     ///
@@ -696,8 +698,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         }
     }
 
-    /// Removes and drops every entry. The wheel keeps its time, and all keys become stale. Cost: as
-    /// of [`retain`](Self::retain).
+    /// Removes and drops every entry. The wheel keeps its time, and all keys become stale. Cost:
+    /// the same as [`retain`](Self::retain).
     ///
     /// # Examples
     ///

@@ -1,9 +1,9 @@
 //! Prefetches the entries of the next ticks.
 //!
 //! A list can be walked only as fast as each entry's cache line arrives, so the lists of several
-//! ticks are walked side by side. For each returned entry, a walker takes a step; before its next
-//! step, its cache line has arrived. When a list changes, its walker may end up in another list.
-//! That does no harm, because walkers only prefetch.
+//! ticks are walked side by side. For each entry that the pass unlinks, two of the walkers take a
+//! step; before a walker's next step, its cache line has arrived. When a list changes, its walker
+//! may end up in another list. That does no harm, because walkers only prefetch.
 
 use super::{level::Geometry, slot::Slots, storage::Storage};
 use crate::limits::PREFETCHED_TICKS;

@@ -8,8 +8,8 @@
 //! * in an *aligned* slot of an upper level, if its deadline is the slot's first tick: the entry
 //!   expires from this slot without cascading;
 //! * in the *late* slot, if it was already due when it was linked. The next pass first moves these
-//!   entries to the slot of their tick, so that no pass expires an entry that was linked during it
-//!   (P5);
+//!   entries to the slot of their tick, so that no pass expires an entry that was linked during
+//!   that pass (P5);
 //! * in the slot of an earlier deadline, if it was reset to a later one: such a reset is one store,
 //!   and the entry is relinked when its old slot expires.
 //!
@@ -29,8 +29,8 @@
 //! portion at the end of each pass. The size of a portion is proportional to the elapsed time, so
 //! that the slot is empty when it starts, but at most [`CASCADED_MAX`] entries (P7). No entry is
 //! added to that slot, because the level below covers it already. If a slot has more than one
-//! portion left, `next_deadline` returns one earlier tick for each portion. If the loop oversleeps,
-//! the whole slot is cascaded when it starts, within the budget.
+//! portion left, `next_deadline` is one tick earlier for each further portion. If the loop
+//! oversleeps, the whole slot is cascaded when it starts, within the budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -48,13 +48,13 @@ use crate::limits::{SHARD_BITS, SHARD_LEVELS};
 /// pass the same storage.
 #[derive(Debug)]
 pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
-    /// The tick up to which entries have expired: no slot that ended before has entries.
+    /// The tick up to which entries have expired: no slot that ended before this tick has entries.
     pub(super) current: u64,
     /// The last tick of the current pass, or of the previous one.
     pub(super) pass_end: u64,
-    /// Lower bound of the next tick with work. A pass that ends before it only stores `pass_end`:
-    /// before this tick no occupied slot starts, no late entry waits, no slot cascades and no
-    /// revolution ends.
+    /// Lower bound of the next tick with work: before this tick no occupied slot starts, no late
+    /// entry waits, no slot cascades and no revolution ends. So a pass that ends earlier only
+    /// stores `pass_end` and `current`.
     pub(super) idle_until: u64,
     /// The first tick of the revolution of `current`.
     pub(super) revolution_start: u64,
@@ -82,7 +82,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
 /// The work left at tick `current`. Upper levels have work only where one of their slots starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The upper slots that start here may have entries, which cascade first.
+    /// The upper slots that start at this tick may have entries, which cascade first.
     Cascade,
     /// The slot of this tick expires.
     Expire,
@@ -161,9 +161,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = 0;
     }
 
-    /// Links an entry that may expire at any tick from `deadline` to `slack` later. It expires at
-    /// the tick in this range that is a multiple of the largest power of two. Most entries with
-    /// slack share such ticks, and need not cascade.
+    /// Links an entry that may expire at any tick from `deadline` to `slack` ticks later. It
+    /// expires at the tick in this range that is divisible by the largest power of two. Most
+    /// entries with slack share such ticks, and need not cascade.
     #[inline(never)]
     pub(crate) fn link_within<S: Storage>(
         &mut self,
@@ -237,8 +237,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_deferred
     }
 
-    /// Moves an entry whose reset cannot be deferred. The fast path is for an entry that is alone in
-    /// its slot; without a call, it saves no registers.
+    /// Moves an entry whose reset cannot be deferred. The fast path, for an entry that is alone in
+    /// its slot, makes no call, so that the function saves no registers.
     #[inline(never)]
     fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
@@ -338,7 +338,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         (0..LEVELS).map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slots(level)))
     }
 
-    /// Links an entry into the slot of its deadline, without counting.
+    /// Links an entry into the slot of its deadline. The caller counts the entry.
     #[inline]
     fn link_exactly<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         if deadline <= self.last_near {
@@ -348,7 +348,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Links an entry into the slot of `tick`, at most its deadline, in the first level.
+    /// Links an entry into the first level's slot of `tick`, which is not after the deadline.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore six registers")]
     fn link_near<S: Storage>(
@@ -368,7 +368,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.set_placement(Placement { deadline, links, location });
     }
 
-    /// Links an entry into the slot of `tick`, at most its deadline, in the level that reaches it.
+    /// Links an entry into the slot of `tick` in the lowest upper level that reaches this tick,
+    /// which is not after the deadline.
     #[inline(never)]
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
@@ -380,14 +381,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
     }
 
-    /// Marks the slot of an upper level and its aligned one.
+    /// Marks the slot of an upper level that covers `tick`. Its aligned slot shares the mark.
     fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::number(level, tick);
         self.slots.mark(Geometry::<BITS, LEVELS>::far_at(level, tick));
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::start(level, number));
     }
 
-    /// Unlinks an entry without counting.
+    /// Unlinks an entry. The caller counts it.
     #[inline]
     fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let Placement { links, location, .. } = entry.take_placement();
@@ -437,7 +438,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Clears the mark of a slot of an upper level if it and its aligned one are empty.
+    /// Clears the mark of a slot of an upper level if the slot and its aligned slot are empty.
     #[cold]
     #[inline(never)]
     fn clear_far(&mut self, slot: u32) {
@@ -480,10 +481,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until
     }
 
-    /// Moves the late entries, which were inserted since the last pass began, to the slot of their
-    /// deadline, that pass's `pass_end`. If `current` is far behind, this slot is in an upper
-    /// level. There, late entries keep their location and are not counted in `uncascaded`. Each
-    /// portion moves at least one of them, and the final cascade moves the rest.
+    /// Moves the late entries to the slot of their deadline. They were linked since the last pass
+    /// began, so their deadline is the `pass_end` of that pass. If `current` is far behind, this
+    /// slot is in an upper level. There, late entries keep their location and are not counted in
+    /// `uncascaded`. Each portion moves at least one of them, and the final cascade moves the rest.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -500,7 +501,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage != Stage::Cascade {
             // Expires this slot again even if an aligned slot of this tick is expiring: no later
-            // step would visit it.
+            // step would visit this slot.
             self.stage = Stage::Expire;
         }
     }
@@ -581,8 +582,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.stage == Stage::Done && self.current == self.pass_end
     }
 
-    /// Moves two walkers by a step for each returned entry, so that they stay ahead even if the
-    /// lists have different lengths.
+    /// Moves two walkers by a step for each unlinked entry, so that they stay ahead of the pass
+    /// even if the lists have different lengths.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
@@ -598,8 +599,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn leaves_due_entries(&self) -> bool {
-        // All slots up to `current` are finished. If the pass has not reached its end, late entries
-        // are due.
+        // The slots before `current` are empty. Late entries are due if the pass has not reached
+        // its end.
         let is_due =
             || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.pass_end);
         self.has_work_at_current() || self.current < self.pass_end && is_due()
@@ -679,8 +680,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Geometry::<BITS, LEVELS>::highest_starting_at(self.current)
     }
 
-    /// Cascades the remaining entries of the slots that start at `current`. Returns true when none
-    /// is left.
+    /// Cascades the remaining entries of the slots that start at `current`. Returns true when these
+    /// slots are empty.
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
         for level in 1..=self.highest_starting_level() {
@@ -737,7 +738,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves up to `quota` entries of a slot to the slots that their deadlines now belong to.
-    /// Returns true if none is left.
+    /// Returns true if the slot is empty.
     fn cascade_slot(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
@@ -755,7 +756,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.slots.is_empty(slot)
     }
 
-    /// Returns the earliest start of an occupied slot after the current ones.
+    /// Returns the first tick after `current` at which an occupied slot starts.
     fn next_start(&self) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -787,7 +788,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Some(current + 1 + u64::from(Geometry::<BITS, LEVELS>::position(level, ahead.into())))
     }
 
-    /// Returns the tick until which there is nothing to do.
+    /// Returns the next tick with work, at most `pass_end` if there are late entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late().then_some(self.pass_end);
         self.next_work().into_iter().chain(late).chain(self.next_portion()).min()
@@ -815,7 +816,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .min()
     }
 
-    /// Returns the tick until which there is nothing to do apart from late entries.
+    /// Returns the next tick with work, apart from late entries and portions.
     fn next_work(&self) -> Option<u64> {
         if self.len == 0 {
             None

@@ -1,10 +1,9 @@
 //! The slots of a wheel: each is a linked list of entries, with a bit that marks it as occupied.
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
-//! `previous` is the slot. So unlinking writes only to the entry and its neighbours. An entry is in
-//! at most one slot, so no leftover can fire a second time. Unlinking only writes to the
-//! neighbours, which causes no stall. No branch depends on an entry's position in its list, which
-//! would be unpredictable.
+//! `previous` is the slot. An entry is in at most one slot, so it cannot fire a second time.
+//! Unlinking an entry only writes to its neighbours, so it does not wait for their cache lines. No
+//! branch depends on an entry's position in its list, because it would be unpredictable.
 //!
 //! ```text
 //!   head of a slot    entries deferred in it since it was empty (7 bits) | first entry, 0: none
@@ -96,7 +95,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         *self.occupied_mut(slot) &= !(1 << (slot % 64));
     }
 
-    /// Returns the first occupied slot in a range that is not empty.
+    /// Returns the first occupied slot in a non-empty range.
     #[inline]
     pub(super) fn first_occupied(&self, slots: Range<u32>) -> Option<u32> {
         let first = slots.start as usize / 64;
@@ -197,7 +196,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     #[inline]
     pub(super) fn unlink_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
         let slot = previous & !SLOT;
-        // It is the first and the last: one less than 0, the end, has the bit `SLOT`.
+        // The first entry has the bit `SLOT` in `previous`. The last entry has 0 in `next`, and
+        // only 0 minus one has that bit.
         let is_alone = previous & next.wrapping_sub(1) & SLOT != 0;
         if is_alone {
             *self.head_mut(slot) = 0;
@@ -205,7 +205,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         is_alone.then_some(slot)
     }
 
-    /// Unlinks an entry that is not in the late slot. Returns its slot if that is empty now.
+    /// Unlinks an entry. Returns its slot if the slot is empty now. For a late entry, the caller
+    /// also calls [`on_unlinked_late`](Self::on_unlinked_late).
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn unlink<S: Storage>(
@@ -227,7 +228,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         None
     }
 
-    /// Updates `last_late` after an entry was unlinked from the late slot.
+    /// Updates `last_late` when a late entry is unlinked.
     pub(super) fn on_unlinked_late(&mut self, index: u32, Links { previous, .. }: Links) {
         if index == self.last_late {
             self.last_late = if previous & SLOT == 0 { previous } else { 0 };

@@ -21,7 +21,7 @@ pub(crate) trait Storage {
     /// Returns the next entry, or 0 if the index is not in use.
     fn next_if_allocated(&self, index: u32) -> u32;
 
-    /// Loads the fields of an entry into the cache, if it is there.
+    /// Loads the fields of an entry into the cache. The index need not be in use.
     fn prefetch(&self, index: u32);
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// In no slot, and never returned by the wheel. The value is zero, as in memory that was never
-    /// written.
+    /// In no slot. Only a storage sets this value, never the wheel. It is zero, as in memory that
+    /// was never written.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
     pub(crate) const NEW: Self = Self(0);
     /// In no slot.
@@ -79,7 +79,7 @@ impl Location {
     pub(super) const NEAR: Self = Self(4);
     /// In a slot of the first level that counts it as deferred: its deadline may be later.
     pub(super) const DEFERRED: Self = Self(5);
-    // The numbers above are such that each question below is one comparison.
+    // The values are ordered so that each method below is one comparison.
     const FAR: u32 = 1 << 31;
 
     /// In a slot of an upper level, from which it will be cascaded.

@@ -16,37 +16,37 @@
 //!
 //! # A faulty counter
 //!
-//! A count is trusted only between the last one and the end of the window; otherwise the clock
-//! itself is read. So `min` is ahead of the clock by at most a window: a jump ahead ends the window.
-//! `max` falls behind only if the counter stands still or goes backwards and then stays within the
-//! window. A repeated count is not trusted. Each new anchor is checked against the last: a
-//! contradiction counts as a fault, and the rate is measured again. After the eighth fault the
-//! counter is abandoned.
+//! A count is trusted only if it is greater than the last count and within the window; otherwise
+//! the clock itself is read. So `min` is ahead of the clock by at most a window: a jump ahead ends
+//! the window. `max` falls behind only if the counter stands still or goes backwards and then stays
+//! within the window. Each new anchor is checked against the last anchor: a contradiction counts as
+//! a fault, and the rate is measured again. After eight faults, each within a minute of the
+//! previous one, the counter is abandoned.
 
 use super::Reading;
 
-/// How long an anchor is used, at the quicker rate. The interval is then at most 10 us wide: two
-/// fifths of the window for the rates, an eighth for the bracket, and the slack. The window is
-/// short enough for that, and long enough for the clock to be read seldom.
+/// How long an anchor is used, at the rate `max`. A reading is then an interval of at most 10 us:
+/// two fifths of the window for the rates, an eighth for the bracket, and the slack. A longer
+/// window would widen the interval; with a shorter window the clock would be read more often.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// Added to `max`, because the counter may be read too early. The processor may read it while an
 /// earlier instruction waits for memory, for less than a microsecond.
 const SLACK_NANOS: u64 = 1_000;
 
-/// An anchor is not used if its two readings of the counter are further apart than this part of a
-/// window. Its thread was interrupted between them.
+/// An anchor is not used if its two readings of the counter are further apart than a window divided
+/// by this number, because the thread was interrupted between them.
 const BRACKET_SHARE: u64 = 8;
 
-/// A rate is measured over a span of this many nanoseconds: long enough for small errors, short
-/// enough for the arithmetic.
+/// The shortest and the longest span, in nanoseconds, over which a rate is measured: long enough
+/// for small errors, short enough for the arithmetic.
 const CALIBRATION_MIN: u64 = 1_000_000;
 const CALIBRATION_MAX: u64 = 1_000_000_000;
 
 /// Two measured rates must agree to one part in this number.
 const RATE_AGREEMENT: u64 = 64;
 
-/// The fault at which the counter is abandoned, if each came within a minute of the one before.
+/// The counter is abandoned after this many faults, each within a minute of the previous one.
 const FAULTS_MAX: u32 = 8;
 const FAULT_MEMORY_NANOS: u64 = 60_000_000_000;
 
@@ -65,7 +65,7 @@ struct Rate {
     max: u64,
 }
 
-/// The time between two readings of the clock.
+/// The period after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
 struct Window {
     /// The latest trusted count. Only greater counts are trusted, so the maximum disables the
@@ -149,7 +149,7 @@ impl ClockEstimator {
 
     fn start_window(&mut self, rate: Rate, anchor: Anchor) {
         self.state = State::Calibrated { since: anchor, rate };
-        // The quicker rate gives the shortest window.
+        // The rate `max` gives the shortest window.
         let counts = (WINDOW_NANOS << 32) / rate.max;
         let bracket = anchor.after.checked_sub(anchor.before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {
@@ -172,7 +172,7 @@ impl ClockEstimator {
 }
 
 impl Rate {
-    /// Measures the rate between two anchors. Returns `None` if they do not give a precise one.
+    /// Measures the rate between two anchors. Returns `None` if they do not give a precise rate.
     fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
         let nanos =
             anchor.nanos.checked_sub(since.nanos).filter(|&nanos| nanos <= CALIBRATION_MAX)? << 32;
