@@ -40,7 +40,7 @@ pub struct Config {
     capacity: usize,
     limit: usize,
     name: Option<String>,
-    timed: u32,
+    time_one_in: u32,
     drop_within: Duration,
     wake: Option<WakeHook>,
     panic: Option<PanicHook>,
@@ -66,7 +66,7 @@ impl Config {
             capacity: 0,
             limit: usize::MAX,
             name: None,
-            timed: 0,
+            time_one_in: 0,
             drop_within: Duration::from_millis(100),
             wake: None,
             panic: None,
@@ -202,7 +202,7 @@ impl Config {
     /// ```
     #[must_use]
     pub fn time_callbacks(mut self, one_in: u32) -> Self {
-        self.timed = one_in;
+        self.time_one_in = one_in;
         self
     }
 
@@ -291,8 +291,8 @@ impl Config {
     }
 
     /// Returns the value of [`time_callbacks`](Self::time_callbacks).
-    pub(crate) fn timed(&self) -> u32 {
-        self.timed
+    pub(crate) fn time_one_in(&self) -> u32 {
+        self.time_one_in
     }
 
     pub(crate) fn into_parts(self) -> Result<Parts, ConfigError> {
@@ -331,7 +331,7 @@ impl fmt::Debug for Config {
             .field("capacity", &self.capacity)
             .field("limit", &self.limit)
             .field("name", &self.name)
-            .field("time_callbacks", &self.timed)
+            .field("time_callbacks", &self.time_one_in)
             .field("drop_within", &self.drop_within)
             .finish_non_exhaustive()
     }

@@ -12,7 +12,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Advances to the first run after `now`, and returns its time. Missed runs are skipped, and
     /// the phase is kept.
-    pub(crate) fn after(&mut self, now: u64) -> u64 {
+    pub(crate) fn advance_past(&mut self, now: u64) -> u64 {
         let missed = now.saturating_sub(self.due) / self.period;
         self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));
         self.due
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     fn next(due: u64, period: u64, now: u64) -> u64 {
-        Schedule { due, period }.after(now)
+        Schedule { due, period }.advance_past(now)
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl TickLength {
 
     /// Returns the last tick that has begun at `nanos`.
     #[inline]
-    pub(crate) fn now(self, nanos: u64) -> u64 {
+    pub(crate) fn tick_at(self, nanos: u64) -> u64 {
         if nanos < DIVIDED_FROM { self.multiply(nanos) } else { nanos / self.nanos }
     }
 
@@ -133,7 +133,7 @@ mod tests {
     fn deadlines_round_up_and_now_rounds_down() {
         let tick = micros(1);
         assert_eq!([0, 1, 999, 1000, 1001].map(|nanos| tick.deadline(nanos)), [0, 1, 1, 1, 2]);
-        assert_eq!([0, 1, 999, 1000, 1999].map(|nanos| tick.now(nanos)), [0, 0, 0, 1, 1]);
+        assert_eq!([0, 1, 999, 1000, 1999].map(|nanos| tick.tick_at(nanos)), [0, 0, 0, 1, 1]);
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
                 let deadline = tick.deadline(nanos);
                 assert!(tick.start(deadline) >= nanos);
                 assert!(deadline == 0 || tick.start(deadline - 1) < nanos);
-                assert!(tick.now(nanos) <= deadline);
+                assert!(tick.tick_at(nanos) <= deadline);
             }
         }
     }
@@ -160,7 +160,7 @@ mod tests {
 
     fn agrees_with_division(length: u64, nanos: u64) {
         let tick = TickLength::new(Duration::from_nanos(length)).expect("long enough");
-        assert_eq!(tick.now(nanos), nanos / length, "{nanos} / {length}");
+        assert_eq!(tick.tick_at(nanos), nanos / length, "{nanos} / {length}");
         let deadline = if nanos == u64::MAX { u64::MAX } else { nanos.div_ceil(length) };
         assert_eq!(tick.deadline(nanos), deadline, "{nanos} / {length}, rounded up");
     }

@@ -289,7 +289,7 @@ impl Shared {
     pub(crate) fn due_when(&self, when: When) -> u64 {
         let nanos = self.nanos_of(when, self.nanos_after(Duration::ZERO));
         let first = self.tick.deadline(nanos);
-        let last = self.tick.now(nanos.saturating_add(saturating_nanos(when.slack)));
+        let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
         if first < last { self.tick.start(coarsest(first.max(1), last)) } else { nanos }
     }
 

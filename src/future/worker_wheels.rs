@@ -364,7 +364,7 @@ impl WorkerWheel {
     /// Announces the watcher's sleep; returns `None` if another thread has claimed the wheel.
     fn announce(&self) -> Option<PreparedSleep<'static>> {
         let mut owned = self.try_claim()?;
-        let (until, is_long) = owned.shard.sleep();
+        let (until, is_long) = owned.shard.sleep_end();
         owned.shard.trim_before_sleep(until);
         let Owned { shard, announced_until, earliest_wake } = &mut *owned;
         if shard.has_elapsed(*earliest_wake) {

@@ -69,7 +69,7 @@ pub(crate) struct Turns {
     pub(crate) serial: u64,
     pub(crate) begun: u64,
     pub(crate) is_in_turn: bool,
-    pub(crate) began: u64,
+    pub(crate) began_at: u64,
     /// `u64::MAX` if no timer was pending.
     pub(crate) next_due: u64,
 }
@@ -78,8 +78,8 @@ impl Turns {
     /// Returns the time at which the next turn was due, if the shard is between two turns. `None`
     /// if no turn is needed.
     pub(crate) fn due_since(self) -> Option<u64> {
-        let Self { is_in_turn, began, next_due, .. } = self;
-        (!is_in_turn && began < next_due && next_due < u64::MAX).then_some(next_due)
+        let Self { is_in_turn, began_at, next_due, .. } = self;
+        (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
     }
 }
 
@@ -278,7 +278,7 @@ impl Gauges {
     }
 
     /// Counts a stall that a watch has reported.
-    pub(crate) fn stalled(&self) {
+    pub(crate) fn count_stall(&self) {
         // Relaxed: a counter of all watches.
         self.stalls.fetch_add(1, Ordering::Relaxed);
     }
@@ -316,7 +316,7 @@ impl Gauges {
             serial: self.serial(),
             begun,
             is_in_turn: begun > ended,
-            began: self.turn_began.load(Ordering::Relaxed),
+            began_at: self.turn_began.load(Ordering::Relaxed),
             next_due: self.next_due.load(Ordering::Relaxed),
         }
     }
@@ -356,7 +356,7 @@ mod tests {
             let mut begun = 0;
             while begun < last {
                 let turns = gauges.turns();
-                assert!(turns.begun >= begun && turns.began >= turns.begun * NANOS, "{turns:?}");
+                assert!(turns.begun >= begun && turns.began_at >= turns.begun * NANOS, "{turns:?}");
                 begun = turns.begun;
             }
         });

@@ -181,9 +181,9 @@ impl Core {
     /// Drives the wheel of a thread that only runs timers, until the thread [should
     /// stop](Self::is_stopping).
     ///
-    /// The thread parks between its turns. If the configuration has a wake hook
-    /// ([`Config::on_wake`]), that must unpark the thread. Timers that are pending afterwards are
-    /// dropped with the thread; [`LocalTimer::drain`](crate::LocalTimer::drain) hands them back.
+    /// The thread parks between its turns. A wake hook in the configuration ([`Config::on_wake`])
+    /// must unpark the thread. The end of the thread drops its pending timers;
+    /// [`LocalTimer::drain`](crate::LocalTimer::drain) hands them back instead.
     ///
     /// # Examples
     ///
@@ -225,7 +225,7 @@ impl Cores<()> {
     /// Builds threads for all available cores, each with a wheel in the default configuration.
     ///
     /// Their number is [`thread::available_parallelism`], which respects affinity and the quota of
-    /// a container. In a thread that is pinned to one core it is one.
+    /// a container. On a thread that is pinned to one core, the number is 1.
     ///
     /// The threads are pinned to the cores that the process may use, in the system's order, and
     /// from the first core again if there are more threads than cores. To exclude a core, start the
@@ -359,8 +359,8 @@ impl<R> Cores<R> {
     }
 
     /// Waits for all threads, and returns the result of each or the panic that ended it. It does
-    /// not ask them to end; [`stop`](Self::stop) does. A thread's wheel ends with it, and drops its
-    /// pending callbacks, unless the thread [drains](crate::LocalTimer::drain) it.
+    /// not ask the threads to end; [`stop`](Self::stop) does. The end of a thread drops its pending
+    /// callbacks, unless the thread [drains](crate::LocalTimer::drain) its wheel.
     ///
     /// # Examples
     ///
@@ -425,7 +425,7 @@ impl CoresBuilder {
     }
 
     /// Sets the configuration of each thread's wheel. The function is called on that thread, with
-    /// its index.
+    /// the thread's index.
     ///
     /// # Examples
     ///
@@ -481,9 +481,9 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or a configuration is invalid; then [`io::Error::get_ref`] is
-    /// the [`ConfigError`]. In both cases no thread enters `run`, and threads that were started
-    /// have ended.
+    /// If a thread cannot be started, or a configuration is invalid. For an invalid configuration,
+    /// [`io::Error::get_ref`] returns the [`ConfigError`]. In both cases no thread enters `run`,
+    /// and threads that were started have ended.
     ///
     /// # Panics
     ///

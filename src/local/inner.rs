@@ -1,5 +1,5 @@
 //! The wheel behind `local_timer()`. It borrows the shard for one step at a time, and runs
-//! callbacks in between.
+//! callbacks between two steps.
 
 #![allow(unsafe_code)]
 
@@ -73,13 +73,13 @@ pub(crate) struct Local {
     driver: Cell<DriverState>,
     /// The number of descriptors and tasks that drive the wheel.
     drivers: Cell<u32>,
-    /// The thread stays registered even without descriptors and tasks.
+    /// A loop has registered, so the thread has a driver even if `drivers` is zero.
     is_registered: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<EndOfTurnWork>,
-    /// The end of the announced sleep, in nanoseconds of the clock. `AWAKE` if no sleep has been
-    /// announced since the last check. Before the first turn or announcement of the loop it is
-    /// `u64::MAX`, so that adds take the slow path.
+    /// The end of the last announced sleep, in nanoseconds of the clock. The first add after that
+    /// sleep sets `AWAKE`. Without a driver the value is `u64::MAX`, so that adds take the slow
+    /// path.
     sleeps_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -115,13 +115,13 @@ struct EndOfTurnWork {
     trim: bool,
 }
 
-/// The value of `sleeps_until` while no sleep is announced. No deadline is earlier, so adds skip
-/// the wake-up.
+/// The value of `sleeps_until` while the owner is known to be awake. No deadline is earlier, so
+/// adds skip the wake-up.
 const AWAKE: u64 = 0;
 
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let sampler = Sampler::new(config.timed());
+        let sampler = Sampler::new(config.time_one_in());
         let mut engine = Engine::of_callbacks(config)?;
         engine.never_abandon_passes();
         Owner::set(Some(Owner { shard: engine.number(), path: &PATH }));
@@ -141,7 +141,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Creates this thread's wheel, unless it exists, and registers a driver.
+    /// Creates this thread's wheel and registers a driver. Returns an error if the wheel exists.
     pub(super) fn install(config: Config) -> Result<(), ConfigError> {
         let installed = LOCAL.try_with(|place| {
             if place.get().is_some() {
@@ -200,8 +200,8 @@ impl Local {
         local
     }
 
-    /// Returns true if the thread's wheel was drained, or if the thread is exiting and its wheel, if
-    /// it had one, has ended or is about to.
+    /// Returns true if the thread's wheel was drained, or if the thread is exiting and has dropped
+    /// its wheel or is dropping it.
     pub(crate) fn has_ended() -> bool {
         // On a thread that owns a wheel, this is one load.
         let has_ended = |place: &OnceCell<Self>| {
@@ -211,7 +211,7 @@ impl Local {
     }
 
     /// Moves a timer of this thread to the moment that `due` returns, and ends an announced sleep
-    /// that would miss it. Returns that moment, or `None` if the timer cannot be moved.
+    /// that would miss this moment. Returns the moment, or `None` if the timer cannot be moved.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
@@ -256,7 +256,7 @@ impl Local {
         Ok(handle)
     }
 
-    /// Borrows the shard when there is room for another timer.
+    /// Borrows the engine, after making room for another timer if necessary.
     #[inline]
     pub(crate) fn engine_with_room(&self) -> Result<RefMut<'_, Engine<Callback>>, AddErrorReason> {
         let engine = self.engine.borrow_mut();
@@ -268,8 +268,8 @@ impl Local {
         Ok(self.engine.borrow_mut())
     }
 
-    /// Drops timers that other threads have cancelled, until there is room for another timer.
-    /// Reports a timer that has been overdue for long although a driver is registered.
+    /// Drops timers that other threads have cancelled, until there is room for another timer. Also
+    /// reports an overdue timer, see [`report_if_undriven`](Self::report_if_undriven).
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
@@ -295,7 +295,8 @@ impl Local {
         self.expect_turns();
     }
 
-    /// Ends the registration of a descriptor or task. In a turn, the thread stays registered.
+    /// Ends the registration of a descriptor or task. If this happens in a turn, the thread keeps
+    /// its driver.
     pub(super) fn remove_driver(&self) {
         self.drivers.update(|drivers| drivers - 1);
         let is_last = self.drivers.get() == 0 && !self.is_registered.get();
@@ -317,7 +318,7 @@ impl Local {
         }
     }
 
-    /// Publishes that no loop drives the wheel, and the deadline of a remote request.
+    /// Publishes that no loop drives the wheel, and the earliest deadline of remote requests.
     fn publish_undriven_state(&self, remote_due: u64) {
         self.sleeps_until.set(u64::MAX);
         self.shared.gauges.record_lost_driver(remote_due);
@@ -332,8 +333,8 @@ impl Local {
         }
     }
 
-    /// Records that the loop turns or announces a sleep, unless it has done so before. Returns
-    /// false inside a turn, and after the wheel was drained.
+    /// Records the loop's first turn or announced sleep. Returns false inside a turn, and after the
+    /// wheel was drained.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
         matches!(self.driver.get(), DriverState::Between) || self.begin_driving_slow()
@@ -351,8 +352,8 @@ impl Local {
         true
     }
 
-    /// Reports a timer that has been overdue for long although a driver is registered. Returns the
-    /// number of adds until the next report.
+    /// Reports a timer that has been overdue for too long, if the loop of a registered driver has
+    /// not begun. Returns the number of adds until the next check.
     fn report_if_undriven(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.step(|engine| engine.publish_unqueried());
@@ -361,9 +362,9 @@ impl Local {
         self.step(|engine| engine.adds_until_report())
     }
 
-    /// Handles a deadline at `nanos` of this thread when no sleep is announced. Before the loop's
-    /// first turn or announcement, it publishes the deadline for other threads, and reports a timer
-    /// that has been overdue for long.
+    /// Handles a new deadline at `nanos` of this thread when no sleep is announced. Before the
+    /// loop's first turn or announced sleep, it publishes the next deadline for other threads.
+    /// Without a driver, it also reports a timer that has been overdue for too long.
     fn publish_undriven(&self, nanos: u64) {
         match self.driver.get() {
             DriverState::Between | DriverState::InTurn | DriverState::Ended => {
@@ -373,14 +374,14 @@ impl Local {
                 self.sleeps_until.set(AWAKE);
                 self.step(|engine| {
                     let _ = engine.publish_unqueried();
-                    // The add after the next one reports.
+                    // The add after the next one checks for an overdue timer.
                     let _ = engine.allow_adds(1);
                 });
             }
             DriverState::Missing => {
                 let (next, now) = self.step(|engine| engine.publish_unqueried());
                 let next = next.min(self.shared.gauges.remote_due());
-                // A timer whose own deadline has passed before its add is not reported.
+                // A timer that was added after its own deadline does not report itself.
                 if next < nanos {
                     self.shared.report_undriven(now.saturating_sub(next));
                 }
@@ -398,7 +399,8 @@ impl Local {
         Self::turn_with(usize::MAX, |engine| engine.try_idle_turn_at(now))
     }
 
-    /// Runs a turn. `try_idle` ends it if it finds no work: most turns of a busy loop find none.
+    /// Runs a turn. If there is no work, `try_idle` returns true and the turn ends. Most turns of a
+    /// busy loop are idle.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn turn_with(budget: usize, try_idle: impl FnOnce(&mut Engine<Callback>) -> bool) -> Turn {
@@ -453,13 +455,13 @@ impl Local {
         turn.live = engine.len();
         turn.touched = engine.touched() - touched;
         if self.wanted.get() != EndOfTurnWork::default() {
-            engine.request_work();
+            engine.request_pass();
         }
         turn
     }
 
     /// Consumes remote requests, and runs the callbacks of those that are already due. At the
-    /// beginning of a pass it consumes the urgent requests, at its end the rest.
+    /// beginning of a pass, these are the urgent requests; at its end, all other requests.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -523,8 +525,8 @@ impl Local {
         }
     }
 
-    /// Publishes the lower number of live timers after a cancel, if the owner is asleep and remote
-    /// adds may need the capacity.
+    /// Publishes the lower number of live timers after a cancel, if a sleep may be announced,
+    /// during which remote adds may need the capacity.
     #[inline]
     pub(super) fn publish_cancel_if_asleep(&self) {
         if self.sleeps_until.get() != AWAKE {
@@ -573,8 +575,8 @@ impl Local {
         self.prepare_sleep()
     }
 
-    /// Returns the time until the next deadline. Zero if messages wait to be sent by a turn,
-    /// because a flush may have called a wake hook that queued some.
+    /// Returns the time until the next deadline, or zero if a flush is pending: the last flush may
+    /// have called a wake hook that queued further messages.
     fn time_until_turn(&self) -> Option<Duration> {
         let time = self.step(|engine| engine.time_until_next());
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
@@ -586,7 +588,7 @@ impl Local {
             return PreparedSleep::ended();
         }
         let (until, is_long, trims) = self.step(|engine| {
-            let (until, is_long) = engine.sleep();
+            let (until, is_long) = engine.sleep_end();
             (until, is_long, engine.trim_before_sleep(until))
         });
         if trims {
@@ -613,7 +615,7 @@ impl Local {
             "a callback cannot drain its wheel"
         );
         self.flush();
-        // Another shard may get its number.
+        // Another shard may get the number of this one, so this thread stops acting as its owner.
         Owner::set(None);
         self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.step(Engine::close);
@@ -628,7 +630,7 @@ impl Local {
     /// client may then get its identifier.
     pub(crate) fn register(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
-        // The other clients keep their positions, because their timers refer to these.
+        // The other clients keep their positions, because timers refer to clients by position.
         let free = clients.iter().position(|client| client.strong_count() == 0);
         let place = free.unwrap_or(clients.len());
         match clients.get_mut(place) {
@@ -645,7 +647,7 @@ impl Local {
     pub(crate) fn request_flush(&self) {
         if !self.flush_is_pending() {
             self.wanted.update(|wanted| EndOfTurnWork { flush: true, ..wanted });
-            self.step(|engine| engine.request_work());
+            self.step(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
             self.wake_if_earlier(0);
         }
@@ -653,7 +655,7 @@ impl Local {
 
     pub(crate) fn request_trim(&self) {
         self.wanted.update(|wanted| EndOfTurnWork { trim: true, ..wanted });
-        self.step(|engine| engine.request_work());
+        self.step(|engine| engine.request_pass());
     }
 
     #[inline]
@@ -726,7 +728,7 @@ impl Local {
         }
     }
 
-    /// The owner's path of `TimerHandle::cancel`.
+    /// Cancels a timer of this thread, for `TimerHandle::cancel`.
     pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
         let cancelled = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
@@ -743,7 +745,8 @@ impl Local {
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Queued)) => {
-                    // A message frees the node, perhaps while the callback is dropped.
+                    // The timer's queued message frees the node when it is consumed, perhaps during
+                    // the drop.
                     let callback = engine.take_cancelled(handle, Freed::Queued);
                     drop(engine);
                     local.publish_cancel_if_asleep();
@@ -762,11 +765,11 @@ impl Local {
     }
 
     /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
-    /// client must cancel it before it gives the `index` to another timer. Once nothing is
-    /// borrowed, it calls [`end_sleep_beyond`](Self::end_sleep_beyond).
+    /// client must cancel the timer before it reuses `index`. It must call
+    /// [`end_sleep_beyond`](Self::end_sleep_beyond) as soon as nothing is borrowed.
     ///
-    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
-    /// refers to the client.
+    /// The callback has nothing to drop, so adding and cancelling it cost less than with a closure
+    /// that owns a reference to the client.
     #[inline(never)]
     pub(crate) fn add_expiry(
         client: ClientId,
@@ -789,7 +792,7 @@ impl Local {
         added.ok().flatten().map(LocalHandle::new)
     }
 
-    /// Ends an announced sleep that would miss a timer of a client, which was just added.
+    /// Ends an announced sleep that would miss `timer`, which a client has just added.
     #[inline]
     pub(crate) fn end_sleep_beyond(timer: LocalHandle) {
         let _ = Self::with(|local| {
@@ -867,17 +870,17 @@ static PATH: OwnerPath = OwnerPath {
     is_turning,
 };
 
-/// The owner's path of `TimerHandle::reset` to a delay.
+/// Moves a timer of this thread to a delay from now, for `TimerHandle::reset`.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
     Local::reset(handle, |engine| engine.due_after(delay)).is_some()
 }
 
-/// The owner's path of `TimerHandle::reset` to anything else.
+/// Moves a timer of this thread to `when`, for `TimerHandle::reset` to anything but a delay.
 fn reset_when(handle: TimerHandle, when: When) -> bool {
     Local::reset(handle, |engine| engine.shared().due_when(when)).is_some()
 }
 
-/// Moves a timer to the moment at which the clock shows `nanos`, by the owner's path.
+/// Moves a timer of this thread to the moment at which the clock shows `nanos`.
 fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
     Local::reset(handle, |_| nanos).is_some()
 }
@@ -887,6 +890,6 @@ fn is_turning() -> bool {
 }
 
 fn share(handle: TimerHandle) {
-    // Nothing needs to be shared if the timer has ended.
+    // Without a wheel, the timer has ended and need not be shared.
     let _ = Local::with_engine(|engine| engine.share(handle));
 }

@@ -49,13 +49,13 @@ use crate::{
 /// Returns this thread's wheel. It is created on first use, with a tick of a millisecond and the
 /// monotonic clock. To change them, install a [`Config`] first.
 ///
-/// The thread's loop drives it: it calls [`turn`](LocalTimer::turn) to fire timers, and
+/// The thread's loop drives the wheel: it calls [`turn`](LocalTimer::turn) to fire timers, and
 /// [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep. When the thread
 /// ends, its pending callbacks are dropped and its handles are stale. While a thread exits, its
 /// wheel behaves as if it were empty: its length is zero, a turn fires nothing,
 /// [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics.
 ///
-/// A thread that cannot have a wheel because 16,384 shards exist gets the same answers.
+/// A thread that cannot have a wheel, because 16,384 shards exist, behaves like an exiting thread.
 ///
 /// # Examples
 ///
@@ -120,7 +120,7 @@ pub struct Turn {
     pub touched: u64,
     /// The turn has left work: it used up its budget, or more than 1,024 remote requests waited.
     pub behind: bool,
-    /// The turn was called from a callback of another one, and did nothing.
+    /// The turn was called from a callback of another turn, and did nothing.
     pub nested: bool,
 }
 
@@ -134,18 +134,17 @@ impl fmt::Display for Turn {
 }
 
 impl LocalTimer {
-    /// Runs `callback` once, after a delay, at an instant, with slack or spread if wanted; see
+    /// Runs `callback` once, after a delay or at an instant, optionally with slack or spread; see
     /// [`When`]. It runs in the first turn at or after that moment, rounded up to a tick; never
     /// early, and never in a turn that has begun. A zero delay runs in the next turn; a delay
     /// beyond 584 years never runs.
     ///
-    /// Cost: constant, one reading of the clock. It allocates another page of memory for 4,096
-    /// timers, and for a callback that captures more than 32 bytes or a value aligned to more than
-    /// 8.
+    /// Cost: constant, one reading of the clock. Each 4,096 timers need another page of memory. A
+    /// callback that captures more than 32 bytes, or a value aligned to more than 8, is allocated.
     ///
     /// # Panics
     ///
-    /// If the thread is exiting and its wheel has ended, cannot have one, or is full; see
+    /// If the thread has no wheel, or its wheel has ended or is full; see
     /// [`try_add`](Self::try_add).
     ///
     /// # Examples
@@ -168,9 +167,10 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the thread is exiting and its wheel has ended, 16,384 shards exist, or the wheel has
-    /// reached its limit of live timers ([`Config::limit`](crate::Config::limit), at most 2^25 -
-    /// 1). The error carries the callback back.
+    /// If the wheel has ended, because the thread is exiting or has drained it; if 16,384 shards
+    /// exist; or if the wheel has reached its limit of live timers
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback
+    /// back.
     ///
     /// # Examples
     ///
@@ -196,8 +196,9 @@ impl LocalTimer {
     }
 
     /// Runs `callback` every `period` until it is cancelled, for the first time one period from
-    /// now. Runs keep to their schedule: for any tick, the period does not drift. Runs that the
-    /// loop missed are skipped. A period shorter than a tick, zero included, counts as a tick.
+    /// now. Runs keep to their schedule: the period does not drift, even if it is no multiple of
+    /// the tick. Runs that the loop missed are skipped. A period shorter than a tick, zero
+    /// included, counts as a tick.
     ///
     /// The callback may cancel its own timer; it is dropped after that run. A run that panics is
     /// reported, and the timer continues.
@@ -317,8 +318,8 @@ impl LocalTimer {
     /// which thread added them; the order within a tick is unspecified. Finally it consumes remote
     /// cancels and new requests.
     ///
-    /// A turn consumes up to 1,024 remote requests. If more requests of both kinds wait, half of
-    /// them are cancels. The next turn consumes the rest; until then, [`Turn::behind`] is true and
+    /// A turn consumes up to 1,024 remote requests. If enough cancels wait, half of this number is
+    /// reserved for them. The next turn consumes the rest; until then, [`Turn::behind`] is true and
     /// [`time_until_next`](Self::time_until_next) is zero. A timer that a callback adds fires in a
     /// later turn.
     ///
@@ -326,11 +327,12 @@ impl LocalTimer {
     /// call from a callback does nothing and sets [`Turn::nested`].
     ///
     /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant
-    /// per timer besides the callback. Each elapsed tick adds a few entries from a higher level of
-    /// the wheel, and at most 96 entries that were reset away from that tick. A purgatory of
-    /// several cores sends one message for up to 64 events, and an event checks all operations that
-    /// watch its key. Each consumed message costs about a cache miss. Putting a deadline request in
-    /// order costs another one, for up to 4,096 requests with any budget.
+    /// per timer besides the callback. Each elapsed tick relinks a few entries from a higher level
+    /// of the wheel, and at most 96 entries that were reset from this tick to a later one. A
+    /// purgatory of several cores sends one message for up to 64 events, and an event checks all
+    /// operations that watch its key. Each consumed message costs about a cache miss. Putting
+    /// remote adds and resets into FIFO order costs another cache miss each, for at most 4,096 of
+    /// them, whatever the budget is.
     ///
     /// # Examples
     ///
@@ -435,9 +437,12 @@ impl LocalTimer {
     /// These requests are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
+    /// - The first remote cancel in a sleep longer than [`Config::drop_within`], unless the canceller
+    ///   drops the callback itself.
     /// - The 1,024th queued message about deadlines, or about cancelled timers.
     /// - An add refused by a full shard where cancelled timers would make room.
-    /// - An add of this thread, before it sleeps, whose deadline is before the end of the sleep.
+    /// - An add or reset by this thread, before it sleeps, whose deadline is before the end of the
+    ///   sleep.
     /// - A message to or from a purgatory of this thread.
     ///
     /// The timeout is zero in an exiting thread whose wheel has ended, and in a thread that cannot
@@ -548,11 +553,11 @@ impl LocalTimer {
     /// [`time_until_next`](Self::time_until_next).
     ///
     /// A thread stays registered, unless only `TimerFd`s and tasks of `drive` have registered it:
-    /// then it has no driver after the last of them is dropped outside of a turn. A loop registers
-    /// again at its next turn.
+    /// then the thread loses its driver when the last of them is dropped, unless that happens in a
+    /// turn. A loop registers again at its next turn.
     ///
-    /// Until the loop begins, an add by any thread reports a timer that is overdue, once: by 100 ms
-    /// without a driver, by 1 s after the registration. See [`metrics`](crate::metrics).
+    /// Until the loop begins, an add by any thread reports, once, a timer that is overdue: by 100
+    /// ms if no driver is registered, otherwise by 1 s. See [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -575,8 +580,8 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
-    /// exist.
+    /// If the thread is exiting and its wheel has ended, or if it cannot have a wheel because
+    /// 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -598,7 +603,7 @@ impl LocalTimer {
     }
 
     /// Returns the number of live timers. Remotely cancelled timers count until the owner has
-    /// collected them, and remotely added ones from their admission in a turn.
+    /// collected them. Remotely added timers count once a turn has admitted them.
     ///
     /// # Examples
     ///
@@ -740,8 +745,8 @@ impl LocalTimer {
         Local::with_engine(|engine| engine.live_report()).unwrap_or_default()
     }
 
-    /// Returns the deadline of a pending timer of this thread, rounded up to a tick. Of a periodic
-    /// timer it is the next run.
+    /// Returns the deadline of a pending timer of this thread, rounded up to a tick. For a periodic
+    /// timer, this is the time of the next run.
     ///
     /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
     /// wheel. While another thread moves the timer, this is the old deadline or the new one.
@@ -814,14 +819,14 @@ impl LocalTimer {
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
-    /// A thread that ends calls it to run, save or count them. Otherwise the end of the thread drops
-    /// their callbacks.
+    /// Call it before the thread ends, to run, save or count these timers. Otherwise the end of the
+    /// thread drops their callbacks.
     ///
     /// From now on the wheel behaves as in an [exiting thread](local_timer): handles answer
-    /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, a turn fires
-    /// nothing, and a sleep has the timeout zero. A cancel on another thread that races with this
-    /// call returns the true outcome. Futures that wait on this thread are among the timers:
-    /// running or dropping one wakes the task, whose next poll finds [no
+    /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, a turn
+    /// fires nothing, and a sleep has the timeout zero. A cancel on another thread that races with
+    /// this call returns the true outcome. The timers of futures that wait on this thread are among
+    /// them: running or dropping such a timer wakes the task, whose next poll finds [no
     /// timer](crate::future#without-a-timer). Later calls return nothing.
     ///
     /// Cost: some nanoseconds for each timer of the largest number of live timers.
@@ -961,8 +966,8 @@ impl Config {
     /// Creates this thread's wheel with this configuration. Call it before anything else uses
     /// [`local_timer`] in the thread.
     ///
-    /// It registers a [driver](LocalTimer::register_driver), because a thread installs before it
-    /// drives, but drives nothing itself: without a loop that turns the wheel, futures of this
+    /// It also registers a [driver](LocalTimer::register_driver), on the assumption that a loop
+    /// follows. It drives nothing itself: without a loop that turns the wheel, futures of this
     /// thread wait for ever.
     ///
     /// # Errors
@@ -1022,7 +1027,7 @@ impl LocalHandle {
     }
 }
 
-/// Calls `look` with the thread's engine, if this is a pending timer of it.
+/// Calls `look` with the thread's engine, if `handle` refers to a pending timer of this thread.
 fn with_pending<R>(
     handle: TimerHandle,
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,

@@ -16,11 +16,11 @@ use crate::{
 /// A timer of this thread that keeps its callback. It can be armed again after it has fired or was
 /// cancelled, like a `Timer` of Go or an `hrtimer` of Linux.
 ///
-/// A new timer is not armed. [`arm`](Self::arm) arms it, or moves it if it is pending. Dropping it
-/// cancels it. The callback gets a reference to the timer, to arm it again from inside.
+/// A new timer is not armed. [`arm`](Self::arm) arms it, or moves it if it is pending. Dropping the
+/// timer cancels it. The callback gets a reference to the timer, and can arm it again.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
-/// keep-alive, the wait for a batch. For a timer that ends once, [`LocalTimer::add`] needs no
+/// keep-alive, the wait for a batch. For a timer that runs once, [`LocalTimer::add`] needs no
 /// owner.
 ///
 /// Cost: one allocation, when the timer is created. Arming costs as much as
@@ -123,8 +123,8 @@ impl OwnedTimer {
 
     /// Arms the timer, or moves it if it is pending. Returns true if it was pending.
     ///
-    /// `when` is a delay, an instant, or one of them with slack or spread; see [`When`]. From
-    /// inside the callback, the timer fires in a later turn.
+    /// `when` is a delay, an instant, or either of these with slack or spread; see [`When`]. A
+    /// timer that its own callback arms fires in a later turn.
     ///
     /// # Panics
     ///
@@ -153,9 +153,10 @@ impl OwnedTimer {
     ///
     /// # Errors
     ///
-    /// If the thread is exiting and its wheel has ended, 16,384 shards exist, or the wheel has
-    /// reached its limit of live timers ([`Config::limit`](crate::Config::limit)). Then the timer
-    /// is not armed, and keeps its callback.
+    /// If the wheel has ended, because the thread is exiting or has drained it; if 16,384 shards
+    /// exist; or if the wheel has reached its limit of live timers
+    /// ([`Config::limit`](crate::Config::limit)). Then the timer is not armed, and keeps its
+    /// callback.
     ///
     /// # Examples
     ///
@@ -249,8 +250,9 @@ impl OwnedTimer {
         has_ended.then_some(end)
     }
 
-    /// Returns the handle of the last arming, by which any thread can cancel and move the timer. A
-    /// later arming after the end has another handle. Returns `None` before the first arming.
+    /// Returns the handle of the last arming, by which any thread can cancel and move the timer.
+    /// After the timer has ended, the next arming makes a new handle. Returns `None` before the
+    /// first arming.
     ///
     /// # Examples
     ///

@@ -30,7 +30,7 @@ impl PendingTimer {
         Self { deadline, callback }
     }
 
-    /// Returns the deadline, rounded up to a tick, or as another thread requested it last.
+    /// Returns the deadline, including a reset by another thread, rounded up to a tick.
     ///
     /// # Examples
     ///
@@ -46,8 +46,8 @@ impl PendingTimer {
         self.deadline
     }
 
-    /// Runs the callback, of a periodic timer once more. A panic of the callback propagates to the
-    /// caller.
+    /// Runs the callback; for a periodic timer, this is its last run. A panic of the callback
+    /// propagates to the caller.
     ///
     /// # Examples
     ///

@@ -28,8 +28,7 @@ use crate::{
 ///
 /// The callback runs on the thread that owns the wheel, in its turn. A reference does not keep the
 /// thread or its wheel alive: when the thread has ended, an add is an error. It keeps some memory:
-/// the hooks, the descriptor, and the nodes, which take 80 bytes for each timer of the largest
-/// number of live timers.
+/// the hooks, the descriptor, and the nodes, at 80 bytes times the largest number of live timers.
 ///
 /// # Examples
 ///
@@ -62,16 +61,17 @@ impl ShardRef {
         Self { number, shared }
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, after a delay, at an instant of that
-    /// wheel's clock, with slack or spread if wanted; see [`When`]. It runs in the owner's first
-    /// turn at or after that moment, rounded up to a tick. The handle works at once, even before
-    /// the owner has admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
+    /// Runs `callback` once on the thread that owns the wheel, after a delay or at an instant of
+    /// that wheel's clock, optionally with slack or spread; see [`When`]. It runs in the owner's
+    /// first turn at or after that moment, rounded up to a tick. The handle works at once, even
+    /// before the owner has admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
-    /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. It
-    /// allocates another page for 4,096 remote timers, and for a callback that captures more than
-    /// 32 bytes. If the owner sleeps beyond the new deadline, it is woken.
+    /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. Each
+    /// 4,096 remote timers need another page of memory. A callback that captures more than 32
+    /// bytes, or a value aligned to more than 8, is allocated. If the owner sleeps beyond the new
+    /// deadline, it is woken.
     ///
     /// # Panics
     ///
@@ -133,9 +133,9 @@ impl ShardRef {
     }
 
     /// Runs `callback` on the thread that owns the wheel every `period` until it is cancelled, for
-    /// the first time one period from now. Runs keep to their schedule: for any tick, the period
-    /// does not drift. Runs that the owner's loop missed are skipped. A period shorter than a tick
-    /// of that wheel, zero included, counts as a tick.
+    /// the first time one period from now. Runs keep to their schedule: the period does not drift,
+    /// even if it is no multiple of the tick. Runs that the owner's loop missed are skipped. A
+    /// period shorter than a tick of that wheel, zero included, counts as a tick.
     ///
     /// The handle works at once, from any thread. After a cancel during a run, no further run
     /// follows, and the owner drops the callback. After a cancel between runs, the canceller drops
@@ -214,9 +214,10 @@ impl ShardRef {
     /// timer that is already due. A sleeping owner is woken. See [`add`](Self::add) for the rest.
     ///
     /// Closures submitted by one other thread run in FIFO order. A turn consumes up to 1,024
-    /// messages, or its budget. If enough cancels wait, they are half of these. Later turns consume
-    /// the rest. If more than 4,096 messages wait, a turn first puts 4,096 of them in order, and
-    /// none runs before all are in order. The owner's own requests have no order.
+    /// messages, or its budget if that is smaller. If enough cancels wait, half of this number is
+    /// reserved for them. Later turns consume the rest. If more than 4,096 messages wait, each turn
+    /// puts 4,096 of them in order, and no closure runs until all are in order. The owner's own
+    /// requests run in no particular order.
     ///
     /// # Panics
     ///
@@ -330,11 +331,11 @@ impl ShardRef {
 
     /// Returns the number of pending timers of that wheel, from any thread.
     ///
-    /// The answer is exact while nothing is in flight: the owner sleeps as announced, and no request
-    /// waits in its mailbox. Otherwise it lacks the changes since the owner's last publication. The
-    /// owner publishes before each sleep, and at least every 64 turns. A remote cancel counts at
-    /// once, and a remote add when the owner has admitted it. It is zero after the end of the
-    /// thread.
+    /// The answer is exact while the owner is in an announced sleep and no request waits in its
+    /// mailbox. Otherwise it lacks the changes since the owner's last publication. The owner
+    /// publishes before each sleep, and at least every 64 turns. A remote cancel counts at once,
+    /// and a remote add when the owner has admitted it. After the end of the thread, the answer is
+    /// zero.
     ///
     /// Cost: some reads; it never delays the owner.
     ///

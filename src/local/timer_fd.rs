@@ -12,10 +12,11 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A remote thread may act on an earlier sleep, and arm the descriptor after the owner has. Its
-//! request was already queued, so the owner has consumed it or finds it in the check after the
-//! announcement. Once a sleep is announced, all further armings expire at once. A timer that the
-//! owner adds while a sleep is announced wakes it like a remote request.
+//! A remote thread may act on an earlier sleep, and arm the descriptor after the owner has armed
+//! it. The remote thread has queued its request first, so the owner has consumed the request or
+//! finds it in the check after the announcement. Once a sleep is announced, all further armings
+//! expire at once. A timer that the owner adds while a sleep is announced wakes the owner like a
+//! remote request.
 
 use std::{
     cell::Cell,
@@ -41,8 +42,9 @@ use crate::{
 /// a foreign loop. Call [`turn`](Self::turn) when it is readable. Nothing has to be read from it.
 /// It works with edge-triggered pollers: arming makes it unreadable, so each expiry is an edge.
 ///
-/// It follows the wheel's clock. With [`Clock::boot_time`](crate::Clock::boot_time) it also counts
-/// suspensions, so a machine that resumes after a deadline finds it readable.
+/// The descriptor follows the wheel's clock. [`Clock::boot_time`](crate::Clock::boot_time) also
+/// counts suspensions: if the deadline elapses while the machine is suspended, the descriptor is
+/// readable when it resumes.
 ///
 /// Cost: a system call each time it is armed for another deadline, and one for each wake by another
 /// thread. If the thread itself adds an earlier timer outside of a turn, the descriptor becomes
@@ -50,12 +52,12 @@ use crate::{
 /// is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// It belongs to its thread. Dropping it ends the announced sleep, after which other threads no
-/// longer make it readable. All `TimerFd`s of a thread share one descriptor. Dropping the one that
-/// announced the sleep makes the descriptor readable, so that another `TimerFd` takes over: its
-/// holder turns and arms it again. The thread has [a driver](LocalTimer::register_driver) until the
-/// last one is dropped. The descriptor stays open until the thread's wheel has ended and no
-/// [`ShardRef`](crate::ShardRef) of it exists. It is closed by `exec`, and does not block.
+/// It belongs to its thread. Dropping it ends the announced sleep. From then on, other threads do
+/// not make the descriptor readable. All `TimerFd`s of a thread share one descriptor. Dropping the
+/// one that announced the sleep makes the descriptor readable, so that another `TimerFd` takes
+/// over: its holder turns and arms it again. The thread has [a driver](LocalTimer::register_driver)
+/// until the last one is dropped. The descriptor stays open until the thread's wheel has ended and
+/// no [`ShardRef`](crate::ShardRef) of it exists. It is closed by `exec`, and does not block.
 ///
 /// # Examples
 ///
@@ -92,8 +94,8 @@ impl Local {
 
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
         self.flush();
-        // Arms before the announcement: afterwards, arming might undo a wake.
-        let (until, _) = self.step(|engine| engine.sleep());
+        // Arms before the announcement, because arming after it might undo a wake.
+        let (until, _) = self.step(|engine| engine.sleep_end());
         descriptor.arm(until, || self.step(|engine| engine.time_until(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
@@ -130,7 +132,7 @@ impl TimerFd {
     }
 
     /// Runs the due callbacks within the budget of [`LocalTimer::turn_within`], and arms the
-    /// descriptor. If due timers are left, it is readable at once.
+    /// descriptor. If due timers are left, the descriptor is readable at once.
     ///
     /// # Examples
     ///

@@ -173,7 +173,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
             if let Some((turns, stall)) = found {
                 registry::with(number, |seen| {
                     let same = seen.filter(|shared| shared.gauges.serial() == turns.serial);
-                    let _ = same.map(|shared| shared.gauges.stalled());
+                    let _ = same.map(|shared| shared.gauges.count_stall());
                 });
                 let event = || {
                     trace::stalled(
@@ -214,7 +214,7 @@ impl Turns {
     /// Returns the time, in nanoseconds of the owner's clock, since which the owner has been in its
     /// turn or late for one. `None` if neither.
     fn stalled_since(self) -> Option<u64> {
-        if self.is_in_turn { Some(self.began) } else { self.due_since() }
+        if self.is_in_turn { Some(self.began_at) } else { self.due_since() }
     }
 }
 
@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn an_owner_in_a_turn_or_late_for_one_is_stalled() {
-        let since = |is_in_turn, began, next_due| {
-            Turns { serial: 1, begun: 3, is_in_turn, began, next_due }.stalled_since()
+        let since = |is_in_turn, began_at, next_due| {
+            Turns { serial: 1, begun: 3, is_in_turn, began_at, next_due }.stalled_since()
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));

@@ -639,7 +639,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
         for (from, watch) in watches.into_iter().flatten() {
-            inner.take_contained(from, watch);
+            inner.take_catching_panic(from, watch);
         }
         Purgatory(inner)
     }
@@ -744,7 +744,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         };
         let id = table.park(index, operation, timer, entry);
         drop(table);
-        self.drop_keys();
+        self.drop_removed_keys();
         Local::end_sleep_beyond(timer);
         Ok(id)
     }
@@ -818,7 +818,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
         let hash = self.hash.of(&key);
         let waits = self.table.borrow_mut().watch(id, hash, key);
-        self.drop_keys();
+        self.drop_removed_keys();
         waits
     }
 
@@ -856,7 +856,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 EventStep::Check(index, operation) => {
                     completed += usize::from(self.check(index, operation));
                 }
-                EventStep::Tell { core, operation, watch } => {
+                EventStep::Forward { core, operation, watch } => {
                     self.send(core, Message::Recheck { operation, watch });
                 }
                 EventStep::Nothing => (),
@@ -879,11 +879,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn check(&self, index: u32, mut operation: Op) -> bool {
-        let mut is_again = false;
+        let mut is_second_check = false;
         loop {
             let condition_holds = condition_holds(&mut operation);
             let mut table = self.table.borrow_mut();
-            match table.end_check(index, condition_holds, is_again) {
+            match table.end_check(index, condition_holds, is_second_check) {
                 Checked::Met => {
                     table.ended.by_condition += 1;
                     self.remove(table, index);
@@ -898,7 +898,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                     table.check_in(index, operation);
                     return false;
                 }
-                Checked::Again => is_again = true,
+                Checked::Again => is_second_check = true,
             }
         }
     }
@@ -940,7 +940,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let remote = table.remove(index);
         let has_spare_memory = table.has_spare_memory();
         drop(table);
-        self.drop_keys();
+        self.drop_removed_keys();
         if has_spare_memory {
             let _ = Local::with(Local::request_trim);
         }
@@ -951,9 +951,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Drops the keys that have lost their last watch.
     #[inline]
-    fn drop_keys(&self) {
+    fn drop_removed_keys(&self) {
         while mem::needs_drop::<K>() {
-            let key = self.table.borrow_mut().take_dropped();
+            let key = self.table.borrow_mut().next_key_to_drop();
             let Some(key) = key else { break };
             Local::catch_panic(PanicPlace::Drop, || drop(key));
         }
@@ -1038,7 +1038,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 let hash = self.hash.of(&key);
                 let watch = self.table.borrow_mut().watch_for_other(from, operation, hash, key);
                 self.send(from, Message::WatchAck { operation, watch });
-                self.drop_keys();
+                self.drop_removed_keys();
             }
             Message::WatchAck { operation, watch } => {
                 let waits = self.table.borrow_mut().add_remote(operation, from, watch);
@@ -1053,14 +1053,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             }
             Message::Unwatch { watch } => {
                 self.table.borrow_mut().unwatch(watch);
-                self.drop_keys();
+                self.drop_removed_keys();
             }
         }
     }
 
     /// Handles a message, and catches panics of its key. If adding a watch panics, its sender gets
     /// the answer to a watch that cannot be delivered.
-    fn take_contained(&self, from: u32, message: Message<K>) {
+    fn take_catching_panic(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.answer() } else { None };
         let mut is_taken = false;
         Local::catch_panic(PanicPlace::Operation, || {
@@ -1097,7 +1097,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         if let Some(member) = &self.member {
-            member.read(batch, |from, message| self.take_contained(from, message));
+            member.read(batch, |from, message| self.take_catching_panic(from, message));
         }
     }
 

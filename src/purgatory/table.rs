@@ -24,9 +24,9 @@ use crate::{
 pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Table<K, Op> {
-    operations: Slab<Parked<K, Op>>,
-    extra: Slab<ExtraWatch<K>>,
-    remote: Slab<RemoteWatch>,
+    operations: Records<Parked<K, Op>>,
+    extra: Records<ExtraWatch<K>>,
+    remote: Records<RemoteWatch>,
     /// The first watch of each chain's first key, by the low bits of the hash. The length is a
     /// power of two, or zero.
     chains: Vec<WatchIndex>,
@@ -36,7 +36,7 @@ pub(super) struct Table<K, Op> {
     /// The cursors of the events in progress, the outermost first.
     cursors: Vec<WatchIndex>,
     /// Keys that must be dropped while the table is not borrowed.
-    dropped: Vec<K>,
+    keys_to_drop: Vec<K>,
     last_number: NonZeroU64,
     /// Turns since the interval for [`trim`](Self::trim) began.
     turns: u32,
@@ -184,7 +184,7 @@ pub(super) enum EventStep<Op> {
     /// The caller checks the condition of this operation, which is checked out.
     Check(u32, Op),
     /// The caller tells another core to check the operation that has this watch here.
-    Tell { core: u32, operation: Id, watch: Id },
+    Forward { core: u32, operation: Id, watch: Id },
     /// There is nothing to do: no watch is left, or the operation is checked out and will check
     /// again.
     Nothing,
@@ -223,14 +223,14 @@ impl<K, Op> Parked<K, Op> {
 impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
-            operations: Slab::new(),
-            extra: Slab::new(),
-            remote: Slab::new(),
+            operations: Records::new(),
+            extra: Records::new(),
+            remote: Records::new(),
             chains: Vec::new(),
             keys: 0,
             watches: 0,
             cursors: Vec::new(),
-            dropped: Vec::new(),
+            keys_to_drop: Vec::new(),
             last_number: NonZeroU64::MIN,
             turns: 0,
             ended: PurgatoryCounts::default(),
@@ -252,7 +252,7 @@ impl<K, Op> Table<K, Op> {
     /// Returns the record of an operation, unless it was removed.
     #[inline]
     fn get(&mut self, id: Id) -> Option<&mut Parked<K, Op>> {
-        let parked = self.operations.records.get_mut(id.index as usize)?;
+        let parked = self.operations.places.get_mut(id.index as usize)?;
         (parked.number == Some(id.number)).then_some(parked)
     }
 
@@ -276,14 +276,14 @@ impl<K, Op> Table<K, Op> {
         &mut self,
         index: u32,
         condition_holds: bool,
-        is_again: bool,
+        is_second_check: bool,
     ) -> Checked {
         let parked = self.operations.at(index);
         if let Some(how) = parked.completed {
             Checked::Completed(how)
         } else if condition_holds && parked.claim() {
             Checked::Met
-        } else if parked.check_again && !is_again {
+        } else if parked.check_again && !is_second_check {
             parked.check_again = false;
             Checked::Again
         } else {
@@ -365,7 +365,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Unlinks the watch of another core's operation, if it is still there.
     pub(super) fn unwatch(&mut self, watch: Id) {
-        let found = self.extra.records.get(watch.index as usize);
+        let found = self.extra.places.get(watch.index as usize);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
             self.remove_extra(watch.index);
         }
@@ -374,9 +374,9 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn watch_at(&self, index: WatchIndex) -> Option<&Watch<K>> {
         if index.is_extra() {
-            self.extra.records.get(index.index() as usize).map(|extra| &extra.watch)
+            self.extra.places.get(index.index() as usize).map(|extra| &extra.watch)
         } else {
-            self.operations.records.get(index.0 as usize).map(|parked| &parked.first_watch)
+            self.operations.places.get(index.0 as usize).map(|parked| &parked.first_watch)
         }
     }
 
@@ -445,13 +445,13 @@ impl<K, Op> Table<K, Op> {
 
     fn defer_drop(&mut self, key: K) {
         if mem::needs_drop::<K>() {
-            self.dropped.push(key);
+            self.keys_to_drop.push(key);
         }
     }
 
     /// Returns a key that the caller drops while the table is not borrowed.
-    pub(super) fn take_dropped(&mut self) -> Option<K> {
-        self.dropped.pop()
+    pub(super) fn next_key_to_drop(&mut self) -> Option<K> {
+        self.keys_to_drop.pop()
     }
 
     #[inline]
@@ -464,9 +464,9 @@ impl<K, Op> Table<K, Op> {
         let len = (self.chains.len() * 2).max(1);
         self.chains.clear();
         self.chains.resize(len, WatchIndex::NONE);
-        let own = self.operations.records.iter_mut().map(|parked| &mut parked.first_watch);
+        let own = self.operations.places.iter_mut().map(|parked| &mut parked.first_watch);
         let own = own.zip((0..).map(WatchIndex::in_operation));
-        let extra = self.extra.records.iter_mut().map(|extra| &mut extra.watch);
+        let extra = self.extra.places.iter_mut().map(|extra| &mut extra.watch);
         let extra = extra.zip((0..).map(WatchIndex::extra));
         for (watch, index) in own.chain(extra).filter(|(watch, _)| watch.key.is_some()) {
             let chain = &mut self.chains[watch.hash as usize & (len - 1)];
@@ -491,7 +491,7 @@ impl<K, Op> Table<K, Op> {
                 operation.map_or(EventStep::Nothing, |operation| EventStep::Check(index, operation))
             }
             Some(Watcher::Other { core, operation, watch }) => {
-                EventStep::Tell { core, operation, watch }
+                EventStep::Forward { core, operation, watch }
             }
             None => EventStep::Nothing,
         }
@@ -503,14 +503,14 @@ impl<K, Op> Table<K, Op> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
         let place = at.index() as usize;
         let (number, watcher, watch) = if at.is_extra() {
-            let extra = self.extra.records.get(place)?;
+            let extra = self.extra.places.get(place)?;
             let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
             let watch = Id { number, index: at.index() };
             let other = Watcher::Other { core, operation, watch };
             let watcher = if core == THIS_CORE { Watcher::Own(operation) } else { other };
             (number, watcher, &extra.watch)
         } else {
-            let parked = self.operations.records.get(place)?;
+            let parked = self.operations.places.get(place)?;
             let number = parked.number?;
             (number, Watcher::Own(Id { number, index: at.index() }), &parked.first_watch)
         };
@@ -524,14 +524,14 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the operations of other cores that watch a key here, once for each watch.
     pub(super) fn operations_of_others(&self) -> impl Iterator<Item = (u32, Id)> {
-        let watches = self.extra.records.iter().filter(|watch| watch.number.is_some());
+        let watches = self.extra.places.iter().filter(|watch| watch.number.is_some());
         let others = watches.filter(|watch| watch.core != THIS_CORE);
         others.map(|watch| (watch.core, watch.operation))
     }
 
     /// Returns the identifiers of all operations of this core.
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
-        (0..).zip(&self.operations.records).filter_map(|(index, parked)| {
+        (0..).zip(&self.operations.places).filter_map(|(index, parked)| {
             let number = parked.number?;
             Some(Id { number, index })
         })
@@ -580,7 +580,7 @@ impl<K, Op> Table<K, Op> {
             self.operations.end_interval(is_long_sleep);
             self.extra.end_interval(is_long_sleep);
             self.remote.end_interval(is_long_sleep);
-            if self.operations.records.capacity() + self.extra.records.capacity() == 0 {
+            if self.operations.places.capacity() + self.extra.places.capacity() == 0 {
                 self.chains = Vec::new();
             }
         }
@@ -761,8 +761,8 @@ impl<K: Eq, Op> Table<K, Op> {
 }
 
 /// Records by index.
-struct Slab<T> {
-    records: Vec<T>,
+struct Records<T> {
+    places: Vec<T>,
     /// The first free record. [`NONE`] if all are in use.
     free: u32,
     len: u32,
@@ -770,7 +770,7 @@ struct Slab<T> {
     peak: u32,
 }
 
-/// A record of a slab. Free records have no fields to drop.
+/// A record. Free records have no fields to drop.
 trait Record {
     const FREE: Self;
 
@@ -814,32 +814,32 @@ impl Record for RemoteWatch {
     }
 }
 
-impl<T> Slab<T> {
+impl<T> Records<T> {
     const fn new() -> Self {
-        Self { records: Vec::new(), free: NONE, len: 0, peak: 0 }
+        Self { places: Vec::new(), free: NONE, len: 0, peak: 0 }
     }
 
     #[inline]
     fn at(&mut self, index: u32) -> &mut T {
-        &mut self.records[index as usize]
+        &mut self.places[index as usize]
     }
 
     fn has_excess_memory(&self) -> bool {
-        self.len == 0 && self.records.capacity() > SPARE_SLOTS_MAX
+        self.len == 0 && self.places.capacity() > SPARE_SLOTS_MAX
     }
 
-    /// Frees the memory of an empty slab, if it is more than twice the peak of the interval or
-    /// `all` is true.
+    /// If no record is in use, frees the memory that exceeds twice the peak of the interval, or all
+    /// memory if `all`.
     fn end_interval(&mut self, all: bool) {
         let needed = if all { 0 } else { 2 * self.peak as usize };
         self.peak = self.len;
-        if self.has_excess_memory() && self.records.capacity() > needed {
+        if self.has_excess_memory() && self.places.capacity() > needed {
             *self = Self::new();
         }
     }
 }
 
-impl<T: Record> Slab<T> {
+impl<T: Record> Records<T> {
     /// Returns the index of the next record to be occupied.
     #[inline]
     fn next_index(&self) -> u32 {
@@ -848,19 +848,19 @@ impl<T: Record> Slab<T> {
 
     #[cold]
     fn fresh_index(&self) -> u32 {
-        let index = u32::try_from(self.records.len()).ok().filter(|&index| index < !EXTRA);
+        let index = u32::try_from(self.places.len()).ok().filter(|&index| index < !EXTRA);
         index.unwrap_or_else(|| panic!("2^31 operations or watches"))
     }
 
     /// Occupies the record at [`next_index`](Self::next_index). The caller writes it.
     #[inline]
     fn occupy(&mut self, index: u32) -> &mut T {
-        if index as usize == self.records.len() {
-            self.records.push(T::FREE);
+        if index as usize == self.places.len() {
+            self.places.push(T::FREE);
         }
         self.len += 1;
         self.peak = self.peak.max(self.len);
-        let record = &mut self.records[index as usize];
+        let record = &mut self.places[index as usize];
         self.free = *record.next_free();
         record
     }
@@ -869,7 +869,7 @@ impl<T: Record> Slab<T> {
     #[inline]
     fn free(&mut self, index: u32) -> &mut T {
         self.len -= 1;
-        let record = &mut self.records[index as usize];
+        let record = &mut self.places[index as usize];
         *record.next_free() = mem::replace(&mut self.free, index);
         record
     }
@@ -1038,7 +1038,7 @@ mod tests {
     }
 
     fn capacities(table: &Numbers) -> [usize; 3] {
-        let (operations, watches) = (&table.operations.records, &table.extra.records);
+        let (operations, watches) = (&table.operations.places, &table.extra.places);
         [operations.capacity(), watches.capacity(), table.chains.len()]
     }
 
@@ -1080,9 +1080,9 @@ mod tests {
         while latest != NONE {
             latest = table.take_remote(latest).next_of_operation;
         }
-        assert!(table.remote.records.capacity() > 0);
+        assert!(table.remote.places.capacity() > 0);
         table.trim(true);
-        assert_eq!((table.remote.records.capacity(), watchers(&table, 5)), (0, vec![stays]));
+        assert_eq!((table.remote.places.capacity(), watchers(&table, 5)), (0, vec![stays]));
         remove(&mut table, stays);
         assert!(!table.trim(true));
         assert_eq!(capacities(&table), [0; 3]);

@@ -151,7 +151,7 @@ impl<T> Engine<T> {
             next_generation: registration.first_generation,
             adds_allowed_until: 0,
             nodes,
-            wheel: RawWheel::starting_at(tick.now(time.turn)),
+            wheel: RawWheel::starting_at(tick.tick_at(time.turn)),
             time,
             short_sleeps_until: 0,
             limit,
@@ -308,7 +308,7 @@ impl<T> Engine<T> {
         if due.slack == 0 {
             self.wheel.link(&self.nodes, node, deadline);
         } else {
-            let last = self.time.tick.now(due.nanos.saturating_add(due.slack));
+            let last = self.time.tick.tick_at(due.nanos.saturating_add(due.slack));
             self.wheel.link_within(&self.nodes, node, deadline, last.saturating_sub(deadline));
         }
         if kind == Kind::Periodic {
@@ -362,7 +362,7 @@ impl<T> Engine<T> {
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
         if self.stats.live == 0 {
-            self.nodes.free_last();
+            self.nodes.flush_last_freed();
         }
     }
 
@@ -580,7 +580,7 @@ impl<T> Engine<T> {
         } else {
             self.backlog.begin_empty_pass();
         }
-        let target = self.time.tick.now(self.time.turn);
+        let target = self.time.tick.tick_at(self.time.turn);
         if self.has_urgent_messages() || !self.wheel.try_idle_pass(target) {
             self.wheel.begin(&self.nodes, target, budget);
         }
@@ -778,7 +778,7 @@ impl<T> Engine<T> {
 
     /// Returns the next deadline of a periodic timer after its run, in nanoseconds of the clock.
     pub(crate) fn next_run(&mut self, index: u32) -> u64 {
-        self.nodes.periodic(index).after(self.time.turn)
+        self.nodes.periodic(index).advance_past(self.time.turn)
     }
 
     /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If the timer was
@@ -825,7 +825,7 @@ impl<T> Engine<T> {
 
     /// Returns the time until which the owner may sleep. Also returns true if the sleep is so long
     /// that a remote cancel must end it, for the payload to be dropped in time.
-    pub(crate) fn sleep(&self) -> (Option<u64>, bool) {
+    pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.time.latest.min, self.next_nanos());
         let short = now.saturating_add(self.shared.drop_within);
         if now < self.short_sleeps_until && short < u64::MAX {
@@ -954,8 +954,8 @@ impl<T> Engine<T> {
     }
 
     /// Requests that the next turn begins a pass, even if no timer or message is due.
-    pub(crate) fn request_work(&self) {
-        self.stats.request_work();
+    pub(crate) fn request_pass(&self) {
+        self.stats.request_pass();
     }
 
     /// Publishes the counts if they have changed.
@@ -964,9 +964,9 @@ impl<T> Engine<T> {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
         let &Counts { overruns, turns, .. } = &self.stats.counts;
         // No counter ever decreases, so an unchanged sum means unchanged counts.
-        let apart =
+        let other_changes =
             cancelled + handed_back + resets + resets_elsewhere + self.time.regressions + overruns;
-        let changed = (self.wheel.touched() + apart, self.backlog.count());
+        let changed = (self.wheel.touched() + other_changes, self.backlog.count());
         self.stats.publish_at.set(turns + PUBLISH_EVERY_TURNS);
         if self.stats.last_published.replace(changed) != changed {
             let held = self.backlog.cancelled().into();

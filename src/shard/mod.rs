@@ -702,7 +702,7 @@ impl<T> Shard<T> {
         if self.engine.closed {
             return PreparedSleep::ended();
         }
-        let (until, is_long) = self.engine.sleep();
+        let (until, is_long) = self.engine.sleep_end();
         self.engine.free_before_sleep(until);
         PreparedSleep::new(&self.engine.shared, until, is_long, || self.engine.time_until(until))
     }

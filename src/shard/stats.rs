@@ -28,7 +28,7 @@ pub(super) struct Stats {
     last_due_tick: u64,
     last_due_count: u32,
     /// The last turn has ended, and its length was not measured yet.
-    is_untimed: Cell<bool>,
+    is_unmeasured: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
     pub(super) last_published: Cell<(u64, u32)>,
     /// The number of the turn that must publish the counts. Zero if the loop has neither turned nor
@@ -48,11 +48,11 @@ impl Stats {
     /// backlog.
     pub(super) fn mark_backlog(&mut self) {
         self.backlog_left = true;
-        self.request_work();
+        self.request_pass();
     }
 
     /// Requests that the next turn begins a pass, even if no timer or message is due.
-    pub(super) fn request_work(&self) {
+    pub(super) fn request_pass(&self) {
         self.routine_until.set(0);
     }
 
@@ -72,13 +72,13 @@ impl Stats {
     pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
         if self.in_pass {
             // The lateness of an abandoned pass's timers is measured up to the turn of that pass.
-            self.publish_fired(time, gauges);
+            self.record_fired(time, gauges);
         }
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
         // An abandoned pass counts as one that left a backlog.
         self.backlog_left |= mem::replace(&mut self.in_pass, true);
-        self.request_work();
+        self.request_pass();
         gauges.record_turn_begin(time.turn, self.counts.turns);
     }
 
@@ -86,12 +86,12 @@ impl Stats {
     #[inline]
     pub(super) fn end_pass(&mut self, is_behind: bool, time: &Time, gauges: &Gauges) {
         self.in_pass = false;
-        self.publish_fired(time, gauges);
+        self.record_fired(time, gauges);
         self.backlog_left = is_behind;
         self.routine_until.set(if is_behind { 0 } else { u64::MAX });
         self.counts.overruns += u64::from(is_behind);
         gauges.record_turn_end(self.counts.turns);
-        self.is_untimed.set(true);
+        self.is_unmeasured.set(true);
     }
 
     #[inline]
@@ -112,7 +112,7 @@ impl Stats {
     pub(super) fn count_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
         if due != self.last_due_tick {
-            self.publish_fired(time, gauges);
+            self.record_fired(time, gauges);
             self.last_due_tick = due;
         }
         self.last_due_count += 1;
@@ -124,22 +124,22 @@ impl Stats {
         self.counts.runs += 1;
         // Zero means that the request was to run at once, which is never late.
         if due > 0 {
-            self.publish_late(due, 1, time, gauges);
+            self.record_late(due, 1, time, gauges);
         }
     }
 
     /// Publishes the lateness of the last timers with a common deadline.
     #[inline]
-    fn publish_fired(&mut self, time: &Time, gauges: &Gauges) {
+    fn record_fired(&mut self, time: &Time, gauges: &Gauges) {
         let timers = mem::take(&mut self.last_due_count);
         if timers > 0 {
-            self.publish_late(time.tick.start(self.last_due_tick), timers, time, gauges);
+            self.record_late(time.tick.start(self.last_due_tick), timers, time, gauges);
         }
     }
 
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
-    fn publish_late(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
+    fn record_late(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
         let by = match (due > time.turn_before, self.backlog_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::Turn,
@@ -159,7 +159,7 @@ impl Stats {
             // The pass was abandoned.
             gauges.record_turn_end(self.counts.turns);
         }
-        if self.is_untimed.replace(false) {
+        if self.is_unmeasured.replace(false) {
             gauges.record_turn_length(now.saturating_sub(time.turn));
         }
     }

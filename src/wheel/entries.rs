@@ -297,7 +297,7 @@ impl<T> Entries<T> {
     /// used.
     #[cold]
     #[inline(never)]
-    pub(super) fn free_last(&mut self) {
+    pub(super) fn flush_last_freed(&mut self) {
         if let Some(last) = self.free.take_last() {
             self.put(last);
         }

@@ -380,7 +380,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     fn free(&mut self, index: u32, generation: u32) {
         self.entries.free(index, generation);
         if self.raw.len() == 0 {
-            self.entries.free_last();
+            self.entries.flush_last_freed();
         }
     }
 

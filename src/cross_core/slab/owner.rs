@@ -298,7 +298,7 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
-        self.free_last();
+        self.flush_last_freed();
         self.retired.get_mut().free_some();
         while self.retired.get_mut().has_room() {
             let Some(number) = self.free.remove_surplus().or_else(|| self.take_empty_remote_page())
@@ -317,7 +317,7 @@ impl<T> OwnerNodes<T> {
     /// used.
     #[cold]
     #[inline(never)]
-    pub(crate) fn free_last(&mut self) {
+    pub(crate) fn flush_last_freed(&mut self) {
         if let Some(last) = self.free.take_last() {
             self.put(last);
         }
@@ -326,7 +326,7 @@ impl<T> OwnerNodes<T> {
     /// Frees all surplus pages before a long sleep, because no turn would free them during it.
     /// Another thread that is reading a page may keep some.
     pub(crate) fn trim_fully(&mut self) {
-        self.free_last();
+        self.flush_last_freed();
         for _ in 0..=self.pages.end() / RETIRED_MAX {
             if self.has_garbage {
                 self.trim();
