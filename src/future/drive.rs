@@ -22,15 +22,15 @@ const SOON: Duration = Duration::from_micros(1);
 /// Drives this thread's wheel from a task of any executor: a future that never ends. Spawn it on
 /// the thread, and drop it to stop.
 ///
-/// `sleep` returns a future of the executor's own timer that ends after a time. When that sleep
-/// ends, the task turns the wheel. It turns again after the woken tasks have run, and then waits
-/// until the next deadline. The task is woken by an earlier timer of this thread, and by each
-/// remote request that calls [`Config::on_wake`](crate::Config::on_wake). The configuration's own
-/// hook is called too.
+/// `sleep` returns a future of the executor's own timer that ends after the given time. When that
+/// sleep ends, the task turns the wheel. It turns again after the woken tasks have run, and then
+/// waits until the next deadline. The task is woken by an earlier timer of this thread, and by each
+/// remote request that must [end a sleep](crate::LocalTimer::prepare_sleep). A hook set by
+/// [`Config::on_wake`](crate::Config::on_wake) is called too.
 ///
-/// The thread has a driver from this call on, until the future is dropped. So tasks that were
-/// spawned before may already wait. One task is enough. If two tasks drive the wheel, wakes go to
-/// the task that began to wait last.
+/// The thread has a driver from this call on, until the future is dropped. So futures may wait on
+/// the thread before this task is first polled. One driving task is enough. If two tasks drive the
+/// wheel, wakes go to the task that began to wait last.
 ///
 /// A timer is as punctual as the executor's sleep and its run queue. A turn touches at most 1,024
 /// entries before other tasks run. Where the executor can wait for a descriptor, a `TimerFd` needs
@@ -41,8 +41,8 @@ const SOON: Duration = Duration::from_micros(1);
 ///
 /// # Panics
 ///
-/// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
-/// exist.
+/// If the thread is exiting and its wheel has ended, or if it cannot have a wheel because 16,384
+/// shards exist.
 ///
 /// # Examples
 ///
@@ -61,11 +61,12 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
-            // Other tasks have run since the wake. If they took long, another turn follows the next
-            // tasks.
+            // Other tasks have run since the last turn. If a timer came due while they ran, the
+            // next sleep is short.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(prepare_sleep(cx.waker()))).await;
-            // The turn has left work, but other tasks run first.
+            // A zero timeout means that the turn has left work. Other tasks run before the next
+            // turn.
             let is_over = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !is_over);
             let slept = timeout.map(|time| sleep(if was_long { time.min(SOON) } else { time }));
@@ -74,7 +75,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// Ends with `sleep`, or at the next poll after a wake. The task wakes itself if `wakes`.
+/// Waits until `sleep` ends or the task is polled again. If `wakes` is true, the task wakes itself.
 async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {

@@ -4,20 +4,20 @@ use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::Local;
 
-/// A waker that serves as a timer's callback. It is called when the timer fires, and when its
-/// thread ends earlier, so that the task polls and finds the reason. It is dropped if the timer is
-/// cancelled.
+/// A waker that serves as a timer's callback. It is called when the timer fires. It is also called
+/// if the timer's wheel ends first, so that the task polls and finds this out. It is dropped if the
+/// timer is cancelled.
 #[derive(Debug)]
 pub struct FireWaker(Option<Waker>);
 
 impl FireWaker {
-    /// Clones `waker`, and returns the clone with its name. It may panic, since a clone of a waker
-    /// may.
+    /// Clones `waker`, and returns the clone with its identifier. Panics if cloning the waker
+    /// panics.
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // Prefers the identifier of the original waker, which the task's next poll passes again. It
-        // is valid only if the stored clone keeps the same data alive.
+        // Prefers the identifier of the original waker, which the task's next poll passes again.
+        // That identifier is valid only if the clone, which is stored, keeps the same data alive.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let name = WakerId::of(kept);
         (Self(Some(clone)), name)
@@ -31,7 +31,7 @@ impl FireWaker {
 impl Drop for FireWaker {
     fn drop(&mut self) {
         // The end of a wheel drops the callbacks of its pending timers, and their tasks must poll
-        // to find that. It also drops callbacks of cancelled timers that the owner has not
+        // to notice the end. It also drops callbacks of cancelled timers that the owner has not
         // collected. The wakes of their tasks are spurious.
         if self.0.is_some() && (ENDS_WHEELS.get() || Local::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
@@ -40,7 +40,7 @@ impl Drop for FireWaker {
 }
 
 thread_local! {
-    /// This thread ends wheels of which it is the watcher.
+    /// True while this thread drops a [`Watcher`](super::Watcher), which ends its wheels.
     static ENDS_WHEELS: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -12,9 +12,9 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once a period; from [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// Ticks keep to their schedule: the period does not drift, for any tick of the wheel and any
-/// lateness within a period. [`MissedTickBehavior`] decides what happens after a whole missed
-/// period.
+/// Ticks keep to their schedule: the period does not drift, even if it is no multiple of the
+/// wheel's tick, or if ticks are late by less than a period. [`MissedTickBehavior`] decides what
+/// happens after a whole missed period.
 ///
 /// # Examples
 ///
@@ -46,10 +46,11 @@ pub struct Interval<H: Backend = LocalTimer> {
 
 /// The behavior of an interval for missed ticks.
 ///
-/// [`Interval`] has missed a tick if it is taken after the deadline of the next one; the interval
-/// of `corewheel_tokio`, like tokio's, if it is taken more than 5 ms late.
+/// An [`Interval`] has missed a tick that is not taken before the deadline of the next tick. The
+/// interval of `corewheel_tokio`, like tokio's, has missed a tick that is taken more than 5 ms
+/// late.
 ///
-/// With a period of 10 s, and a second tick that is taken at 35 s, these come at:
+/// With a period of 10 s, and a second tick that is taken at 35 s, the ticks come at:
 ///
 /// | | | | | | | |
 /// |---|---|---|---|---|---|---|
@@ -80,7 +81,7 @@ pub enum MissedTickBehavior {
     Burst,
     /// Begins a new schedule: the next tick is a period from now.
     Delay,
-    /// Skips missed ticks: the next tick is the next one of the schedule in the future.
+    /// Skips missed ticks: the next tick is the first scheduled one in the future.
     Skip,
 }
 
@@ -101,7 +102,7 @@ impl MissedTickBehavior {
 }
 
 impl<H: Backend> Interval<H> {
-    /// Creates an interval whose first tick ends `sleep`.
+    /// Creates an interval whose first tick comes when `sleep` ends.
     pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
         let period = Self::period_nanos(&sleep, period);
         Self { sleep, period, missed: MissedTickBehavior::default() }
@@ -284,7 +285,7 @@ impl<H: Backend> Interval<H> {
     }
 
     /// Changes the time between two ticks. The next tick stays where it is; [`reset`](Self::reset)
-    /// moves it to one new period from now. A period shorter than a tick of the timer, zero
+    /// moves it to one new period from now. A period shorter than a tick of the wheel, zero
     /// included, counts as a tick.
     ///
     /// # Examples

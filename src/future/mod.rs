@@ -7,8 +7,8 @@
 //!
 //! The free functions suit a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn)
 //! its wheel. [`Timers`] suits runtimes that move tasks between threads. Its timers live on wheels
-//! that the polling threads claim ([`Timers::per_worker`]), or on threads that turn them, such as
-//! [`Cores`](crate::Cores). A drop on any thread is a [`cancel`](crate::TimerHandle::cancel).
+//! that the polling threads claim ([`Timers::per_worker`]), or on the wheels of other threads, such
+//! as [`Cores`](crate::Cores). A drop on any thread is a [`cancel`](crate::TimerHandle::cancel).
 //!
 //! ```
 //! use corewheel::future::{VirtualTime, sleep, timeout};
@@ -35,11 +35,11 @@
 //! - **Never early**, and as punctual as the loop that turns the wheel: see [Time](crate#time).
 //! - **Nothing is allocated** in the steady state: the waker is stored in place of a callback, and
 //!   a future is a handful of words.
-//! - **Each wake is called once**, for the waker of the last poll, in a turn of the thread that
-//!   owns the timer, or of the [`Watcher`]. A waker that panics there, in its call or its drop, is
-//!   caught and reported like a callback's panic; the turn continues.
-//! - **Dropping a future cancels its timer.** The waker of a [`Timers`] future is
-//!   dropped at once, on the thread of that drop. If another thread uses the wheel of a
+//! - **The waker of the last poll is called once**, in a turn of the thread that owns the timer, or
+//!   of the [`Watcher`]. If calling or dropping the waker panics in the turn, the panic is caught
+//!   and reported like a callback's panic; the turn continues.
+//! - **Dropping a future cancels its timer.** The waker of a [`Timers`] future is dropped at once,
+//!   by the thread that drops the future. If another thread uses the wheel of a
 //!   [`Timers::per_worker`] at that moment, the waker is dropped by the next turn, within
 //!   [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a thread leaves no future hanging.** A future that waits on it is woken, and
@@ -57,9 +57,9 @@
 //! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures before any of
 //! these calls must itself call [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) registers too, but drives nothing. A task may be
-//! spawned before its driver is created, and polled afterwards. After the last driver of a thread
-//! is dropped, a future that begins to wait there panics again. A future that waits already is not
-//! polled again, and stays pending.
+//! spawned before the driver is created, if it is first polled after that. After the last driver of
+//! a thread is dropped, a future that begins to wait there panics again. A future that already
+//! waits there stays pending until a loop turns the wheel again.
 //!
 //! # Without a timer
 //!
@@ -75,9 +75,9 @@
 //! The waker is the timer's callback, so no lock between a poll and a firing timer is needed. A
 //! poll with another waker cancels the timer and adds one with the new waker. If the cancel comes
 //! too late, the timer has fired and the poll is ready. So the state word that decides between
-//! fired and cancelled also decides every race of these futures. After a poll on another thread,
-//! the cancelled timer counts until its owner has collected it. If all [`Timers`] are at their
-//! limits, the new timer can be refused.
+//! fired and cancelled also decides every race of these futures. If that poll is on another thread,
+//! the cancelled timer counts as live until its owner has collected it. If all [`Timers`] are at
+//! their limits, the new timer can be refused.
 
 mod backend;
 mod drive;

@@ -25,10 +25,10 @@ use crate::{
 /// It is `Unpin`, so that `&mut sleep` is a future too, for a loop that selects. After it was
 /// ready, every poll is ready until it is [reset](Self::reset). Dropping it cancels its timer.
 ///
-/// Cost: its creation reads the clock. The first poll reads it again, unless the sleep is longer
-/// than a second, and adds a timer if the deadline has not elapsed. If a longer one has elapsed at
-/// its first poll, the next turn fires it. Further polls by the same task read the timer's state.
-/// Nothing is allocated in the steady state.
+/// Cost: its creation from a duration reads the clock. The first poll reads the clock too, and adds
+/// a timer if the deadline has not elapsed. The first poll of a duration of more than a second adds
+/// the timer without this reading; if the deadline has elapsed, the next turn fires it. Further
+/// polls by the same task read the timer's state. Nothing is allocated in the steady state.
 ///
 /// # Panics
 ///
@@ -68,7 +68,8 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
-    /// The sleep is long, was not polled yet, and has no timer.
+    /// The sleep is long and was not polled yet. The first poll adds its timer without reading the
+    /// clock.
     Fresh,
     /// Zero delay: ready at once, even if an interval clock cannot yet prove that the deadline has
     /// elapsed.
@@ -83,7 +84,7 @@ enum State<Handle> {
     Due(Handle, WakerId),
     /// A poll has found that the deadline had elapsed.
     Elapsed,
-    /// The sleep was created without a wheel, and so without a clock for the deadline.
+    /// When the deadline was set, there was no wheel, and so no clock to convert it.
     NoTimer(AddErrorReason),
 }
 
@@ -133,7 +134,7 @@ impl<H: Backend> Sleep<H> {
     /// Returns true if the timer has fired, or a poll found that the deadline had elapsed. Reads no
     /// clock.
     ///
-    /// When a thread ends, this also returns true for its pending timers. The next poll then moves
+    /// Also returns true if the sleep waits on a thread that has ended. The next poll then moves
     /// the sleep to another wheel, if there is one.
     ///
     /// # Examples
@@ -160,7 +161,7 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If it waits, the new deadline wakes the task that polled it last, without another poll.
+    /// A waiting sleep needs no further poll: the new deadline wakes the task that polled it last.
     /// Moving to a later deadline is usually a single store. If the new deadline has elapsed, the
     /// next poll is ready, and the task is woken at the next tick. If the sleep had elapsed or was
     /// not polled yet, it waits from the next poll on.
@@ -295,7 +296,7 @@ impl<H: Backend> Sleep<H> {
         self.poll_slow(cx)
     }
 
-    /// Polls a sleep that does not wait for this waker.
+    /// Polls a sleep that is not known to wait with this waker.
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         match self.state {
@@ -325,8 +326,8 @@ impl<H: Backend> Sleep<H> {
     }
 
     /// Checks the clock and adds a timer if the deadline has not elapsed. The sleep has no timer:
-    /// this is its first poll, or its timer has fired, or the thread of its timer has ended. In the
-    /// last case the clock may show less than the deadline.
+    /// this is the first poll since the deadline was set, or the timer has fired, or the timer's
+    /// thread has ended. If the thread has ended, the deadline may not have elapsed.
     fn poll_clock(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;

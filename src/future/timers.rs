@@ -38,14 +38,14 @@ use crate::{
 /// better only if most timers fire.
 ///
 /// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
-/// Otherwise each thread always uses the same one, which reduces contention between threads. If
-/// that wheel is full or has ended when a timer is added, or ends later, the future continues on
-/// the next wheel.
+/// Otherwise all futures that a thread creates use one wheel, which reduces contention between
+/// threads. If that wheel is full or has ended when a timer is added, or ends later, the future
+/// continues on the next wheel.
 ///
-/// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
-/// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and nothing here
-/// keeps these threads alive. When they end, each future ends at once [without a
-/// timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
+/// The threads of `start` and `per_worker` run as long as a clone of the timers or one of their
+/// futures exists. The threads of the wheels given to `new` must [turn](crate::LocalTimer::turn)
+/// them, and nothing here keeps these threads alive. When they end, each future ends at once
+/// [without a timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
 ///
 /// # Examples
 ///
@@ -85,7 +85,7 @@ use crate::{
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
 /// A reference-counted set of wheels. Each wheel's futures have their own reference count, so that
-/// threads on different wheels do not contend for one.
+/// threads on different wheels do not contend for one count.
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
@@ -177,9 +177,9 @@ impl Timers {
     /// Starts threads with this builder, which sets their number, whether they are pinned, and the
     /// configuration of each wheel. See [`start`](Self::start).
     ///
-    /// The threads park between their turns. A wake hook in the configuration
-    /// ([`Config::on_wake`](crate::Config::on_wake)) must unpark the thread, which is the current
-    /// one in the function given to [`CoresBuilder::config`].
+    /// The threads park between their turns. A wake hook in a configuration
+    /// ([`Config::on_wake`](crate::Config::on_wake)) must unpark that wheel's thread: the thread
+    /// that calls the function given to [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
@@ -209,21 +209,21 @@ impl Timers {
 
     /// Makes a wheel for each core, and returns these wheels. A future that waits adds its timer to
     /// the wheel of the thread that polls it, without a message to another thread. One thread, the
-    /// watcher, sleeps until the next deadline of all wheels and wakes the tasks that are due. So a
-    /// worker that is busy or blocked delays no timer.
+    /// watcher, sleeps until the earliest deadline of all wheels and wakes the tasks whose timers
+    /// are due. So a worker that is busy or blocked delays no timer.
     ///
     /// This suits work-stealing runtimes whose timeouts rarely elapse. [`start`](Self::start)
     /// suits programs whose timers mostly fire, since several threads share that work.
     ///
     /// The watcher ends when the last clone of the timers and the last of their futures is dropped.
-    /// That drop does not wait for it. Use [`per_worker_with`](Self::per_worker_with) to change the
-    /// wheels.
+    /// That drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
+    /// change the wheels.
     ///
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
     /// another thread uses the wheel at that moment, this thread sends a message instead. Then the
     /// waker of a cancelled timer is dropped within
-    /// [`Config::drop_within`](crate::Config::drop_within). A timer that is due before all others
-    /// wakes the watcher.
+    /// [`Config::drop_within`](crate::Config::drop_within). Adding a timer that is due before all
+    /// others wakes the watcher.
     ///
     /// # Errors
     ///
@@ -249,9 +249,9 @@ impl Timers {
         Ok(timers)
     }
 
-    /// Makes wheels for threads that poll futures, zero counts as one, and calls `config` with the
-    /// index of each. Their timers fire in [`Watcher::turn`]. Before its first call, a timer that is
-    /// 1 s late is [reported](crate::metrics). See [`per_worker`](Self::per_worker).
+    /// Makes this number of wheels, at least one, and calls `config` with the index of each. Timers
+    /// fire in [`Watcher::turn`]. If it has not been called, a timer that is 1 s late is
+    /// [reported](crate::metrics). See [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -495,7 +495,7 @@ impl Timers {
         Remote { stripe: Arc::clone(&self.0[at]), at }
     }
 
-    /// Returns the index of this thread's own wheel among these, if it has one.
+    /// Returns the index of this thread's own wheel, if it is one of these wheels.
     fn own(&self) -> Option<usize> {
         let own = Owner::number()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
@@ -634,7 +634,7 @@ pub(super) fn set_thread_number(number: usize) {
     let _ = NUMBER.try_with(|place| place.set(number));
 }
 
-/// Returns a small number, unique among threads that were not given one.
+/// Returns this thread's number. Without [`set_thread_number`], it is small and unique.
 fn number_of_this_thread() -> usize {
     static LAST: Mutex<usize> = Mutex::new(0);
     let number = NUMBER.try_with(|number| {

@@ -13,13 +13,14 @@
 //!
 //! # The claim
 //!
-//! The claim's swap acquires and its release releases, so each owner sees the work of all owners
-//! before it. No user code runs while a wheel is claimed: wakers are cloned before, and run or
-//! dropped after (P5). So a claim is short and never nested. The only exception is the drop of
-//! wakers whose timers remote threads have cancelled, at the end of the wheel. A thread that finds
-//! a wheel claimed retries a few times, and then acts as any remote thread does: it cancels and
-//! moves timers by their state words, and adds through the mailbox. It waits for no thread. Only
-//! the watcher waits for a claim, after each callback and at the end.
+//! The claim is an Acquire operation and its release a Release operation, so each owner sees the
+//! work of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
+//! before the claim, and run or dropped after the release (P5). So a claim is short and never
+//! nested. The only exception is the end of the wheel, which drops the wakers of remotely cancelled
+//! timers under the claim. A thread that finds a wheel claimed retries a few times, and then acts
+//! as any remote thread does: it cancels and moves timers by their state words, and adds through
+//! the mailbox. It waits for no thread. Only the watcher waits for a claim, after each callback and
+//! at the end of the wheels.
 //!
 //! # No missed wake-up
 //!
@@ -31,17 +32,18 @@
 //! sleeping owner (see `parker`): for them, each announcement is followed by a check of the
 //! mailbox. The wake-up of the watcher persists until its next sleep.
 //!
-//! A watcher that finds a wheel claimed cannot announce its sleep. It tries again shortly.
+//! If a wheel is claimed, the watcher cannot announce its sleep to that wheel, so it sleeps briefly
+//! and tries again.
 //!
-//! A deadline that has woken the watcher limits its sleeps until it elapses, even if its timer has
-//! been cancelled. So a steady stream of cancelled timeouts wakes the watcher once per timeout
-//! period, not once per add.
+//! Until a deadline that has woken the watcher elapses, the watcher does not sleep beyond it, even
+//! if the timer is cancelled. So a steady stream of cancelled timeouts wakes the watcher once per
+//! timeout period, not once per add.
 //!
 //! # The end
 //!
 //! Dropping the last future or clone of the timers sets `is_over` and wakes the watcher, which then
-//! ends. Its drop ends the wheels: it waits for the claim of each, and drops the pending callbacks,
-//! which wakes the tasks of futures. Later adds are refused.
+//! ends. Dropping the `Watcher` ends the wheels: it claims each wheel and drops the pending
+//! callbacks, which wakes their tasks. Later adds are refused.
 //!
 //! # Models
 //!
@@ -151,7 +153,7 @@ impl WorkerWheel {
     /// not call user code while it holds the claim.
     #[inline]
     fn try_claim(&self) -> Option<Claimed<'_>> {
-        // Acquire: takes over the work of the owner before (pairs with the Release of `Claimed`).
+        // Acquire: sees the work of the previous owner (pairs with the Release of `Claimed`).
         // Relaxed: a failure reads nothing.
         self.is_claimed
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
@@ -242,8 +244,9 @@ impl WorkerWheel {
         Some(added)
     }
 
-    /// Looks for room. If the watcher has not begun, publishes the wheel's state, and returns for how
-    /// long a timer has been overdue.
+    /// Returns an error if there is no room for another timer. Before the watcher's first turn,
+    /// also publishes the wheel's state, and sets `overdue` to the time since the earliest
+    /// deadline.
     #[cold]
     #[inline(never)]
     fn allow_adds(
@@ -314,7 +317,7 @@ impl WorkerWheel {
         }
     }
 
-    /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks while the wheel
+    /// Fires the due timers and consumes the mailbox. Callbacks run and are dropped while the wheel
     /// is released. Does nothing if another thread has claimed it.
     fn fire_due(&self) {
         let Some(mut owned) = self.try_claim() else { return };
@@ -351,7 +354,7 @@ impl WorkerWheel {
         owned
     }
 
-    /// Makes the watcher's thread the owner, when the present owner's operation has ended.
+    /// Waits until no other thread has claimed the wheel, and claims it for the watcher.
     fn wait_for_claim(&self) -> Claimed<'_> {
         loop {
             if let Some(owned) = self.try_claim() {
@@ -413,7 +416,8 @@ impl WorkerWheels {
 
     /// Tells the watcher to end, because the timers and their futures have been dropped.
     pub(super) fn release_watcher(&self) {
-        // Relaxed: the fence of `must_wake` comes between this and its look at the announcement.
+        // Relaxed: the fence in `must_wake` comes between this store and the load of the
+        // announcement.
         self.is_over.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.must_wake() {
@@ -479,9 +483,9 @@ impl Watcher {
     /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
     /// returns.
     ///
-    /// Until then, a timer due before the end of the sleep calls the wake hook
-    /// ([`Config::on_wake`](crate::Config::on_wake)), and so does the end of the timers. By default
-    /// the hook unparks the thread that announced the sleep.
+    /// Until then, the wake hook ([`Config::on_wake`](crate::Config::on_wake)) is called for each
+    /// new deadline before the end of the sleep, and when the timers and all of their futures have
+    /// been dropped. By default the hook unparks the thread that announced the sleep.
     ///
     /// # Examples
     ///

@@ -77,9 +77,9 @@ pub(crate) struct Local {
     is_registered: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     wanted: Cell<EndOfTurnWork>,
-    /// The end of the last announced sleep, in nanoseconds of the clock. The first add after that
-    /// sleep sets `AWAKE`. Without a driver the value is `u64::MAX`, so that adds take the slow
-    /// path.
+    /// The end of the last announced sleep, in nanoseconds of the clock. The first add or reset
+    /// after that sleep sets `AWAKE`. Without a driver the value is `u64::MAX`, so that adds take
+    /// the slow path.
     sleeps_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -615,7 +615,7 @@ impl Local {
             "a callback cannot drain its wheel"
         );
         self.flush();
-        // Another shard may get the number of this one, so this thread stops acting as its owner.
+        // This thread no longer owns the shard's number, because another shard may get it.
         Owner::set(None);
         self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.step(Engine::close);

@@ -140,7 +140,7 @@ impl LocalTimer {
     /// beyond 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 timers need another page of memory. A
-    /// callback that captures more than 32 bytes, or a value aligned to more than 8, is allocated.
+    /// callback that captures more than 32 bytes, or a value aligned to more than 8, is boxed.
     ///
     /// # Panics
     ///
@@ -724,7 +724,7 @@ impl LocalTimer {
     /// that are never cancelled. A periodic timer is left out during its own run. The report of an
     /// exiting thread is empty. Needs the feature `origins`.
     ///
-    /// Cost: some nanoseconds for each timer of the largest number of live timers.
+    /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
     /// # Examples
     ///
@@ -748,8 +748,9 @@ impl LocalTimer {
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. For a periodic
     /// timer, this is the time of the next run.
     ///
-    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
-    /// wheel. While another thread moves the timer, this is the old deadline or the new one.
+    /// Returns `None` if the timer is running or has ended, or the handle belongs to another
+    /// thread's wheel. While another thread moves the timer, this is the old deadline or the new
+    /// one.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -772,8 +773,8 @@ impl LocalTimer {
     /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
     /// zero if it has elapsed.
     ///
-    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
-    /// wheel. Cost: constant, one reading of the clock.
+    /// Returns `None` if the timer is running or has ended, or the handle belongs to another
+    /// thread's wheel. Cost: constant, one reading of the clock.
     ///
     /// # Examples
     ///
@@ -799,7 +800,7 @@ impl LocalTimer {
     /// new period after the deadline of this one. [`TimerHandle::reset`] moves the next run. A
     /// period shorter than a tick, zero included, counts as a tick.
     ///
-    /// Returns false if the timer has ended or is not periodic, or the handle is of another
+    /// Returns false if the timer has ended or is not periodic, or the handle belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
     ///
     /// # Examples
@@ -825,11 +826,11 @@ impl LocalTimer {
     /// From now on the wheel behaves as in an [exiting thread](local_timer): handles answer
     /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, a turn
     /// fires nothing, and a sleep has the timeout zero. A cancel on another thread that races with
-    /// this call returns the true outcome. The timers of futures that wait on this thread are among
-    /// them: running or dropping such a timer wakes the task, whose next poll finds [no
+    /// this call returns the true outcome. The returned timers include those of futures that wait
+    /// on this thread: running or dropping such a timer wakes the task, whose next poll finds [no
     /// timer](crate::future#without-a-timer). Later calls return nothing.
     ///
-    /// Cost: some nanoseconds for each timer of the largest number of live timers.
+    /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
     /// # Panics
     ///

@@ -30,7 +30,7 @@ impl PendingTimer {
         Self { deadline, callback }
     }
 
-    /// Returns the deadline, including a reset by another thread, rounded up to a tick.
+    /// Returns the deadline after all resets, rounded up to a tick.
     ///
     /// # Examples
     ///

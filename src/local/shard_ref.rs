@@ -28,7 +28,8 @@ use crate::{
 ///
 /// The callback runs on the thread that owns the wheel, in its turn. A reference does not keep the
 /// thread or its wheel alive: when the thread has ended, an add is an error. It keeps some memory:
-/// the hooks, the descriptor, and the nodes, at 80 bytes times the largest number of live timers.
+/// the hooks, the descriptor, and the nodes. The nodes take 80 bytes times the largest number of
+/// live timers so far.
 ///
 /// # Examples
 ///
@@ -70,7 +71,7 @@ impl ShardRef {
     ///
     /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. Each
     /// 4,096 remote timers need another page of memory. A callback that captures more than 32
-    /// bytes, or a value aligned to more than 8, is allocated. If the owner sleeps beyond the new
+    /// bytes, or a value aligned to more than 8, is boxed. If the owner sleeps beyond the new
     /// deadline, it is woken.
     ///
     /// # Panics

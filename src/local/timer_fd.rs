@@ -44,7 +44,7 @@ use crate::{
 ///
 /// The descriptor follows the wheel's clock. [`Clock::boot_time`](crate::Clock::boot_time) also
 /// counts suspensions: if the deadline elapses while the machine is suspended, the descriptor is
-/// readable when it resumes.
+/// readable after the resume.
 ///
 /// Cost: a system call each time it is armed for another deadline, and one for each wake by another
 /// thread. If the thread itself adds an earlier timer outside of a turn, the descriptor becomes
@@ -52,12 +52,13 @@ use crate::{
 /// is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// It belongs to its thread. Dropping it ends the announced sleep. From then on, other threads do
-/// not make the descriptor readable. All `TimerFd`s of a thread share one descriptor. Dropping the
-/// one that announced the sleep makes the descriptor readable, so that another `TimerFd` takes
-/// over: its holder turns and arms it again. The thread has [a driver](LocalTimer::register_driver)
-/// until the last one is dropped. The descriptor stays open until the thread's wheel has ended and
-/// no [`ShardRef`](crate::ShardRef) of it exists. It is closed by `exec`, and does not block.
+/// It belongs to its thread. Dropping a `TimerFd` ends the sleep that it has announced. From then
+/// on, other threads do not make the descriptor readable. All `TimerFd`s of a thread share one
+/// descriptor. Dropping the one that announced the sleep makes the descriptor readable, so that
+/// another `TimerFd` takes over: its holder turns and arms it again. The thread has [a
+/// driver](LocalTimer::register_driver) until the last one is dropped. The descriptor stays open
+/// until the thread's wheel has ended and no [`ShardRef`](crate::ShardRef) of it exists. It is
+/// closed by `exec`, and does not block.
 ///
 /// # Examples
 ///

@@ -828,8 +828,8 @@ impl<T> Records<T> {
         self.len == 0 && self.places.capacity() > SPARE_SLOTS_MAX
     }
 
-    /// If no record is in use, frees the memory that exceeds twice the peak of the interval, or all
-    /// memory if `all`.
+    /// If no record is in use, frees the memory if it is more than twice the peak of the interval,
+    /// or of any size if `all`.
     fn end_interval(&mut self, all: bool) {
         let needed = if all { 0 } else { 2 * self.peak as usize };
         self.peak = self.len;

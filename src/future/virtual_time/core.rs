@@ -27,7 +27,7 @@ use crate::{
 /// A step of a core.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
-    /// Polls the ready task at this position.
+    /// Polls the ready task at this position, modulo the number of ready tasks.
     Poll(usize),
     Turn,
 }
@@ -114,7 +114,7 @@ impl Core {
         self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
-                // A batch that it sends is work for the receiving core.
+                // A batch that the turn sends is work for the receiving core.
                 let flush_is_pending = || Local::with(Local::flush_is_pending).unwrap_or(false);
                 let sends = flush_is_pending();
                 let turn = local_timer().turn();

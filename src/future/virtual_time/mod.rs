@@ -22,7 +22,7 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// them.
 ///
 /// A panic in a task propagates to the caller that runs the executor. Unfinished tasks are dropped
-/// with it.
+/// with the executor.
 ///
 /// # Examples
 ///
@@ -278,8 +278,8 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next, and runs the tasks that are ready
-    /// there.
+    /// Advances the clock by `by`, from one deadline to the next, and runs the ready tasks at each
+    /// of them.
     ///
     /// # Panics
     ///
@@ -331,7 +331,7 @@ impl VirtualTime {
     /// ```
     pub fn settle(&self) {
         // The cores whose next turn may find work: since their last turn, the clock has advanced or
-        // another core has taken a step.
+        // a step of some core has done work.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some(Choice { core, step }) = self.choose(&wants_turn) {
             let found_something = self.cores[core].step(step);
