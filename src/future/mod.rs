@@ -75,9 +75,9 @@
 //! The waker is the timer's callback, so no lock between a poll and a firing timer is needed. A
 //! poll with another waker cancels the timer and adds one with the new waker. If the cancel comes
 //! too late, the timer has fired and the poll is ready. So the state word that decides between
-//! fired and cancelled also decides every race of these futures. If that poll is on another thread,
-//! the cancelled timer counts as live until its owner has collected it. If all [`Timers`] are at
-//! their limits, the new timer can be refused.
+//! fired and cancelled also decides every race of these futures. If the poll with another waker is
+//! not on the timer's thread, the cancelled timer counts as live until its owner has collected it.
+//! If all [`Timers`] are at their limits, the new timer can be refused.
 
 mod backend;
 mod drive;

@@ -26,9 +26,9 @@ use crate::{
 /// ready, every poll is ready until it is [reset](Self::reset). Dropping it cancels its timer.
 ///
 /// Cost: its creation from a duration reads the clock. The first poll reads the clock too, and adds
-/// a timer if the deadline has not elapsed. The first poll of a duration of more than a second adds
-/// the timer without this reading; if the deadline has elapsed, the next turn fires it. Further
-/// polls by the same task read the timer's state. Nothing is allocated in the steady state.
+/// a timer if the deadline has not elapsed. If the duration is more than a second, the first poll
+/// adds the timer without reading the clock; an elapsed timer fires in the next turn. Further polls
+/// by the same task read the timer's state. Nothing is allocated in the steady state.
 ///
 /// # Panics
 ///

@@ -250,7 +250,7 @@ impl Timers {
     }
 
     /// Makes this number of wheels, at least one, and calls `config` with the index of each. Timers
-    /// fire in [`Watcher::turn`]. If it has not been called, a timer that is 1 s late is
+    /// fire in [`Watcher::turn`]. Before the first turn, a timer that is 1 s late is
     /// [reported](crate::metrics). See [`per_worker`](Self::per_worker).
     ///
     /// # Errors

@@ -483,9 +483,9 @@ impl Watcher {
     /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
     /// returns.
     ///
-    /// Until then, the wake hook ([`Config::on_wake`](crate::Config::on_wake)) is called for each
-    /// new deadline before the end of the sleep, and when the timers and all of their futures have
-    /// been dropped. By default the hook unparks the thread that announced the sleep.
+    /// Until then, the wake hook ([`Config::on_wake`](crate::Config::on_wake)) is called when a
+    /// timer gets a deadline before the end of the sleep, and when the timers and all of their
+    /// futures have been dropped. By default the hook unparks the thread that announced the sleep.
     ///
     /// # Examples
     ///

@@ -437,8 +437,8 @@ impl LocalTimer {
     /// These requests are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
-    /// - The first remote cancel in a sleep longer than [`Config::drop_within`], unless the canceller
-    ///   drops the callback itself.
+    /// - The first remote cancel in a sleep longer than [`Config::drop_within`], unless the
+    ///   canceller drops the callback itself.
     /// - The 1,024th queued message about deadlines, or about cancelled timers.
     /// - An add refused by a full shard where cancelled timers would make room.
     /// - An add or reset by this thread, before it sleeps, whose deadline is before the end of the

@@ -1043,6 +1043,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes half an hour, and nothing here is unsafe")]
     fn equal_rounds_keep_their_memory_and_smaller_ones_do_not() {
         let mut table = Numbers::new();
         round(&mut table, 100);

@@ -194,7 +194,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// Outside of such a task.
+    /// Outside of a task of a `VirtualTime`.
     ///
     /// # Examples
     ///
