@@ -4,9 +4,9 @@ use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::Local;
 
-/// A waker that serves as a timer's callback. It is called when the timer fires. It is also called
-/// if the timer's wheel ends first, so that the task polls and finds this out. It is dropped if the
-/// timer is cancelled.
+/// A waker that serves as a timer's callback. It is called when the timer fires, and when its
+/// thread ends earlier, so that the task polls and finds the reason. It is dropped if the timer is
+/// cancelled.
 #[derive(Debug)]
 pub struct FireWaker(Option<Waker>);
 
@@ -16,11 +16,11 @@ impl FireWaker {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // Prefers the identifier of the original waker, which the task's next poll passes again.
-        // That identifier is valid only if the clone, which is stored, keeps the same data alive.
+        // Prefers the identifier of the original waker, which the task's next poll passes again. It
+        // is valid only if the stored clone keeps the same data alive.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
-        let name = WakerId::of(kept);
-        (Self(Some(clone)), name)
+        let waker_id = WakerId::of(kept);
+        (Self(Some(clone)), waker_id)
     }
 
     pub(super) fn wake(mut self) {
@@ -40,7 +40,7 @@ impl Drop for FireWaker {
 }
 
 thread_local! {
-    /// True while this thread drops a [`Watcher`](super::Watcher), which ends its wheels.
+    /// This thread ends wheels of which it is the watcher.
     static ENDS_WHEELS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -78,9 +78,9 @@ mod tests {
     fn a_waker_id_matches_only_its_waker() {
         let woken = |()| Waker::from(std::sync::Arc::new(NoopWake));
         let [one, other] = [(); 2].map(woken);
-        let (_alarm, name) = FireWaker::new(&one);
-        assert_eq!(name, WakerId::of(&one));
-        assert_ne!(name, WakerId::of(&other));
+        let (_alarm, waker_id) = FireWaker::new(&one);
+        assert_eq!(waker_id, WakerId::of(&one));
+        assert_ne!(waker_id, WakerId::of(&other));
     }
 
     /// Its size is not zero, so that each `Arc` of it has a distinct address.

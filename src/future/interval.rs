@@ -41,7 +41,7 @@ pub struct Interval<H: Backend = LocalTimer> {
     sleep: Sleep<H>,
     /// In nanoseconds.
     period: u64,
-    missed: MissedTickBehavior,
+    missed_behavior: MissedTickBehavior,
 }
 
 /// The behavior of an interval for missed ticks.
@@ -50,7 +50,7 @@ pub struct Interval<H: Backend = LocalTimer> {
 /// interval of `corewheel_tokio`, like tokio's, has missed a tick that is taken more than 5 ms
 /// late.
 ///
-/// With a period of 10 s, and a second tick that is taken at 35 s, the ticks come at:
+/// With a period of 10 s, and a second tick that is taken at 35 s, these come at:
 ///
 /// | | | | | | | |
 /// |---|---|---|---|---|---|---|
@@ -105,7 +105,7 @@ impl<H: Backend> Interval<H> {
     /// Creates an interval whose first tick comes when `sleep` ends.
     pub(super) fn new(sleep: Sleep<H>, period: Duration) -> Self {
         let period = Self::period_nanos(&sleep, period);
-        Self { sleep, period, missed: MissedTickBehavior::default() }
+        Self { sleep, period, missed_behavior: MissedTickBehavior::default() }
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
@@ -178,7 +178,7 @@ impl<H: Backend> Interval<H> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend().nanos_after(Duration::ZERO)?;
         let (tick, instant) = (self.sleep.deadline_nanos(), self.sleep.deadline());
-        self.sleep.reset_to(self.missed.next(tick, now, self.period));
+        self.sleep.reset_to(self.missed_behavior.next(tick, now, self.period));
         Poll::Ready(Ok(instant))
     }
 
@@ -320,7 +320,7 @@ impl<H: Backend> Interval<H> {
     /// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Burst);
     /// ```
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
-        self.missed
+        self.missed_behavior
     }
 
     /// Sets the behavior for missed ticks from now on.
@@ -336,7 +336,7 @@ impl<H: Backend> Interval<H> {
     /// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Skip);
     /// ```
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
-        self.missed = behavior;
+        self.missed_behavior = behavior;
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! The free functions suit a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn)
 //! its wheel. [`Timers`] suits runtimes that move tasks between threads. Its timers live on wheels
-//! that the polling threads claim ([`Timers::per_worker`]), or on the wheels of other threads, such
-//! as [`Cores`](crate::Cores). A drop on any thread is a [`cancel`](crate::TimerHandle::cancel).
+//! that the polling threads claim ([`Timers::per_worker`]), or on threads that turn them, such as
+//! [`Cores`](crate::Cores). A drop on any thread is a [`cancel`](crate::TimerHandle::cancel).
 //!
 //! ```
 //! use corewheel::future::{VirtualTime, sleep, timeout};

@@ -68,8 +68,7 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
-    /// The sleep is long and was not polled yet. The first poll adds its timer without reading the
-    /// clock.
+    /// The sleep is long, was not polled yet, and has no timer.
     Fresh,
     /// Zero delay: ready at once, even if an interval clock cannot yet prove that the deadline has
     /// elapsed.
@@ -161,7 +160,7 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// A waiting sleep needs no further poll: the new deadline wakes the task that polled it last.
+    /// If it waits, the new deadline wakes the task that polled it last, without another poll.
     /// Moving to a later deadline is usually a single store. If the new deadline has elapsed, the
     /// next poll is ready, and the task is woken at the next tick. If the sleep had elapsed or was
     /// not polled yet, it waits from the next poll on.
@@ -184,10 +183,10 @@ impl<H: Backend> Sleep<H> {
     /// assert_eq!(time.elapsed(), Duration::from_secs(10));
     /// ```
     pub fn reset(&mut self, deadline: Instant) {
-        if let State::Waits(handle, name) | State::Due(handle, name) = self.state
+        if let State::Waits(handle, waker_id) | State::Due(handle, waker_id) = self.state
             && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
         {
-            self.waits_until(nanos, handle, name, has_elapsed);
+            self.waits_until(nanos, handle, waker_id, has_elapsed);
         } else {
             self.reset_without_timer(self.backend.nanos_at(deadline));
         }
@@ -213,10 +212,10 @@ impl<H: Backend> Sleep<H> {
     /// assert_eq!(time.elapsed(), Duration::from_secs(17));
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
-        if let State::Waits(handle, name) | State::Due(handle, name) = self.state
+        if let State::Waits(handle, waker_id) | State::Due(handle, waker_id) = self.state
             && let Some(nanos) = self.backend.reset_after(handle, duration)
         {
-            self.waits_until(nanos, handle, name, duration.is_zero());
+            self.waits_until(nanos, handle, waker_id, duration.is_zero());
         } else {
             self.reset_without_timer(self.backend.nanos_after(duration));
             if duration.is_zero() && matches!(self.state, State::Idle) {
@@ -225,10 +224,10 @@ impl<H: Backend> Sleep<H> {
         }
     }
 
-    fn waits_until(&mut self, nanos: u64, handle: H::Handle, name: WakerId, has_elapsed: bool) {
+    fn waits_until(&mut self, nanos: u64, handle: H::Handle, waker_id: WakerId, has_elapsed: bool) {
         self.deadline = nanos;
         self.state =
-            if has_elapsed { State::Due(handle, name) } else { State::Waits(handle, name) };
+            if has_elapsed { State::Due(handle, waker_id) } else { State::Waits(handle, waker_id) };
     }
 
     fn reset_without_timer(&mut self, deadline: Result<u64, AddErrorReason>) {
@@ -244,10 +243,10 @@ impl<H: Backend> Sleep<H> {
     pub(super) fn reset_to(&mut self, deadline: u64) {
         self.deadline = deadline;
         self.state = match self.state {
-            State::Waits(handle, name) | State::Due(handle, name)
+            State::Waits(handle, waker_id) | State::Due(handle, waker_id)
                 if self.backend.reset_to(handle, deadline) =>
             {
-                State::Waits(handle, name)
+                State::Waits(handle, waker_id)
             }
             _ => State::Idle,
         };
@@ -287,8 +286,8 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if let State::Waits(handle, name) = self.state
-            && name == WakerId::of(cx.waker())
+        if let State::Waits(handle, waker_id) = self.state
+            && waker_id == WakerId::of(cx.waker())
             && self.backend.is_pending(handle)
         {
             return Poll::Pending;
@@ -296,7 +295,7 @@ impl<H: Backend> Sleep<H> {
         self.poll_slow(cx)
     }
 
-    /// Polls a sleep that is not known to wait with this waker.
+    /// Polls a sleep that does not wait for this waker.
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         match self.state {
@@ -337,9 +336,12 @@ impl<H: Backend> Sleep<H> {
     }
 
     /// Adds a timer.
-    fn wait(&mut self, (waker, name): (FireWaker, WakerId)) -> Poll<Result<(), AddErrorReason>> {
+    fn wait(
+        &mut self,
+        (waker, waker_id): (FireWaker, WakerId),
+    ) -> Poll<Result<(), AddErrorReason>> {
         let handle = self.backend.try_add(&mut self.deadline, self.origin, waker)?;
-        self.state = State::Waits(handle, name);
+        self.state = State::Waits(handle, waker_id);
         Poll::Pending
     }
 }

@@ -42,10 +42,10 @@ use crate::{
 /// threads. If that wheel is full or has ended when a timer is added, or ends later, the future
 /// continues on the next wheel.
 ///
-/// The threads of `start` and `per_worker` run as long as a clone of the timers or one of their
-/// futures exists. The threads of the wheels given to `new` must [turn](crate::LocalTimer::turn)
-/// them, and nothing here keeps these threads alive. When they end, each future ends at once
-/// [without a timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
+/// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
+/// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and nothing here
+/// keeps these threads alive. When they end, each future ends at once [without a
+/// timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
 ///
 /// # Examples
 ///
@@ -85,7 +85,7 @@ use crate::{
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
 /// A reference-counted set of wheels. Each wheel's futures have their own reference count, so that
-/// threads on different wheels do not contend for one count.
+/// threads on different wheels do not contend for one.
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
@@ -209,15 +209,15 @@ impl Timers {
 
     /// Makes a wheel for each core, and returns these wheels. A future that waits adds its timer to
     /// the wheel of the thread that polls it, without a message to another thread. One thread, the
-    /// watcher, sleeps until the earliest deadline of all wheels and wakes the tasks whose timers
-    /// are due. So a worker that is busy or blocked delays no timer.
+    /// watcher, sleeps until the next deadline of all wheels and wakes the tasks that are due. So a
+    /// worker that is busy or blocked delays no timer.
     ///
     /// This suits work-stealing runtimes whose timeouts rarely elapse. [`start`](Self::start)
     /// suits programs whose timers mostly fire, since several threads share that work.
     ///
     /// The watcher ends when the last clone of the timers and the last of their futures is dropped.
-    /// That drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
-    /// change the wheels.
+    /// That drop does not wait for it. Use [`per_worker_with`](Self::per_worker_with) to change the
+    /// wheels.
     ///
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
     /// another thread uses the wheel at that moment, this thread sends a message instead. Then the
@@ -495,7 +495,7 @@ impl Timers {
         Remote { stripe: Arc::clone(&self.0[at]), at }
     }
 
-    /// Returns the index of this thread's own wheel, if it is one of these wheels.
+    /// Returns the index of this thread's own wheel among these, if it has one.
     fn own(&self) -> Option<usize> {
         let own = Owner::number()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
@@ -634,7 +634,7 @@ pub(super) fn set_thread_number(number: usize) {
     let _ = NUMBER.try_with(|place| place.set(number));
 }
 
-/// Returns this thread's number. Without [`set_thread_number`], it is small and unique.
+/// Returns a small number, unique among threads that were not given one.
 fn number_of_this_thread() -> usize {
     static LAST: Mutex<usize> = Mutex::new(0);
     let number = NUMBER.try_with(|number| {

@@ -20,7 +20,7 @@
 //! timers under the claim. A thread that finds a wheel claimed retries a few times, and then acts
 //! as any remote thread does: it cancels and moves timers by their state words, and adds through
 //! the mailbox. It waits for no thread. Only the watcher waits for a claim, after each callback and
-//! at the end of the wheels.
+//! at the end.
 //!
 //! # No missed wake-up
 //!
@@ -89,7 +89,7 @@ pub(super) struct WorkerWheel {
 
 /// The part of a wheel that belongs to the thread that has claimed it.
 struct Owned {
-    shard: Engine<Callback>,
+    engine: Engine<Callback>,
     /// The end of the watcher's last announced sleep.
     announced_until: u64,
     /// The earliest deadline that woke the watcher and has not elapsed. No sleep lasts longer, even
@@ -137,14 +137,14 @@ impl Drop for Claimed<'_> {
 
 impl WorkerWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let mut shard = Engine::of_callbacks(config)?;
-        let shared = Arc::clone(shard.shared());
+        let mut engine = Engine::of_callbacks(config)?;
+        let shared = Arc::clone(engine.shared());
         shared.gauges.expect_first_turn();
-        let _ = shard.allow_adds(0);
+        let _ = engine.allow_adds(0);
         Ok(Self {
             is_claimed: AtomicBool::new(false),
-            shard_ref: ShardRef::new(shard.number(), Arc::clone(&shared)),
-            owned: UnsafeCell::new(Owned { shard, announced_until: 0, earliest_wake: u64::MAX }),
+            shard_ref: ShardRef::new(engine.number(), Arc::clone(&shared)),
+            owned: UnsafeCell::new(Owned { engine, announced_until: 0, earliest_wake: u64::MAX }),
             shared,
         })
     }
@@ -218,21 +218,21 @@ impl WorkerWheel {
         callback: &mut Option<RunOnce<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut owned = self.claim()?;
-        let Owned { shard, .. } = &mut *owned;
+        let Owned { engine, .. } = &mut *owned;
         let mut overdue = None;
-        if !shard.may_add()
-            && let Err(reason) = Self::allow_adds(shard, &mut overdue)
+        if !engine.may_add()
+            && let Err(reason) = Self::allow_adds(engine, &mut overdue)
         {
             return Some(Err(reason));
         }
-        let added = shard.insert(DueTime::at(nanos), Kind::Shared, origin, callback);
+        let added = engine.insert(DueTime::at(nanos), Kind::Shared, origin, callback);
         if let Ok(handle) = added {
             // Publishes the count now, because remote adds may compare it with the limit before the
             // next turn.
-            shard.publish_live();
-            let due = shard.due_nanos(handle.index());
+            engine.publish_live();
+            let due = engine.due_nanos(handle.index());
             if overdue.is_some() {
-                let _ = shard.publish_unqueried();
+                let _ = engine.publish_unqueried();
             }
             self.release_before(owned, due);
         } else {
@@ -250,15 +250,15 @@ impl WorkerWheel {
     #[cold]
     #[inline(never)]
     fn allow_adds(
-        shard: &mut Engine<Callback>,
+        engine: &mut Engine<Callback>,
         overdue: &mut Option<u64>,
     ) -> Result<(), AddErrorReason> {
-        if shard.has_begun() {
-            return shard.allow_adds(u64::MAX);
+        if engine.has_begun() {
+            return engine.allow_adds(u64::MAX);
         }
-        let (next, now) = shard.publish_unqueried();
+        let (next, now) = engine.publish_unqueried();
         *overdue = Some(now.saturating_sub(next));
-        shard.allow_adds(shard.adds_until_report())
+        engine.allow_adds(engine.adds_until_report())
     }
 
     /// Releases the wheel, and wakes the watcher if it sleeps beyond a deadline at `due`.
@@ -278,7 +278,7 @@ impl WorkerWheel {
     #[cold]
     fn make_room(&self) {
         let next_cancelled =
-            || self.claim()?.shard.make_room(u64::MAX, OwnerNodes::needs_drop).ok().flatten();
+            || self.claim()?.engine.make_room(u64::MAX, OwnerNodes::needs_drop).ok().flatten();
         while let Some(callback) = next_cancelled() {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -287,12 +287,12 @@ impl WorkerWheel {
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
         let Some(mut owned) = self.claim() else { return handle.cancel() };
-        let cancelled = owned.shard.cancel(handle, OwnerNodes::needs_drop);
+        let cancelled = owned.engine.cancel(handle, OwnerNodes::needs_drop);
         let left = cancelled.ok().flatten();
-        let callback = left.map(|freed| owned.shard.take_cancelled(handle, freed));
+        let callback = left.map(|freed| owned.engine.take_cancelled(handle, freed));
         // Publishes the count now, because remote adds may need the freed capacity before the next
         // turn.
-        owned.shard.publish_live();
+        owned.engine.publish_live();
         drop(owned);
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
@@ -302,29 +302,29 @@ impl WorkerWheel {
 
     pub(super) fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
         let Some(mut owned) = self.claim() else { return handle.reset_to(nanos) };
-        if !owned.shard.reset_to(handle, nanos) {
+        if !owned.engine.reset_to(handle, nanos) {
             return false;
         }
-        let due = owned.shard.tick().round_up(nanos);
+        let due = owned.engine.tick().round_up(nanos);
         self.release_before(owned, due);
         true
     }
 
     pub(super) fn is_pending(&self, handle: TimerHandle) -> bool {
         match self.claim() {
-            Some(mut owned) => owned.shard.is_pending(handle),
+            Some(mut owned) => owned.engine.is_pending(handle),
             None => handle.is_pending(),
         }
     }
 
-    /// Fires the due timers and consumes the mailbox. Callbacks run and are dropped while the wheel
-    /// is released. Does nothing if another thread has claimed it.
+    /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks while the
+    /// wheel is released. Does nothing if another thread has claimed it.
     fn fire_due(&self) {
         let Some(mut owned) = self.try_claim() else { return };
-        if !owned.shard.try_idle_turn() {
-            owned.shard.begin(usize::MAX);
+        if !owned.engine.try_idle_turn() {
+            owned.engine.begin(usize::MAX);
         }
-        while let Some(taken) = owned.shard.take_next() {
+        while let Some(taken) = owned.engine.take_next() {
             drop(owned);
             owned = match taken {
                 Taken::Due(claimed, callback) => {
@@ -343,18 +343,18 @@ impl WorkerWheel {
     fn end_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> Claimed<'_> {
         let mut owned = self.wait_for_claim();
         if run.is_periodic() {
-            let next = owned.shard.next_run(index);
-            let Some(callback) = owned.shard.rearm(index, next) else { return owned };
+            let next = owned.engine.next_run(index);
+            let Some(callback) = owned.engine.rearm(index, next) else { return owned };
             drop(owned);
             // The drop comes before `finish`, so that `cancel_wait` also waits for it.
             self.shared.hooks.drop_catching_panic(callback);
             owned = self.wait_for_claim();
         }
-        owned.shard.finish(index, run);
+        owned.engine.finish(index, run);
         owned
     }
 
-    /// Waits until no other thread has claimed the wheel, and claims it for the watcher.
+    /// Makes the watcher's thread the owner, when the present owner's operation has ended.
     fn wait_for_claim(&self) -> Claimed<'_> {
         loop {
             if let Some(owned) = self.try_claim() {
@@ -367,21 +367,21 @@ impl WorkerWheel {
     /// Announces the watcher's sleep; returns `None` if another thread has claimed the wheel.
     fn announce(&self) -> Option<PreparedSleep<'static>> {
         let mut owned = self.try_claim()?;
-        let (until, is_long) = owned.shard.sleep_end();
-        owned.shard.trim_before_sleep(until);
-        let Owned { shard, announced_until, earliest_wake } = &mut *owned;
-        if shard.has_elapsed(*earliest_wake) {
+        let (until, is_long) = owned.engine.sleep_end();
+        owned.engine.trim_before_sleep(until);
+        let Owned { engine, announced_until, earliest_wake } = &mut *owned;
+        if engine.has_elapsed(*earliest_wake) {
             *earliest_wake = u64::MAX;
         }
         *announced_until = until.unwrap_or(u64::MAX).min(*earliest_wake);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
-        let time_until = || shard.time_until(until);
+        let time_until = || engine.time_until(until);
         Some(PreparedSleep::new(&self.shared, until, is_long, time_until))
     }
 
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
-        let pending = self.wait_for_claim().shard.drain();
+        let pending = self.wait_for_claim().engine.drain();
         for (_, callback) in pending {
             self.shared.hooks.drop_catching_panic(callback);
         }

@@ -425,7 +425,7 @@ impl CoresBuilder {
     }
 
     /// Sets the configuration of each thread's wheel. The function is called on that thread, with
-    /// the thread's index.
+    /// its index.
     ///
     /// # Examples
     ///

@@ -76,7 +76,7 @@ pub(crate) struct Local {
     /// A loop has registered, so the thread has a driver even if `drivers` is zero.
     is_registered: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
-    wanted: Cell<EndOfTurnWork>,
+    requested_work: Cell<EndOfTurnWork>,
     /// The end of the last announced sleep, in nanoseconds of the clock. The first add or reset
     /// after that sleep sets `AWAKE`. Without a driver the value is `u64::MAX`, so that adds take
     /// the slow path.
@@ -115,8 +115,8 @@ struct EndOfTurnWork {
     trim: bool,
 }
 
-/// The value of `sleeps_until` while the owner is known to be awake. No deadline is earlier, so
-/// adds skip the wake-up.
+/// The value of `sleeps_until` while no sleep is announced. No deadline is earlier, so adds skip
+/// the wake-up.
 const AWAKE: u64 = 0;
 
 impl Local {
@@ -124,7 +124,7 @@ impl Local {
         let sampler = Sampler::new(config.time_one_in());
         let mut engine = Engine::of_callbacks(config)?;
         engine.never_abandon_passes();
-        Owner::set(Some(Owner { shard: engine.number(), path: &PATH }));
+        Owner::set(Some(Owner { shard: engine.number(), path: &OWNER_PATH }));
         let shared = Arc::clone(engine.shared());
         let local = Self {
             engine: RefCell::new(engine),
@@ -133,7 +133,7 @@ impl Local {
             drivers: Cell::new(0),
             is_registered: Cell::new(false),
             clients: RefCell::default(),
-            wanted: Cell::default(),
+            requested_work: Cell::default(),
             sleeps_until: Cell::new(u64::MAX),
             sampler,
         };
@@ -211,7 +211,7 @@ impl Local {
     }
 
     /// Moves a timer of this thread to the moment that `due` returns, and ends an announced sleep
-    /// that would miss this moment. Returns the moment, or `None` if the timer cannot be moved.
+    /// that would miss it. Returns that moment, or `None` if the timer cannot be moved.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
@@ -295,8 +295,7 @@ impl Local {
         self.expect_turns();
     }
 
-    /// Ends the registration of a descriptor or task. If this happens in a turn, the thread keeps
-    /// its driver.
+    /// Ends the registration of a descriptor or task. In a turn, the thread stays registered.
     pub(super) fn remove_driver(&self) {
         self.drivers.update(|drivers| drivers - 1);
         let is_last = self.drivers.get() == 0 && !self.is_registered.get();
@@ -318,7 +317,7 @@ impl Local {
         }
     }
 
-    /// Publishes that no loop drives the wheel, and the earliest deadline of remote requests.
+    /// Publishes that no loop drives the wheel, and the deadline of a remote request.
     fn publish_undriven_state(&self, remote_due: u64) {
         self.sleeps_until.set(u64::MAX);
         self.shared.gauges.record_lost_driver(remote_due);
@@ -445,7 +444,7 @@ impl Local {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
-        if self.wanted.get() != EndOfTurnWork::default() {
+        if self.requested_work.get() != EndOfTurnWork::default() {
             drop(engine);
             self.flush();
             self.trim(false);
@@ -454,14 +453,14 @@ impl Local {
         turn.behind = engine.end_pass();
         turn.live = engine.len();
         turn.touched = engine.touched() - touched;
-        if self.wanted.get() != EndOfTurnWork::default() {
+        if self.requested_work.get() != EndOfTurnWork::default() {
             engine.request_pass();
         }
         turn
     }
 
     /// Consumes remote requests, and runs the callbacks of those that are already due. At the
-    /// beginning of a pass, these are the urgent requests; at its end, all other requests.
+    /// beginning of a pass it consumes the urgent requests, at its end the rest.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -525,8 +524,8 @@ impl Local {
         }
     }
 
-    /// Publishes the lower number of live timers after a cancel, if a sleep may be announced,
-    /// during which remote adds may need the capacity.
+    /// Publishes the lower number of live timers after a cancel, if the owner is asleep and remote
+    /// adds may need the capacity.
     #[inline]
     pub(super) fn publish_cancel_if_asleep(&self) {
         if self.sleeps_until.get() != AWAKE {
@@ -646,7 +645,8 @@ impl Local {
 
     pub(crate) fn request_flush(&self) {
         if !self.flush_is_pending() {
-            self.wanted.update(|wanted| EndOfTurnWork { flush: true, ..wanted });
+            self.requested_work
+                .update(|requested_work| EndOfTurnWork { flush: true, ..requested_work });
             self.step(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
             self.wake_if_earlier(0);
@@ -654,27 +654,29 @@ impl Local {
     }
 
     pub(crate) fn request_trim(&self) {
-        self.wanted.update(|wanted| EndOfTurnWork { trim: true, ..wanted });
+        self.requested_work.update(|requested_work| EndOfTurnWork { trim: true, ..requested_work });
         self.step(|engine| engine.request_pass());
     }
 
     #[inline]
     pub(crate) fn flush_is_pending(&self) -> bool {
-        self.wanted.get().flush
+        self.requested_work.get().flush
     }
 
     #[inline]
     pub(super) fn flush(&self) {
         if self.flush_is_pending() {
-            self.wanted.update(|wanted| EndOfTurnWork { flush: false, ..wanted });
+            self.requested_work
+                .update(|requested_work| EndOfTurnWork { flush: false, ..requested_work });
             self.for_each_client(|client| client.flush());
         }
     }
 
     #[inline]
     fn trim(&self, is_long_sleep: bool) {
-        if self.wanted.get().trim {
-            self.wanted.update(|wanted| EndOfTurnWork { trim: false, ..wanted });
+        if self.requested_work.get().trim {
+            self.requested_work
+                .update(|requested_work| EndOfTurnWork { trim: false, ..requested_work });
             self.for_each_client(|client| {
                 if client.trim(is_long_sleep) {
                     self.request_trim();
@@ -768,8 +770,8 @@ impl Local {
     /// client must cancel the timer before it reuses `index`. It must call
     /// [`end_sleep_beyond`](Self::end_sleep_beyond) as soon as nothing is borrowed.
     ///
-    /// The callback has nothing to drop, so adding and cancelling it cost less than with a closure
-    /// that owns a reference to the client.
+    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
+    /// refers to the client.
     #[inline(never)]
     pub(crate) fn add_expiry(
         client: ClientId,
@@ -860,7 +862,7 @@ impl Drop for Local {
 }
 
 /// The functions by which a handle reaches the shard of its thread.
-static PATH: OwnerPath = OwnerPath {
+static OWNER_PATH: OwnerPath = OwnerPath {
     cancel: Local::cancel,
     reset,
     reset_when,
@@ -890,6 +892,6 @@ fn is_turning() -> bool {
 }
 
 fn share(handle: TimerHandle) {
-    // Without a wheel, the timer has ended and need not be shared.
+    // Nothing needs to be shared if the timer has ended.
     let _ = Local::with_engine(|engine| engine.share(handle));
 }

@@ -49,7 +49,7 @@ use crate::{
 /// Returns this thread's wheel. It is created on first use, with a tick of a millisecond and the
 /// monotonic clock. To change them, install a [`Config`] first.
 ///
-/// The thread's loop drives the wheel: it calls [`turn`](LocalTimer::turn) to fire timers, and
+/// The thread's loop drives it: it calls [`turn`](LocalTimer::turn) to fire timers, and
 /// [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep. When the thread
 /// ends, its pending callbacks are dropped and its handles are stale. While a thread exits, its
 /// wheel behaves as if it were empty: its length is zero, a turn fires nothing,
@@ -134,7 +134,7 @@ impl fmt::Display for Turn {
 }
 
 impl LocalTimer {
-    /// Runs `callback` once, after a delay or at an instant, optionally with slack or spread; see
+    /// Runs `callback` once, after a delay, at an instant, with slack or spread if wanted; see
     /// [`When`]. It runs in the first turn at or after that moment, rounded up to a tick; never
     /// early, and never in a turn that has begun. A zero delay runs in the next turn; a delay
     /// beyond 584 years never runs.
@@ -553,8 +553,8 @@ impl LocalTimer {
     /// [`time_until_next`](Self::time_until_next).
     ///
     /// A thread stays registered, unless only `TimerFd`s and tasks of `drive` have registered it:
-    /// then the thread loses its driver when the last of them is dropped, unless that happens in a
-    /// turn. A loop registers again at its next turn.
+    /// then it has no driver after the last of them is dropped outside of a turn. A loop registers
+    /// again at its next turn.
     ///
     /// Until the loop begins, an add by any thread reports, once, a timer that is overdue: by 100
     /// ms if no driver is registered, otherwise by 1 s. See [`metrics`](crate::metrics).
@@ -580,8 +580,8 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If the thread is exiting and its wheel has ended, or if it cannot have a wheel because
-    /// 16,384 shards exist.
+    /// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
+    /// exist.
     ///
     /// # Examples
     ///
@@ -748,9 +748,8 @@ impl LocalTimer {
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. For a periodic
     /// timer, this is the time of the next run.
     ///
-    /// Returns `None` if the timer is running or has ended, or the handle belongs to another
-    /// thread's wheel. While another thread moves the timer, this is the old deadline or the new
-    /// one.
+    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
+    /// wheel. While another thread moves the timer, this is the old deadline or the new one.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -773,8 +772,8 @@ impl LocalTimer {
     /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
     /// zero if it has elapsed.
     ///
-    /// Returns `None` if the timer is running or has ended, or the handle belongs to another
-    /// thread's wheel. Cost: constant, one reading of the clock.
+    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
+    /// wheel. Cost: constant, one reading of the clock.
     ///
     /// # Examples
     ///
@@ -800,7 +799,7 @@ impl LocalTimer {
     /// new period after the deadline of this one. [`TimerHandle::reset`] moves the next run. A
     /// period shorter than a tick, zero included, counts as a tick.
     ///
-    /// Returns false if the timer has ended or is not periodic, or the handle belongs to another
+    /// Returns false if the timer has ended or is not periodic, or the handle is of another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
     ///
     /// # Examples

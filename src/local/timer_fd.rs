@@ -12,11 +12,10 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A remote thread may act on an earlier sleep, and arm the descriptor after the owner has armed
-//! it. The remote thread has queued its request first, so the owner has consumed the request or
-//! finds it in the check after the announcement. Once a sleep is announced, all further armings
-//! expire at once. A timer that the owner adds while a sleep is announced wakes the owner like a
-//! remote request.
+//! A remote thread may act on an earlier sleep, and arm the descriptor after the owner has. Its
+//! request was already queued, so the owner has consumed it or finds it in the check after the
+//! announcement. Once a sleep is announced, all further armings expire at once. A timer that the
+//! owner adds while a sleep is announced wakes the owner like a remote request.
 
 use std::{
     cell::Cell,
@@ -133,7 +132,7 @@ impl TimerFd {
     }
 
     /// Runs the due callbacks within the budget of [`LocalTimer::turn_within`], and arms the
-    /// descriptor. If due timers are left, the descriptor is readable at once.
+    /// descriptor. If due timers are left, it is readable at once.
     ///
     /// # Examples
     ///

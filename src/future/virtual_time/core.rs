@@ -128,8 +128,8 @@ impl Core {
         F: Future<Output: Send> + 'static,
     {
         let task = Task::new();
-        let same = task.clone_handle();
-        self.run_on_core(move |tasks| tasks.add(same.run(make())));
+        let handle = task.clone_handle();
+        self.run_on_core(move |tasks| tasks.add(handle.run(make())));
         task
     }
 

@@ -194,7 +194,7 @@ impl VirtualTime {
     ///
     /// # Panics
     ///
-    /// Outside of a task of a `VirtualTime`.
+    /// Outside of such a task.
     ///
     /// # Examples
     ///
@@ -278,8 +278,8 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next, and runs the ready tasks at each
-    /// of them.
+    /// Advances the clock by `by`, from one deadline to the next, and runs the tasks that are ready
+    /// there.
     ///
     /// # Panics
     ///

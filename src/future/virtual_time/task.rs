@@ -26,7 +26,7 @@ use std::{
 pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
-    /// The task has not finished. The waker belongs to a task that waits for the output.
+    /// The task runs. The waker belongs to a task that waits for it.
     Runs(Option<Waker>),
     /// `None` means that the output has been taken.
     Finished(Option<T>),
