@@ -30,7 +30,8 @@ pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
     64
 };
 
-/// Minimum number of entries for a pass to prefetch. Fewer entries fit in a second-level cache.
+/// A pass prefetches only in a wheel with at least this many entries. A smaller wheel fits in a
+/// second-level cache.
 pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
 /// Revolutions that the first level of a wheel can hold, as a power of two. In a shard it reaches

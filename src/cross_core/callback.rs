@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     /// Returns a closure that captures `BYTES` bytes and a counter of its runs.
-    fn capture<const BYTES: usize>(runs: &Rc<Cell<u32>>) -> impl FnMut() + 'static {
+    fn closure_capturing<const BYTES: usize>(runs: &Rc<Cell<u32>>) -> impl FnMut() + 'static {
         let (runs, bytes) = (Rc::clone(runs), [7_u8; BYTES]);
         move || runs.set(runs.get() + u32::from(bytes.iter().all(|&byte| byte == 7)))
     }
@@ -358,12 +358,12 @@ mod tests {
 
     fn once_runs_and_drops<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        run(&mut one_shot(capture::<BYTES>(&runs)));
+        run(&mut one_shot(closure_capturing::<BYTES>(&runs)));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
         // SAFETY: it holds a callback that has not run.
-        drop(unsafe { one_shot(capture::<BYTES>(&runs)).assume_init() });
+        drop(unsafe { one_shot(closure_capturing::<BYTES>(&runs)).assume_init() });
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
-        drop(Once::new(capture::<BYTES>(&runs)));
+        drop(Once::new(closure_capturing::<BYTES>(&runs)));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 
@@ -371,7 +371,7 @@ mod tests {
         let runs = Rc::new(Cell::new(0));
         let mut dest = MaybeUninit::uninit();
         // SAFETY: `dest` is valid for writes.
-        unsafe { RunRepeatedly(capture::<BYTES>(&runs)).build(dest.as_mut_ptr()) };
+        unsafe { RunRepeatedly(closure_capturing::<BYTES>(&runs)).build(dest.as_mut_ptr()) };
         run(&mut dest);
         run(&mut dest);
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (2, 2));
@@ -398,10 +398,10 @@ mod tests {
 
     fn check_into_inner<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        let once = Once::new(capture::<BYTES>(&runs));
+        let once = Once::new(closure_capturing::<BYTES>(&runs));
         assert!(once.into_inner::<fn()>().is_none(), "another type");
         assert_eq!(Rc::strong_count(&runs), 1);
-        same(capture::<BYTES>(&runs))();
+        same(closure_capturing::<BYTES>(&runs))();
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 

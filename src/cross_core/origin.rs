@@ -46,7 +46,7 @@ impl Added {
         )
     }
 
-    /// Returns the call and the time.
+    /// Returns the call site and the time.
     #[cfg(feature = "origins")]
     pub(crate) fn get(self) -> Option<(&'static Location<'static>, u64)> {
         self.0.map(|(Origin(location), nanos)| (location, nanos))

@@ -279,7 +279,7 @@ impl Shared {
             Start::At(instant) => self.clock.nanos_at(instant),
         };
         let nanos = start.saturating_add(self.spread.next(when.range));
-        // A delay that saturates at the maximum has not elapsed.
+        // A delay that is not zero has not elapsed, even if the sum saturates at `now`.
         let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
         self.tick.due(nanos, !is_later && nanos <= now)
     }

@@ -101,7 +101,7 @@ enum KeepAlive {
     #[cfg(feature = "cores")]
     Threads { _kept: Arc<Threads> },
     /// Wheels without threads.
-    Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopOnDrop> },
+    Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopWatcherOnDrop> },
 }
 
 /// Threads that only run timers. They stop when this is dropped.
@@ -116,9 +116,9 @@ impl Drop for Threads {
 }
 
 /// Stops the watcher of the wheels when it is dropped.
-struct StopOnDrop(Arc<WorkerWheels>);
+struct StopWatcherOnDrop(Arc<WorkerWheels>);
 
-impl Drop for StopOnDrop {
+impl Drop for StopWatcherOnDrop {
     fn drop(&mut self) {
         self.0.release_watcher();
     }
@@ -277,7 +277,7 @@ impl Timers {
         let wheels = WorkerWheels::new(wheels, config)?;
         let watcher = Watcher::of(&wheels);
         let shards = wheels.shards();
-        let released = Arc::new(StopOnDrop(Arc::clone(&wheels)));
+        let released = Arc::new(StopWatcherOnDrop(Arc::clone(&wheels)));
         Ok((Self::on(&shards, &KeepAlive::Wheels { wheels, _kept: released }), watcher))
     }
 

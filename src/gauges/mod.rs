@@ -62,7 +62,7 @@ pub(crate) struct Gauges {
 /// The value of a level that was never published.
 const UNPUBLISHED: u64 = u64::MAX;
 
-/// A shard's turns, in nanoseconds of its clock.
+/// How many turns a shard has begun, and when. Times are in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turns {
     /// Identifies the shard.

@@ -4,11 +4,11 @@ use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Durati
 
 use crate::cross_core::origin::Added;
 
-/// The live timers of a shard, by the call that added them.
+/// The live timers of a shard, by the call site that added them.
 ///
 /// From [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
-/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A leak shows up
-/// as the call with the most live timers, or with the oldest one. `{}` prints a table.
+/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. The call
+/// site of a leak has the most live timers, or the oldest timer. `{}` prints a table.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ pub struct LiveReport {
     places: Vec<LivePlace>,
 }
 
-/// A call in the program, and the live timers that it added. [`LiveReport`] has an example.
+/// A call site in the program, and the live timers that it added. [`LiveReport`] has an example.
 ///
 /// # Examples
 ///
@@ -45,9 +45,9 @@ pub struct LiveReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LivePlace {
-    /// The call that added the timers. For a sleep or a timeout, the call that created the future.
+    /// The call site of the add. For a sleep or a timeout, where the future was created.
     pub location: &'static Location<'static>,
-    /// The number of live timers that this call added.
+    /// The number of live timers that were added there.
     pub live: usize,
     /// The age of the oldest of them, regardless of resets. The age of a remote timer counts from
     /// its admission by the owner.
@@ -72,7 +72,7 @@ impl LiveReport {
         Self { places }
     }
 
-    /// Returns the calls, the one with the most live timers first.
+    /// Returns the call sites, the one with the most live timers first.
     ///
     /// # Examples
     ///

@@ -163,7 +163,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
     /// Checks the operations that watch `key`, on all cores. Any thread may call it.
     ///
-    /// The operations see all earlier writes of this thread. On a core's own thread prefer
+    /// The conditions see everything that the calling thread wrote before. On a core's own thread prefer
     /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
     ///
     /// Cost: two allocations, a clone of the key, and a [`ShardRef::run`](crate::ShardRef::run).

@@ -31,8 +31,8 @@ pub(super) struct Table<K, Op> {
     /// power of two, or zero.
     chains: Vec<WatchIndex>,
     /// The number of watched keys, and the number of watches.
-    keys: usize,
-    watches: usize,
+    key_count: usize,
+    watch_count: usize,
     /// The cursors of the events in progress, the outermost first.
     cursors: Vec<WatchIndex>,
     /// Keys that must be dropped while the table is not borrowed.
@@ -227,8 +227,8 @@ impl<K, Op> Table<K, Op> {
             extra: Records::new(),
             remote: Records::new(),
             chains: Vec::new(),
-            keys: 0,
-            watches: 0,
+            key_count: 0,
+            watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
             last_number: NonZeroU64::MIN,
@@ -402,7 +402,7 @@ impl<K, Op> Table<K, Op> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
-        self.watches -= 1;
+        self.watch_count -= 1;
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.key.is_some(), watch.next);
         }
@@ -421,7 +421,7 @@ impl<K, Op> Table<K, Op> {
             }
             if is_last {
                 *link = next_key;
-                self.keys -= 1;
+                self.key_count -= 1;
                 self.defer_drop(key);
             } else {
                 *link = next;
@@ -552,8 +552,8 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn counts(&self) -> PurgatoryCounts {
         PurgatoryCounts {
             live: self.len() as u64,
-            watches: self.watches as u64,
-            keys: self.keys as u64,
+            watches: self.watch_count as u64,
+            keys: self.key_count as u64,
             ..self.ended
         }
     }
@@ -706,13 +706,13 @@ impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
-        self.watches += 1;
+        self.watch_count += 1;
         let mut next_key = WatchIndex::NONE;
         if first == WatchIndex::NONE {
-            if 2 * self.keys >= self.chains.len() {
+            if 2 * self.key_count >= self.chains.len() {
                 self.double_chains();
             }
-            self.keys += 1;
+            self.key_count += 1;
             let chain = self.chain(hash);
             next_key = mem::replace(&mut self.chains[chain], index);
         }

@@ -796,8 +796,8 @@ impl<T> Shard<T> {
         self.engine.now()
     }
 
-    /// Returns the handle, the deadline and the payload of every pending timer, in no particular
-    /// order. Leaves out timers that another thread has cancelled.
+    /// Iterates over the pending timers in no particular order: the handle, the deadline and a
+    /// reference to the payload. Leaves out timers that another thread has cancelled.
     ///
     /// Cost: a few nanoseconds for each timer that the shard has memory for.
     ///

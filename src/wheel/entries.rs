@@ -240,7 +240,7 @@ impl<T> Entries<T> {
     }
 
     /// Returns the first index from `index` on whose entry is in the wheel.
-    pub(super) fn live_from(&self, mut index: u32) -> Option<u32> {
+    pub(super) fn next_live(&self, mut index: u32) -> Option<u32> {
         while page_of(index) < self.pages.end() {
             if !self.pages.has(page_of(index)) {
                 index = index_of(page_of(index) + 1, 0);

@@ -648,7 +648,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.find(key.index, key.generation).is_some()
     }
 
-    /// Returns the key, the deadline and the value of every entry, in no particular order.
+    /// Iterates over the entries in no particular order: the key, the deadline and a reference to
+    /// the value.
     ///
     /// Cost: a few nanoseconds for each entry that the wheel has memory for.
     ///
@@ -663,7 +664,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (Key, u64, &T)> {
         let live =
-            iter::successors(self.entries.live_from(0), |index| self.entries.live_from(index + 1));
+            iter::successors(self.entries.next_live(0), |index| self.entries.next_live(index + 1));
         live.filter_map(|index| {
             let key = self.key_of(index);
             Some((key, self.entries.entry(index).deadline(), self.get(key)?))
@@ -689,7 +690,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(Key, u64, &mut T) -> bool) {
         let mut next = 0;
-        while let Some(index) = self.entries.live_from(next) {
+        while let Some(index) = self.entries.next_live(next) {
             let (key, deadline) = (self.key_of(index), self.entries.entry(index).deadline());
             if self.get_mut(key).is_some_and(|value| !keep(key, deadline, value)) {
                 self.remove(key);

@@ -580,8 +580,8 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.added().set(added.at(now)) };
     }
 
-    /// Arms a free node with a new timer, not yet linked into a slot. Records the call and the time
-    /// of the add.
+    /// Arms a free node with a new timer, not yet linked into a slot. Records the call site and
+    /// the time of the add.
     #[inline]
     pub(crate) fn arm(
         self,

@@ -305,7 +305,8 @@ impl PagePtr {
     pub(super) unsafe fn free(self) {
         // SAFETY: guaranteed by the caller.
         let drop = unsafe { self.0.as_ref() }.drop;
-        // SAFETY: as above; `allocate` stored the function for the page's type.
+        // SAFETY: no thread uses the page any more (caller). `allocate` stored the function that
+        // frees a page of this payload type.
         unsafe { drop(self.0) };
     }
 }
