@@ -2,8 +2,8 @@
 //!
 //! The owner counts its timers itself. It publishes their number at both ends of a turn, at each
 //! admission, and when its loop is about to sleep. Remote timers are counted here until their
-//! admission. A remote add is accepted while their number and the owner's published number stay
-//! below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed the
+//! admission. A remote add is accepted while the sum of this count and the owner's published number
+//! is below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed the
 //! limit by the number of timers that the owner has added since its last publication. A shard
 //! without a limit accepts every add and writes nothing here.
 

@@ -71,8 +71,8 @@ const fn drop_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
 ///
 /// `storage` points to storage that holds an `F`, which the call consumes.
 unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
-    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::new`); no
-    // code uses it afterwards.
+    // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
+    // for it (`Closure::new`).
     let closure = unsafe { storage.cast::<F>().read() };
     closure();
 }
@@ -91,13 +91,13 @@ unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
 ///
 /// `storage` points to storage that holds an `F`, which the call drops.
 unsafe fn drop_in_storage<F>(storage: *mut InlineStorage) {
-    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::new`); no
-    // code uses it afterwards.
+    // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
+    // for it (`Closure::new`).
     unsafe { storage.cast::<F>().drop_in_place() }
 }
 
 impl Closure {
-    /// Stores a value that fits.
+    /// Stores a value, which must fit the storage.
     fn new<F: 'static, K: CallKind<F>>(value: F) -> Self {
         assert!(fits::<F>(), "the caller boxes what does not fit");
         let mut storage = InlineStorage::uninit();
@@ -107,8 +107,8 @@ impl Closure {
         Self { storage, vtable: K::VTABLE, not_send: PhantomData }
     }
 
-    /// Writes a value that fits to its final address. Copying a new `Closure` would read its
-    /// storage while the parts are still in the store buffer, which stalls.
+    /// Writes a value, which must fit the storage, at its final address. Copying a new `Closure`
+    /// would read its storage while the parts are still in the store buffer, which stalls.
     ///
     /// # Safety
     ///
@@ -153,8 +153,8 @@ impl Closure {
 impl Drop for Closure {
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the storage holds a value of the type of `vtable`, and is not used
-            // afterwards.
+            // SAFETY: the storage holds a value of the type of `vtable`, and is not used after the
+            // drop.
             unsafe { drop(&raw mut self.storage) }
         }
     }
@@ -223,8 +223,7 @@ impl Callback {
     /// Runs a callback, one-shot or periodic, for the last time.
     pub(crate) fn call_last(mut self) {
         if self.0.vtable.is_repeatable {
-            // SAFETY: the storage holds the value that `vtable` was made for, which is exclusively
-            // ours and stays there.
+            // SAFETY: the storage holds a value of the type of `vtable`, which `self` owns.
             unsafe { (self.0.vtable.call)(&raw mut self.0.storage) }
         } else {
             self.call();

@@ -85,8 +85,8 @@ impl fmt::Display for Cancel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     generation: u64,
-    /// The index, with the shard's number above it, and [`HANDLE_TAG`]. A handle of two words travels in
-    /// registers.
+    /// The index in the lower half; the shard's number and [`HANDLE_TAG`] in the upper half. A
+    /// handle of two words is passed in registers.
     shard_and_index: NonZeroU64,
 }
 
@@ -99,7 +99,7 @@ impl TimerHandle {
         Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
-    /// Returns the handle of another timer of the same shard.
+    /// Returns the handle of another timer of the same shard. This handle must have index 0.
     #[inline]
     pub(crate) fn sibling(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -150,8 +150,8 @@ impl TimerHandle {
 
     /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is live.
     ///
-    /// Returns `None` if no timer has this handle: it has ended, or the number is no handle. An
-    /// invented number may match any live timer of the process, but nothing else.
+    /// Returns `None` if the timer has ended, or if the number is no handle. An invented number may
+    /// match any live timer of the process, but nothing else.
     ///
     /// Cost: constant, one load of the timer's state; no lock, no allocation.
     ///
@@ -176,16 +176,16 @@ impl TimerHandle {
 
     /// Cancels the timer, from any thread. Returns at once whether this call ended the timer.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. It has been dropped
-    ///   when this returns if the timer is this thread's, or was added by a
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. The callback has been
+    ///   dropped when this returns if the timer is this thread's, or was added by a
     ///   [`ShardRef`](crate::ShardRef). Otherwise the owner drops it in its next turn, or in a
     ///   later one if more than 1,024 messages wait. An owner that announces its sleeps turns
     ///   within [`Config::drop_within`](crate::Config::drop_within). If another thread is moving
     ///   the timer at that moment, the drop waits for that move.
-    /// * [`Cancel::Running`]: the callback is running, perhaps on this very thread, as in a cancel
-    ///   from inside it. A periodic timer makes no further run.
-    /// * [`Cancel::Ended`]: the timer fired, was cancelled or handed back before, or the handle is
-    ///   stale. If it fired, this thread sees everything the callback did.
+    /// * [`Cancel::Running`]: the callback is running, perhaps on this thread, if it cancels its
+    ///   own timer. A periodic timer makes no further run.
+    /// * [`Cancel::Ended`]: the timer had fired, been cancelled or been handed back before this
+    ///   call, or the handle is stale. If it fired, this thread sees everything the callback did.
     ///
     /// Cost: constant. No lock and no system call on the owner's thread. A remote cancel makes one
     /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox.
@@ -276,21 +276,21 @@ impl TimerHandle {
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
     /// When this returns, the callback neither runs nor ever will, and its effects are visible
-    /// here. So the values that the callback uses can be freed. It answers like
+    /// here. So the values that the callback uses can be freed. Returns the answer of
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
-    /// After a running callback, its captures have been dropped when this returns. In all other
+    /// If the callback was running, its captures have been dropped when this returns. In all other
     /// cases the owner may drop them later, as after `cancel`. This includes `Ended` if another
     /// thread had cancelled the timer.
     ///
-    /// This thread polls at intervals that grow to a millisecond; the owner pays nothing. It waits
-    /// as long as the callback runs, so the callback must not wait for this thread. It also returns
-    /// when the shard ends, because a thread that has ended runs no callback.
+    /// This thread polls at intervals that grow to a millisecond; the owner pays nothing. The wait
+    /// lasts as long as the callback runs, so the callback must not wait for this thread. This call
+    /// also returns when the shard ends, because a thread that has ended runs no callback.
     ///
     /// # Errors
     ///
-    /// If it is called inside a callback, or inside a destructor that a turn runs. Two callbacks
-    /// that wait for each other would wait for ever. Then nothing has been cancelled.
+    /// Returns an error, and cancels nothing, inside a callback or a destructor that a turn runs.
+    /// Two callbacks that wait for each other would wait for ever.
     ///
     /// # Examples
     ///
@@ -378,7 +378,7 @@ impl TimerHandle {
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
     /// compare-and-swaps on the timer and at most one on the owner's mailbox. It wakes the owner if
-    /// the sleep would miss the new deadline.
+    /// the owner would sleep past the new deadline.
     ///
     /// # Examples
     ///
@@ -423,7 +423,7 @@ impl TimerHandle {
         self.send_request(reset).unwrap_or(false)
     }
 
-    /// Moves the timer to the time at which its clock shows `nanos`.
+    /// Moves the timer to the time at which its shard's clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.path.reset_to)(self, nanos),

@@ -89,7 +89,7 @@ impl PanicReport<'_> {
         self.place
     }
 
-    /// Returns the payload of the panic, as [`std::panic::catch_unwind`] does.
+    /// Returns the payload of the panic, as [`std::panic::catch_unwind`] returns it.
     ///
     /// # Examples
     ///
@@ -143,8 +143,8 @@ pub(crate) struct Hooks {
     wake: Wake,
     descriptor: WakeDescriptor,
     /// The task that drives the wheel, if there is one. It is set before a sleep is announced, so a
-    /// thread that sees the sleep sees the task. A `SetOnce` would add a step to every wake-up in
-    /// the models.
+    /// thread that sees the sleep sees the task. It is not a `SetOnce`, which would add a step to
+    /// every wake-up in the models.
     task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic: Option<PanicHook>,
     panicked: AtomicU64,
@@ -154,7 +154,7 @@ pub(crate) struct Hooks {
 enum Wake {
     Hook(WakeHook),
     /// The default unparks the thread that announced the sleep, because a shard may have moved to
-    /// another thread. No thread ever waits for this lock: both users only try it.
+    /// another thread. No thread ever waits for this lock: wakers and the owner only try it.
     Unpark(TryLock<Thread>),
 }
 
@@ -184,16 +184,17 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep, on any thread. Returns false if the hook panicked, if this
-    /// thread is already calling it for the same sleep, or if it would be nested too deeply.
+    /// Wakes the owner from a sleep, on any thread. Returns false if a hook or waker panicked or
+    /// was not called: another thread holds its lock, this thread is already inside a hook for the
+    /// same sleep, or calls are nested too deeply.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         self.descriptor.fire();
         let task_is_woken = self.task.get().is_none_or(|task| self.wake_task(asleep, task));
         self.wake_owner(asleep) && task_is_woken
     }
 
-    /// Wakes the task that drives the owner. Returns false if the waker has panicked, or if the
-    /// lock is taken: see `wake_owner`.
+    /// Wakes the task that drives the owner. Returns false in the same cases as
+    /// [`wake`](Self::wake).
     #[cold]
     fn wake_task(&self, asleep: Asleep, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
@@ -251,9 +252,9 @@ impl Hooks {
         }
     }
 
-    /// Calls the hook, unless this thread is already calling it for the same sleep. So a hook may
-    /// send requests to its own shard, directly or through another shard's hook, without being
-    /// called inside itself.
+    /// Runs `call`, which calls a hook, unless this thread is already calling a hook of this shard
+    /// for the same sleep, or its calls are nested too deeply. So a hook may send requests to its
+    /// own shard, directly or through another shard's hook, without being called inside itself.
     fn call_unless_nested(&self, asleep: Asleep, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
         // `HOOK_CALLS` has no destructor, so it is still usable while other thread-locals are
@@ -269,7 +270,8 @@ impl Hooks {
         });
     }
 
-    /// Makes the calling thread the one to unpark. Returns false if a wake is in progress.
+    /// Makes the default wake-up unpark the calling thread. Returns false if another thread is
+    /// waking the owner at this moment.
     pub(crate) fn set_sleeper(&self) -> bool {
         let Wake::Unpark(sleeper) = &self.wake else { return true };
         let remember = |sleeper: &mut Thread| {

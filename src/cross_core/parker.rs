@@ -24,7 +24,7 @@
 //! sleeper after the message has been pushed.
 //!
 //! A waker clears the announcement only after its call of the hook has returned. Until then, other
-//! requesting threads also find the sleep, and wake the owner too. So no thread relies on a waker
+//! requesting threads find the announcement and wake the owner too. So no thread relies on a waker
 //! that stalls or whose hook panics. The only exception is the lock of the default hook, which a
 //! waker holds for two instructions, see `hooks`.
 //!
@@ -37,10 +37,11 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
-/// The number of announced sleeps, times eight. The three low bits are flags: the last sleep is in
-/// progress, it is long, and no loop drives the owner.
+/// The announcements of the owner's sleeps, and whether a loop drives the owner.
 #[derive(Debug)]
 pub(crate) struct Parker {
+    /// The number of announced sleeps, times eight. The three low bits are flags: the last sleep
+    /// is in progress, it is long, and no loop drives the owner.
     announced: AtomicU64,
     /// The latest end of the last sleep, in nanoseconds of the clock.
     until: AtomicU64,
@@ -72,7 +73,7 @@ impl Default for Parker {
 impl Parker {
     /// Announces a sleep until `until` at most. The owner must then check for requests once more.
     pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
-        // Relaxed: the announcement publishes it.
+        // Relaxed: the announcement publishes `until`.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner increments the number, and other threads only end a sleep.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
@@ -132,11 +133,11 @@ impl Parker {
         );
     }
 
-    /// Returns the announced sleep, or the lack of a loop, for the owner or a thread that was the
-    /// owner after the announcement.
+    /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must be
+    /// the owner, have been the owner since the announcement, or have executed the fence F2.
     pub(crate) fn asleep(&self) -> Option<Asleep> {
-        // Relaxed: the caller has seen the owner's announcement, or has passed F2. A waker may have
-        // ended the sleep.
+        // Relaxed: the caller has seen the owner's announcement, or F2 orders this load. A waker
+        // may end the sleep at any time.
         Asleep::of(self.announced.load(Ordering::Relaxed))
     }
 

@@ -27,7 +27,7 @@ constant! {
 
 struct Registry {
     shards: [Published<Shared>; SHARDS_MAX as usize],
-    /// Locked when a shard is created and when it ends, never by a handle.
+    /// Locked when a shard is created or ends, and by [`numbers`], but never by a handle.
     free_numbers: Mutex<FreeNumbers>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Registration {
     pub(crate) first_generation: u64,
 }
 
-/// Assigns a number to a shard. From now on its handles find it.
+/// Assigns a number to a shard. From now on, handles with this number find the shard.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
     let (free, created) = {
         let mut free_numbers = REGISTRY.free_numbers();
@@ -100,7 +100,8 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     }
 }
 
-/// Calls `look` with the shard `number`, if it exists, while this thread is pinned.
+/// Calls `look` with the shard `number`, or `None` if it does not exist, while this thread is
+/// pinned.
 #[inline]
 pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Protected<'_, Shared>>) -> R) -> R {
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].with(look)

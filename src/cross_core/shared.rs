@@ -34,7 +34,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
-    /// The owner's last reading of a clock that may go back. All threads use at least this time.
+    /// The owner's last reading of a clock that may go back. Other threads use the later of this
+    /// reading and their own.
     clamped_reading: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -122,9 +123,9 @@ impl Shared {
         }
     }
 
-    /// Announces the owner's sleep, until `until` at most. `is_long` means that no payload may wait
-    /// for its end. Returns `None` if the owner must not sleep, because an urgent message or a
-    /// backlog is queued, or another thread is waking the owner.
+    /// Announces the owner's sleep, until `until` at most. If `is_long` is true, no payload may
+    /// wait for the end of the sleep. Returns `None` if the owner must not sleep, because an urgent
+    /// message or a backlog is queued, or another thread is waking the owner.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.set_sleeper();
         let announcement = self.parker.announce(until, is_long);
@@ -157,8 +158,8 @@ impl Shared {
         }
     }
 
-    /// Reports, once, a timer that has been overdue for this time, in nanoseconds, and that no loop
-    /// drives its wheel. The caller must hold no borrow of corewheel's.
+    /// Reports once that no loop drives the wheel, although a timer has been overdue for `overdue`
+    /// nanoseconds. The caller must hold no borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.claim_undriven_report(overdue) {
@@ -180,8 +181,8 @@ impl Shared {
         turns
     }
 
-    /// Wakes the owner after a refused add, if cancelled timers wait in the mailbox. The owner
-    /// makes room when it consumes them.
+    /// Wakes the owner after a refused add, if messages wait in the mailbox. The owner makes room
+    /// when it consumes messages about cancelled timers.
     #[cold]
     pub(crate) fn ask_for_room(&self) {
         if self.mailbox.depth() > 0
@@ -191,8 +192,8 @@ impl Shared {
         }
     }
 
-    /// Records the owner's reading of a clock that may go back. The time stays there until the
-    /// clock has caught up.
+    /// Records the owner's reading of a clock that may go back. Until the clock has caught up,
+    /// other threads use this reading.
     #[inline]
     pub(crate) fn clamp_clock(&self, nanos: u64) {
         // Relaxed: only the owner writes it, and other threads may use a slightly older reading.
@@ -254,13 +255,13 @@ impl Shared {
             Push::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. Without a
-                // callback, the sweep has already ended the timer, so the add counts as successful.
+                // callback, the sweep has ended the timer, so the add counts as successful.
                 node.disarm().map_or(Ok(Remote::without_wake(armed)), Err)
             }
         }
     }
 
-    /// The reading of the clock at `delay` from now.
+    /// Returns the clock's reading after `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
         // Relaxed: a slightly older reading is allowed, as in `clamp_clock`.
         let now = self.clock.nanos().max(self.clamped_reading.load(Ordering::Relaxed));
@@ -272,7 +273,7 @@ impl Shared {
         self.tick.due(self.nanos_after(delay), delay.is_zero())
     }
 
-    /// Returns the deadline of a timer that is added or moved at `now`, without its slack.
+    /// Returns the deadline of a timer that is added or moved at `now`. Ignores the slack.
     pub(crate) fn nanos_of(&self, when: When, now: u64) -> u64 {
         let start = match when.start {
             Start::After(delay) => now.saturating_add(saturating_nanos(delay)),
@@ -307,8 +308,9 @@ impl Shared {
         self.tick.period(period)
     }
 
-    /// Returns the sleep from which this thread must wake the owner. The thread has pushed the
-    /// mailbox's `depth`-th message about a deadline.
+    /// Returns the sleep from which this thread must wake the owner after a request for the
+    /// deadline that `nanos` returns. `depth` is the number of urgent messages after its push, or 0
+    /// without a push.
     #[inline]
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
         let mut due = 0;
@@ -330,9 +332,9 @@ impl Shared {
         self.gauges.lower_remote_due(due.max(self.clock.nanos()));
     }
 
-    /// Returns the sleep that a backlog of `depth` messages must end. Only every `WAKE_BACKLOG`-th
-    /// message wakes the owner; not only the first multiple, since a wake-up may fail. If the owner
-    /// announces its sleep later, it checks the backlog itself.
+    /// Returns the sleep that a backlog of `depth` messages must end. Every `WAKE_BACKLOG`-th
+    /// message wakes the owner, not only the first such message, since a wake-up may fail. If the
+    /// owner announces its sleep later, it checks the backlog itself.
     #[inline]
     fn must_wake_for_backlog(&self, depth: u32) -> Option<Asleep> {
         if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 { self.parker.must_wake() } else { None }
@@ -353,8 +355,7 @@ impl Protected<'_, Shared> {
         })
     }
 
-    /// Cancels a timer by one swap, and one push if the cancel wins. If this thread takes the
-    /// payload, it makes two swaps.
+    /// Cancels a timer by one swap and at most one push. Taking the payload needs a second swap.
     pub(crate) fn cancel(
         &self,
         index: u32,
@@ -370,8 +371,8 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, Priority::LowWithoutPayload)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
-            // The node's queued message is about a deadline, for which the owner may sleep on. The
-            // payload must not wait that long.
+            // The node's message, queued or about to be pushed, is about a deadline and may not end
+            // the owner's sleep. The payload must not wait that long.
             _ if answer == Cancel::Cancelled && taken.is_none() => {
                 self.parker.must_wake_from_long()
             }
@@ -438,7 +439,7 @@ impl Protected<'_, Shared> {
         }
     }
 
-    /// Returns what a timer is doing.
+    /// Returns whether a timer is pending, running or ended.
     pub(crate) fn status(&self, index: u32, generation: u64) -> TimerStatus {
         self.node(index).map_or(TimerStatus::Ended, |node| node.state.status(generation))
     }
@@ -472,9 +473,9 @@ mod tests {
         offset / FETCH_BYTES..(offset + size_of::<T>()).div_ceil(FETCH_BYTES)
     }
 
-    /// Fields that other threads write are apart from fields that the owner reads in each turn. The
-    /// parts share no line with each other, nor with their neighbours in memory. The lock of the
-    /// default wake hook is an exception: the owner takes it before each sleep.
+    /// Fields that other threads write share no cache line with fields that the owner reads in each
+    /// turn, with each other, or with their neighbours in memory. The lock of the default wake hook
+    /// is an exception: the owner takes it before each sleep.
     #[test]
     fn fields_of_different_writers_share_no_cache_line() {
         let parts = [

@@ -1,11 +1,11 @@
 //! Tables of pages, and the free places of each page.
 //!
-//! The storage of a wheel and the nodes of a shard use the same rules. Pages have a fixed size, so
+//! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed size, so
 //! nothing ever moves and no vector of entries doubles. Each page has its own free list, so that a
 //! page can be freed without a search of other lists. The place that was freed last is reused
 //! first, because it is still in the cache. It is kept outside the lists, since most adds follow
-//! the end of another timer, and its page counts it as used. It goes to its page's list when
-//! another place is freed, or when the last entry ends ([`FreePlaces::take_last`]).
+//! the end of another timer, and its page counts it as used. It joins its page's list when another
+//! place is freed, or when no entry is left ([`FreePlaces::take_last`]).
 //!
 //! # When memory goes back
 //!
@@ -27,7 +27,7 @@ use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
 use crate::limits::{PAGE_BITS, SPARE_PAGES_MAX, UNUSED_BATCH};
 
-/// Places of a page.
+/// The number of places of a page.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
 
 /// Returns the number of the page that an index is in.
@@ -172,7 +172,7 @@ impl FreePlaces {
         self.kept = self.kept.max(pages);
     }
 
-    /// Keeps at most this number of empty pages, even if more were to be kept.
+    /// Keeps at most this number of empty pages, even after a larger [`keep`](Self::keep).
     pub(crate) fn keep_at_most(&mut self, pages: u32) {
         self.kept = self.kept.min(pages);
     }
@@ -190,8 +190,8 @@ impl FreePlaces {
         if last == 0 { None } else { Some(last) }
     }
 
-    /// Frees a place and keeps it outside the lists. Returns the place that was kept before, or 0.
-    /// The caller [puts](Self::put) it into the list of its page.
+    /// Frees a place and keeps it outside the lists. Returns the place that was kept there until
+    /// now, or 0. The caller [puts](Self::put) the returned place into the list of its page.
     #[inline]
     pub(crate) fn replace_last(&mut self, index: u32) -> u32 {
         mem::replace(&mut self.last, index)
@@ -217,7 +217,7 @@ impl FreePlaces {
 
     #[inline]
     fn current_page(&mut self) -> &mut FreePage {
-        // SAFETY: `current` is the number of a page that is or was there (`new`, `put`,
+        // SAFETY: `current` is the number of a page that exists or existed (`new`, `put`,
         // `find_room`), and `pages` never shrinks.
         unsafe { self.pages.get_unchecked_mut(self.current) }
     }
@@ -312,7 +312,7 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that were ever used.
+    /// Returns the places of a page that were ever used; of another table's page, all places.
     pub(crate) fn places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE, |page| usize::from(page.first_unused))
@@ -378,7 +378,7 @@ pub(crate) fn allocate<P>() -> NonNull<P> {
 ///
 /// The page is from [`allocate`], its parts have been dropped, and nothing refers to it any more.
 pub(crate) unsafe fn free<P>(page: NonNull<P>) {
-    // SAFETY: `allocate` has written it.
+    // SAFETY: `allocate` made the page (caller), and stored the allocator's address before it.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
     // SAFETY: as above.
     let memory = unsafe { before.read() };
@@ -391,8 +391,8 @@ pub(crate) unsafe fn free<P>(page: NonNull<P>) {
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
-/// Returns whole pages of the system. The allocator keeps the addresses: one that reuses memory
-/// returns it only at the end of its heap, where other memory may be in use.
+/// Gives whole pages of memory back to the system. The allocator keeps the addresses. It may return
+/// memory only from the end of its heap, where other memory may be in use.
 ///
 /// # Safety
 ///

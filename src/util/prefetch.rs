@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-/// Begins to load the cache lines of `value`. It changes only the time of a later access.
+/// Begins to load the first and the last cache line of `value`, which only changes timing.
 #[inline(always)]
 #[allow(clippy::inline_always)] // A call would cost more than the instructions.
 pub(crate) fn prefetch<T>(value: &T) {

@@ -3,7 +3,7 @@
 //! Arming the descriptor costs more than a turn, so the owner does not arm it again for the same
 //! deadline. But another thread may fire it at any time, even late, for a sleep that has ended.
 //! Each such thread counts its beginning in `begun` and its end in `done`. The owner's arming is
-//! intact if no thread was firing at that time, and none has begun since.
+//! intact if no thread was firing when the owner armed the descriptor, and none has begun since.
 
 use std::{
     error::Error,
@@ -35,11 +35,11 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timer: OwnedFd,
-    /// How many times a thread has begun to fire it, and how many times a thread has finished.
+    /// How many times threads have begun to fire the descriptor, and have finished.
     begun: AtomicU64,
     done: AtomicU64,
-    /// Used by the owner only: the deadline for which it is armed, and the value of `begun` at that
-    /// time.
+    /// Used by the owner only: the deadline for which the descriptor is armed, and the value of
+    /// `begun` at that time.
     armed: AtomicU64,
     begun_when_armed: AtomicU64,
 }
@@ -94,8 +94,8 @@ impl Descriptor {
         })
     }
 
-    /// Arms it for the deadline `until`, in nanoseconds of the owner's clock, which is `after` from
-    /// now. `None` disarms it.
+    /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock. `after`
+    /// returns the time until then. `None` disarms the descriptor.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
         let begun = self.begun_if_none_fires();
@@ -105,13 +105,13 @@ impl Descriptor {
             return;
         }
         self.set(after());
-        // Relaxed: only the owner uses both. They are the values from before `set`, because a
-        // thread that has begun since may undo it.
+        // Relaxed: only the owner uses both. `begun` is the value from before `set`, because a
+        // thread that has begun later may undo `set`.
         self.begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed.store(until, Ordering::Relaxed);
     }
 
-    /// Makes it readable at once, until the owner arms it. Any thread may call it.
+    /// Makes the descriptor readable at once, until the owner arms it. Any thread may call it.
     pub(crate) fn fire(&self) {
         // Relaxed: the system call below orders this store for a thread that sees its effect.
         self.begun.fetch_add(1, Ordering::Relaxed);

@@ -21,8 +21,8 @@ pub(crate) struct Backlog {
     reversed: Messages,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
-    /// Which kinds this pass has taken, and which it has polled. A pass polls each kind once, and
-    /// not before each message, because other threads write to that cache line.
+    /// Which kinds this pass has taken, and which it has polled. A pass does not poll before each
+    /// message, because other threads write to the stack's cache line.
     is_taken: [bool; 2],
     is_polled: [bool; 2],
     /// True at the beginning of a pass, while only urgent messages are consumed.
@@ -38,7 +38,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Begins a pass with a message budget. Each kind is taken from the mailbox once in a pass.
+    /// Begins a pass with a message budget. A pass takes each kind from the mailbox at most once.
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.is_taken = [false; 2];
@@ -50,7 +50,7 @@ impl Backlog {
         self.reserved_for_low = 0;
     }
 
-    /// Begins a pass without messages.
+    /// Begins a pass without messages. [`poll_again`](Self::poll_again) sets its budget.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
         (self.urgent_only, self.began_empty) = (false, true);
@@ -79,8 +79,8 @@ impl Backlog {
         self.urgent_only
     }
 
-    /// Enables low-priority messages after the last due timer, and lets the pass poll again for
-    /// kinds that were empty. A pass that began empty gets its message budget here.
+    /// Enables low-priority messages after the last due timer, and lets the pass poll again the
+    /// kinds that were empty. `budget` is for a pass that began without messages.
     pub(crate) fn poll_again(&mut self, budget: usize) {
         if self.began_empty {
             return self.begin_pass(budget);
@@ -90,14 +90,14 @@ impl Backlog {
         self.is_polled = self.is_taken;
     }
 
-    /// Ends the pass: later messages belong to the next one, however often this one is polled.
+    /// Uses up the budget, so that [`next`](Self::next) leaves later messages to the next pass.
     #[inline]
     pub(crate) fn end_pass(&mut self) {
         self.budget = 0;
     }
 
-    /// For each kind without taken messages, takes the new ones from the mailbox, once in a pass.
-    /// Later messages are left to the next pass, so that a flood does not prolong this one.
+    /// Takes the queued messages of each kind, if none is left of it, at most once in a pass. Later
+    /// messages wait for the next pass, so that a flood does not prolong this pass.
     #[inline]
     pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -131,7 +131,7 @@ impl Backlog {
     }
 
     /// Reverses urgent messages into FIFO order, within the limit of this pass. `exchange` sets the
-    /// link of a message and returns what it was.
+    /// link of a message and returns the previous link.
     pub(crate) fn reverse(&mut self, mut exchange: impl FnMut(u32, u32) -> u32) {
         if !self.must_reverse() {
             return;
@@ -153,9 +153,9 @@ impl Backlog {
         }
     }
 
-    /// Consumes the next message within the budget: an urgent one at the beginning of a pass; at
-    /// its end one of low priority, then new urgent ones. Returns its index, 0 if there is none,
-    /// and its link, which `link_of` returns.
+    /// Consumes the next message within the budget. While [`is_urgent_only`](Self::is_urgent_only),
+    /// this is an urgent message. Otherwise low-priority messages come first. Returns the message's
+    /// index, 0 if there is none, and its link, which `link_of` returns.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let is_urgent = self.urgent_only || self.left[LOW].first == 0;

@@ -4,20 +4,19 @@
 //! a node's *queued* flag writes the node's link and swaps the index onto a stack. The owner takes
 //! the whole stack by one swap. So nothing is allocated, nothing can be full, and no thread waits.
 //! A thread that stalls between its claim and its push delays no other thread, not even the owner.
-//! In a queue whose producers reserve slots, the consumer would have to wait for it; see
-//! ARCHITECTURE.md.
 //!
 //! ```text
 //!   63        52    51      50    49                  25 24                   0
 //! +-------------+------+---------+----------------------+----------------------+
-//! |  how many   |  -   | payload | index of the second  | index of the newest  |   0: empty   all ones: closed
+//! |    count    |  -   | payload | index of the second  | index of the newest  |
 //! +-------------+------+---------+----------------------+----------------------+
+//!   all zeros: empty, all ones: closed
 //! ```
 //!
 //! A message's link leads to the message after the next one. Each link is in a cache line that
 //! another core has written, so reading it stalls; with two interleaved chains, the owner loads two
-//! lines at once. Two indices leave 12 bits for the count, which wraps; the gauge reports large
-//! counts as a lower bound.
+//! lines at once. Two indices leave 12 bits for the count. It wraps to `MANY`, so counts from
+//! `MANY` on are a lower bound.
 //!
 //! The flag *payload* of a head means that some message is about a cancelled timer whose payload
 //! the owner must drop.
@@ -25,30 +24,30 @@
 //! One stack is for *urgent* messages about deadlines. Such a deadline may be the next one, so an
 //! owner must not fall asleep before it has read them. The other stack is for low-priority messages
 //! about cancelled timers. The owner consumes urgent messages at the beginning of a pass, before
-//! due timers fire, and the others at its end. If both kinds exceed its budget, it consumes the
-//! same number of each. It consumes urgent messages in FIFO order: it reverses the links of the
-//! messages it has taken before it consumes the first.
+//! due timers fire, and the others at the end. If both kinds exceed the pass's budget, the owner
+//! consumes the same number of each. It consumes urgent messages in FIFO order: it reverses the
+//! links of all taken messages before it consumes the first.
 //!
 //! # Permitted operations
 //!
 //! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives it
 //!   exclusive use of the node's link until the push.
-//! - The owner: `take`, `close`, and the reads and reversals of the links it took, each until it
-//!   has consumed the message (S4).
+//! - The owner: `take`, `close` and `peek`. It reads the links of queued messages, and reads and
+//!   reverses the links of taken messages until it has consumed them (S4).
 //!
 //! # Each message is consumed once
 //!
 //! A push is a compare-and-swap. The newest message of the old head becomes the second of the new
-//! one, and the new link leads to the second of the old one. So every message is reachable. `take`
-//! removes all messages at once. Only the owner removes messages, so a push cannot suffer from ABA.
-//! Even if an equal head came back, its two indices would still be the next two messages. After
-//! `close` every push fails.
+//! head, and the new link leads to the old head's second message. So every message is reachable.
+//! `take` removes all messages at once. Only the owner removes messages, so a push cannot suffer
+//! from ABA. Even if an equal head came back, its two indices would still be the next two messages.
+//! After `close` every push fails.
 //!
 //! # Ordering
 //!
-//! M1: `push` releases, `take` and `close` acquire. All pushes on a stack since the last `take` are
-//! one release sequence, because each is a read-modify-write. So the owner sees every link, and all
-//! work of each pusher before its push.
+//! M1: `push` releases; `take`, `close` and `peek` acquire. All pushes on a stack since the last
+//! `take` are one release sequence, because each is a read-modify-write. So the owner sees every
+//! link, and all work of each pusher before its push.
 //!
 //! # Models
 //!
@@ -71,7 +70,7 @@ const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 /// The bits of both indices.
 const INDICES: u64 = PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
-/// A count of this value is a lower bound.
+/// The value to which a full count wraps. Counts from this value on are a lower bound.
 const MANY: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
@@ -103,7 +102,7 @@ pub(crate) struct Link(AtomicU32);
 /// Messages of one kind: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Messages {
-    /// The index of the first message, 0 if there is none; its link leads to the third.
+    /// The index of the first message, or 0. The link of this message leads to the third.
     pub(crate) first: u32,
     second: u32,
     count: u32,
@@ -317,7 +316,7 @@ impl Link {
         self.0.store(index, Ordering::Relaxed);
     }
 
-    /// Sets the link of a message that the owner has taken, and returns what it was.
+    /// Sets the link of a message that the owner has taken. Returns the previous link.
     pub(crate) fn exchange(&self, index: u32) -> u32 {
         let before = self.get();
         self.set(index);
@@ -327,8 +326,8 @@ impl Link {
     /// Returns the index of the next node.
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        // Relaxed: the caller has acquired the head, by `take`, `close` or `peek` (M1), or a
-        // pool's head (G1).
+        // Relaxed: the caller has acquired the head, by `take`, `close` or `peek` (M1), or the head
+        // of a page's free list (G1).
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -10,7 +10,8 @@
 //! Deferred work runs on an arbitrary pinning thread, perhaps a canceller, which should not pay for
 //! it. So deferred work frees neither pages of nodes nor shards:
 //!
-//! * The epoch only marks a page of nodes as unseen. Its owner frees it later (`slab`).
+//! * For a page of nodes, deferred work only marks the page as reclaimable. The owner frees it
+//!   later (`slab`).
 //! * For a shard, deferred work only moves it to `GARBAGE`. The next thread that ends a shard frees
 //!   it there, while that thread is not pinned. If no thread is pinned, a thread that ends a shard
 //!   frees its memory at once.
@@ -20,7 +21,7 @@
 //! there delays nothing here.
 //!
 //! The move to `GARBAGE` needs a lock. If another thread holds it, the move is deferred again, so
-//! it never waits.
+//! deferred work never waits.
 
 use std::{
     mem,
@@ -62,15 +63,15 @@ pub(crate) fn pin() -> Pinned {
 /// A cell in which one thread publishes a value, other threads read it without waiting, and the
 /// first thread retracts it.
 ///
-/// The pointer owns one reference to the `Arc`.
+/// The cell owns one reference to the `Arc`.
 #[derive(Debug)]
 pub(crate) struct Published<T>(Atomic<T>);
 
 /// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
-    /// The value in an `Arc`, kept alive by the cell's reference. Not a reference to the value,
-    /// which could not reach the counts of the `Arc`.
+    /// The value in an `Arc`, which the cell's reference keeps alive. This is no `&T`, because
+    /// `to_arc` needs the counts of the `Arc`.
     pointer: NonNull<T>,
     pinned: &'p Pinned,
 }
@@ -107,8 +108,8 @@ impl<T: Send + Sync + 'static> Published<T> {
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         let Pinned(guard) = pin();
         // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the
-        // Release of `publish`); Release, so that a thread that finds the cell empty sees
-        // everything before the end (pairs with `load`).
+        // Release of `publish`); Release, so that a thread that finds the cell empty sees this
+        // thread's earlier work (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         if old.is_null() {
             return;
@@ -125,7 +126,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { guard.defer_unchecked(release_ref) };
     }
 
-    /// Calls `look` with the value, if there is one, while this thread is pinned.
+    /// Calls `look` with the value, or `None` if the cell is empty, while this thread is pinned.
     #[inline]
     pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Protected<'_, T>>) -> R) -> R {
         let pinned = pin();
@@ -143,8 +144,8 @@ impl<T: Send + Sync + 'static> Published<T> {
 impl<T> Drop for Published<T> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: `publish` made a pointer that is not null from an `Arc`. It is turned back into
-        // one below, never into the `Box` that an `Owned` stands for.
+        // SAFETY: `publish` made every pointer that is not null from an `Arc`. Below, the pointer
+        // becomes an `Arc` again, never the `Box` that an `Owned` stands for.
         let Some(owned) = (unsafe { mem::take(&mut self.0).try_into_owned() }) else { return };
         // SAFETY: no other thread can reach a cell that is being dropped.
         let alone = unsafe { epoch::unprotected() };
@@ -195,7 +196,8 @@ impl<T> PublishedPointer<T> {
         let pinned = pin();
         let new = Shared::from(pointer.as_ptr().cast_const());
         // AcqRel: publishes the target of the pointer (pairs with `load`), and acquires the owner's
-        // work before it emptied the cell (pairs with `retract`). Relaxed: a failure is not used.
+        // work before it emptied the cell (pairs with `retract`). Relaxed: a failed swap's value is
+        // unused.
         let swapped = self.0.compare_exchange(
             Shared::null(),
             new,
@@ -211,7 +213,8 @@ impl<T> PublishedPointer<T> {
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
-        // Release: a thread that finds the cell empty sees everything before (pairs with `load`).
+        // Release: a thread that finds the cell empty sees this thread's earlier work (pairs with
+        // `load`).
         let old = self.0.swap(Shared::null(), Ordering::Release, &guard);
         let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
         let old = SendPointer(old);
@@ -236,8 +239,7 @@ impl<T> PublishedPointer<T> {
     /// Removes the pointer, if there is one. The caller has exclusive access.
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: it is turned back into a pointer below, never into the `Box` that an `Owned`
-        // stands for.
+        // SAFETY: the `Owned` becomes a pointer again below, never the `Box` that it stands for.
         let owned = unsafe { mem::take(&mut self.0).try_into_owned() }?;
         // SAFETY: no other thread can reach the cell.
         let alone = unsafe { epoch::unprotected() };

@@ -12,43 +12,43 @@
 //! A page belongs to the owner or to the adders, never to both, so that an add on the owner's
 //! thread needs no atomic read-modify-write. A thread that adds to another core takes a free node
 //! from a page of the adders by a compare-and-swap ([`FreeHead`](page::FreeHead)), or publishes a
-//! new page. From then on the node belongs to that thread. It writes payload and requested
-//! deadline, of a periodic timer also the period in place of the deadline, and arms the word as
-//! *queued* and *moved* (S3 in `state` publishes them). The owner consumes the message, adopts the
-//! page if it is new, admits the timer, and links that node into its wheel. When the timer has
-//! ended and no message of it is queued, the owner returns the node to its page, in batches of one
-//! page.
+//! new page. From then on the node belongs to that thread. It writes the payload, the requested
+//! deadline and, for a periodic timer, the period into the field of the deadline. Then it arms the
+//! word as *queued* and *moved*, which publishes all of them (S3 in `state`). The owner consumes
+//! the message, adopts the page if it is new, admits the timer, and links the node into its wheel.
+//! When the timer has ended and no message of it is queued, the owner returns the node to its page,
+//! in batches of one page.
 //!
 //! # Generations
 //!
 //! One generation bit distinguishes the timers of the owner from those of the adders. The owner
 //! numbers its own timers by a counter. An adder gives its timer the node's last generation plus
 //! one, so it needs no counter that all adders write. A new page begins after all generations of
-//! the retired pages. Their upper bound follows from the number of nodes that the owner has
-//! returned to each page. The adder that publishes a page first acquires the retraction of the last
-//! page of that number. Then it reads the first generation and gives the nodes to all adders.
+//! the retired pages. The number of nodes that the owner has returned to a page bounds the page's
+//! generations. The adder that publishes a page first acquires the retraction of the previous page
+//! of that number. Then it reads the first generation and gives the nodes to all adders.
 //!
 //! # Publication and retirement
 //!
 //! Any thread publishes a page by a compare-and-swap. Only the owner removes one, so the owner
-//! reads without an epoch. When a page becomes empty and enough others are, it retires one. All
-//! nodes of that page are free: `Idle`, with no message in the mailbox or on the way. For a page of
-//! the adders, it first takes all nodes by one compare-and-swap. An adder that stalls while it
-//! holds a node delays the retirement of that page only.
+//! reads without an epoch. When more pages are empty than are kept as spares, the owner retires
+//! one. All nodes of that page are free: `Idle` and not queued. From a page of the adders, the
+//! owner first takes all nodes by one compare-and-swap. An adder that stalls while it holds a node
+//! delays the retirement of that page only.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::look`] and
-//! [`Slab::take_remote`], which require a proof that the thread is pinned. The owner unpublishes a
-//! page, an epoch marks it when every thread that was pinned then has unpinned, and the owner frees
-//! it (`retired`). A canceller that has won a node stays pinned until it has pushed it. A page with
-//! a node in `Cancelled` or in the mailbox is not retired.
+//! [`Slab::take_remote`], which require a proof that the thread is pinned. The owner unpublishes
+//! the page. When every thread that was pinned at that moment has unpinned, the epoch marks the
+//! page, and the owner frees it (`retired`). A canceller stays pinned until it has pushed the node.
+//! A page with a node in `Cancelled` or in the mailbox is not retired.
 //!
 //! *No stale handle reaches another timer.* A handle contains a generation that never repeats
 //! (`state`), and a stale handle's timer has ended. No live timer has its generation, so every
-//! answer is `Ended`:
+//! answer is `Ended`, even if the page was retired:
 //!
-//! * it finds no page, or still the retired one, whose words are all `Idle`;
-//! * or it finds a new page, whose words begin with generation 0, which no timer has, and are armed
-//!   with later generations.
+//! * the handle finds no page, or the retired page, whose words are all `Idle`;
+//! * or the handle finds a new page, whose words begin with generation 0, which no timer has, and
+//!   are armed with later generations.
 //!
 //! *A handle of a live timer finds its node.* The page was published before the handle existed, and
 //! is not retired while the timer lives.
@@ -61,8 +61,8 @@
 //!
 //! One *room bit* per page means that an adder may find a free node there. The adder that takes the
 //! last node clears the bit and checks the list again. The owner sets the bit after it has returned
-//! nodes to an empty list. R1: setting releases and clearing acquires, so the second check sees a
-//! node that was returned before the bit was cleared.
+//! nodes to an empty list. R1: setting releases and clearing acquires. So if an adder clears a bit
+//! that the owner has set, its second check sees the returned nodes.
 //!
 //! The table itself is freed with the shard. Of its 64 KiB, only parts with published pages occupy
 //! physical memory.
@@ -178,8 +178,8 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// The starting points of the adders' searches. They have separate cache lines, because only adders
-/// read and write them.
+/// Values that change with adds. They have separate cache lines, because every remote operation
+/// reads the other fields of the slab.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
@@ -376,7 +376,8 @@ impl Slab {
         };
         // SAFETY: the page stays, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // The page is published, so no later page of its number can have been retired.
+        // The page is published, so all earlier pages of its number were retired, and the first
+        // generation is after theirs.
         header.open(self.first_generation());
         if PAGE > 1 {
             self.set_room_bit(number);
@@ -387,8 +388,8 @@ impl Slab {
 
     /// Returns the generation with which the nodes of a new page of the adders begin.
     pub(crate) fn first_generation(&self) -> u64 {
-        // Relaxed: an adder that has published a page of some number has acquired the retraction of
-        // the last one.
+        // Relaxed: an adder that has published a page has acquired the retraction of the previous
+        // page of that number.
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
@@ -472,9 +473,9 @@ impl NodeView<'_> {
         (answer, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
     }
 
-    /// Ends a move that this thread has begun. If another thread has cancelled the timer since,
-    /// moves its payload to `taken`, if the payload is `Send`. Returns false if the shard has ended
-    /// since.
+    /// Ends a move that this thread has begun. If another thread has cancelled the timer during the
+    /// move, moves its payload to `taken`, if the payload is `Send`. Returns false if the shard has
+    /// ended during the move.
     #[inline]
     pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Other);
@@ -486,8 +487,8 @@ impl NodeView<'_> {
     #[cold]
     #[inline(never)]
     fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {
-        // SAFETY: other threads add only callbacks, so it is a page of callbacks. It lives while
-        // the thread is pinned.
+        // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
+        // while the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.typed() };
         // SAFETY: the word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
@@ -520,7 +521,7 @@ impl RemoteNode {
     }
 
     /// Arms the node: the timer is due when the clock shows `due`, and periodic if `period` is not
-    /// zero. The caller must push it. Returns its generation.
+    /// zero. The caller must push the node. Returns the timer's generation.
     #[inline]
     pub(crate) fn arm<B: Build<Callback> + Send>(
         &self,

@@ -145,8 +145,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees the node of an ended remote timer. It is returned to its page together with other
-    /// nodes of that page.
+    /// Frees the node of an ended remote timer. The node is returned to its page together with
+    /// other nodes of that page.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
         let (number, place) = (page_of(index), place_of(index));
@@ -192,7 +192,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Takes a free node of another page, after the current page has run out.
+    /// Takes a free node when the current page's free list is empty, perhaps from a new page.
     #[cold]
     #[inline(never)]
     fn find_room(&mut self) -> Option<(usize, usize)> {
@@ -267,8 +267,8 @@ impl<T> OwnerNodes<T> {
         self.free.capacity()
     }
 
-    /// Frees all empty pages of the owner, even reserved ones. Another thread that is reading a page
-    /// may keep some until later turns.
+    /// Frees all empty pages of the owner, even reserved ones. If other threads are reading pages,
+    /// some are freed only in later turns.
     pub(crate) fn shrink(&mut self) {
         self.free.keep_at_most(0);
         self.has_garbage = true;
@@ -276,8 +276,8 @@ impl<T> OwnerNodes<T> {
         self.free.keep(SPARE_PAGES_MAX);
     }
 
-    /// Returns the indices of all nodes on the owner's and the adopted pages that were ever used,
-    /// also the free ones.
+    /// Returns the indices of the nodes of the owner's pages that were ever used, and of all nodes
+    /// of adopted pages. Some of these nodes are free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places = |number| (number, self.free.places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
@@ -313,8 +313,8 @@ impl<T> OwnerNodes<T> {
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
     }
 
-    /// Puts the node that was freed last into the free list of its page. Until now it counted as
-    /// used.
+    /// Puts the node that was freed last into the free list of its page, which has counted the node
+    /// as used.
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
@@ -323,8 +323,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees all surplus pages before a long sleep, because no turn would free them during it.
-    /// Another thread that is reading a page may keep some.
+    /// Frees all surplus pages. Called before a long sleep, because no turn would free them during
+    /// the sleep. If other threads are reading pages, some are kept.
     pub(crate) fn trim_fully(&mut self) {
         self.flush_last_freed();
         for _ in 0..=self.pages.end() / RETIRED_MAX {
@@ -404,8 +404,8 @@ impl<T> OwnerNodes<T> {
     /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload(&self, index: u32, generation: u64) -> Option<&T> {
-        // SAFETY: the payload is present (`can_lend`). Only the owner takes it, which borrows its
-        // shard mutably for that.
+        // SAFETY: the payload is present (`can_lend`). Only the owner takes it, and borrows its
+        // shard mutably to do so.
         self.can_lend(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
@@ -463,7 +463,7 @@ impl<T> OwnerNodes<T> {
 }
 
 impl OwnerNodes<Callback> {
-    /// Returns true if dropping the callback of a timer that has just been cancelled has any effect.
+    /// Returns true if dropping the callback of a just cancelled timer has any effect.
     #[inline]
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
         // SAFETY: as in `take_payload`.
@@ -471,7 +471,7 @@ impl OwnerNodes<Callback> {
     }
 
     /// Returns the callback of a timer that was just cancelled, to drop it in place. The node is
-    /// neither freed nor armed before that.
+    /// neither freed nor armed before the drop.
     #[inline]
     pub(crate) fn cancelled(node: NodeRef<'_, Callback>) -> Running {
         // SAFETY: as in `take_payload`; no other thread uses the payload of a timer that the owner

@@ -45,8 +45,8 @@ impl<T: Copy> OwnerCell<T> {
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
-    /// The tick at which the timer is due. Until the owner admits a remote timer, the field has its
-    /// period in nanoseconds, or zero.
+    /// The tick at which the timer is due. Until the owner admits a periodic remote timer, the
+    /// field holds the timer's period in nanoseconds.
     pub(super) deadline: OwnerCell<u64>,
     pub(crate) link: Link,
     pub(super) location: OwnerCell<Location>,
@@ -66,8 +66,8 @@ pub(super) struct Node<T> {
 pub(crate) struct RequestedDeadline(AtomicU64);
 
 impl RequestedDeadline {
-    /// Stores the deadline. The caller has exclusive use of the node, and publishes the deadline
-    /// afterwards by a change of the state word.
+    /// Stores the deadline. The caller has exclusive use of the node, and then publishes the
+    /// deadline by a change of the state word.
     #[inline]
     pub(crate) fn write(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
@@ -123,9 +123,9 @@ pub(super) struct PageLayout {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PagePtr(NonNull<PageHeader>);
 
-// SAFETY: other threads reach the header of a page, the headers of its nodes and the requested
-// deadlines through the functions below. These are atomics. Everything else is used by the owner,
-// or by the adder that has taken a node (`slab`).
+// SAFETY: through the functions below, other threads use only atomics: in the header of a page, in
+// the headers of its nodes, and the requested deadlines. Everything else is used by the owner, or
+// by the adder that has taken a node (`slab`).
 unsafe impl Send for PagePtr {}
 
 impl fmt::Debug for PagePtr {
@@ -159,8 +159,8 @@ impl PageHeader {
         self.returned.store(returned, Ordering::Relaxed);
     }
 
-    /// Returns a generation after those of all adders' timers of this page. Each add of a node
-    /// takes one generation, and a node in use has one more add than returns.
+    /// Returns a generation after the generations of all remote timers of this page. Each add uses
+    /// one generation of its node, and a node has at most one more add than returns.
     pub(super) fn end_of_generations(&self) -> u64 {
         // Relaxed: only the owner writes it.
         let returned = self.returned.load(Ordering::Relaxed);
@@ -228,7 +228,7 @@ impl<T> Page<T> {
     unsafe fn free(page: NonNull<PageHeader>) {
         let page = page.cast::<Self>();
         if IS_MODEL {
-            // SAFETY: as below.
+            // SAFETY: the page is a `Page<T>` that no thread uses any more (caller).
             unsafe { page.drop_in_place() };
         }
         // SAFETY: the page was allocated by `allocate`, and is used no more (caller). Its parts
@@ -281,7 +281,8 @@ impl PagePtr {
         shape: &PageLayout,
         place: usize,
     ) -> &'p RequestedDeadline {
-        // SAFETY: the layout (caller) has their offset, and a place is below `PAGE`.
+        // SAFETY: the layout (caller) has the offset of the requested deadlines, and a place is
+        // below `PAGE`.
         let requested = unsafe { self.0.byte_add(shape.requested) };
         // SAFETY: as above.
         let requested = unsafe { requested.cast::<RequestedDeadline>().add(place % PAGE) };
@@ -346,12 +347,12 @@ impl<T> Node<T> {
 /// link (ABA). So the head has a tag that counts the nodes taken.
 ///
 /// A link is relative: zero leads to the next place. So the nodes of a new page, whose bytes are
-/// all zero, are already linked. The last node is found by the count.
+/// all zero, are already linked. The count tells which node is the last.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
 /// +--------------------------+-----------------+-----------------+
-/// |  nodes taken (32 bits)   |  nodes in it    |  1 + the first  |     0: none
+/// |  nodes taken (32 bits)   |   free nodes    |  1 + the first  |     0: none
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
@@ -374,8 +375,8 @@ impl FreeHead {
         self.0.store(head, Ordering::Release);
     }
 
-    /// Takes the first node. `link` returns the link of a place. Also returns the number of nodes
-    /// left.
+    /// Takes the first free node. Returns its place and the number of free nodes left. `link`
+    /// returns the link of a place.
     pub(super) fn pop<'n>(&self, link: impl Fn(usize) -> &'n Link) -> Option<(usize, usize)> {
         // Acquire (G1): sees the links.
         let mut head = self.0.load(Ordering::Acquire);
@@ -393,7 +394,7 @@ impl FreeHead {
     }
 
     /// Pushes the chain of `count` nodes from `first` to `last`; `link` is the link of `last`.
-    /// Returns the number of free nodes before and after.
+    /// Returns the number of free nodes before and after the push.
     pub(super) fn push(
         &self,
         first: usize,
@@ -425,8 +426,8 @@ impl FreeHead {
                 .compare_exchange(
                     head,
                     (head >> 32).wrapping_add(1) << 32,
-                    // Acquire (G1): sees the work of the nodes' last users. Relaxed: a failure is
-                    // not used.
+                    // Acquire (G1): sees the work of the nodes' last users. Relaxed: a failed
+                    // swap's value is unused.
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )
@@ -440,7 +441,7 @@ impl FreeHead {
     }
 }
 
-/// Returns the link of the node at `place` to the one at `next`.
+/// Returns the link from the node at `place` to the node at `next`.
 pub(super) fn link_to(place: usize, next: usize) -> u32 {
     as_u32(next).wrapping_sub(as_u32(place + 1))
 }
@@ -466,7 +467,7 @@ fn first_of(head: u64) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Otherwise a thread could mistake it for an earlier head.
+    /// Without the tag, a thread could mistake the head for an earlier head.
     #[test]
     fn a_head_that_recurs_has_another_tag() {
         let (head, links) = (FreeHead::new(), [Link::new(0), Link::new(0)]);

@@ -17,8 +17,8 @@ static ORPHANS: SegQueue<PagePtr> = SegQueue::new();
 #[derive(Debug, Default)]
 pub(super) struct Retired(VecDeque<PagePtr>);
 
-/// Marks a page when the last thread that could read it has unpinned. It frees nothing, because it
-/// may run inside a canceller.
+/// Marks a page as reclaimable, after the last thread that could read it has unpinned. Frees
+/// nothing, because it may run on a canceller's thread.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a page is freed after it is marked.
     let header = unsafe { PagePtr::of(page).header() };
@@ -80,7 +80,7 @@ impl Drop for Retired {
 /// Frees retracted pages of ended shards. Called by a thread that ends a shard.
 pub(crate) fn free_orphans() {
     for _ in 0..ORPHANS.len() {
-        // Another thread may be taking them at the same time.
+        // Another thread may be taking pages at the same time.
         let Some(page) = ORPHANS.pop() else { break };
         if is_reclaimable(page) {
             free(page);

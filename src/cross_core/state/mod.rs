@@ -18,11 +18,11 @@
 //!
 //! | flag | meaning |
 //! |---|---|
-//! | *periodic* | it runs repeatedly; does not change while the timer lives |
-//! | *queued* | a message of the node is in the mailbox or on the way: the thread that sets it pushes, the owner clears it |
-//! | *moved* | another thread has written a deadline beside the word (`slab::RequestedDeadline`); the owner has not linked the timer there yet |
-//! | *payload taken* | the timer is cancelled, and the thread that sets the flag takes the payload, which may leave the owner's thread |
-//! | *by owner* | the owner itself has cancelled the timer: it has the payload, or is running it for the last time |
+//! | *periodic* | the timer runs repeatedly; the flag does not change while the timer lives |
+//! | *queued* | a message of the node is not consumed yet; the setter of the flag pushes it |
+//! | *moved* | the owner has not linked the timer at its new `slab::RequestedDeadline` yet |
+//! | *payload taken* | cancelled; the thread that sets the flag takes the payload |
+//! | *by owner* | the owner has cancelled the timer, and has its payload or is in its last run |
 //!
 //! # Phases
 //!
@@ -32,14 +32,14 @@
 //! | `Private` | pending; no other thread can have a handle | the owner's |
 //! | `Armed` | pending | the owner's |
 //! | `Moving` | pending; another thread is writing its deadline, and the owner must not run it | the owner's |
-//! | `Running` | its callback runs | the owner's run's |
-//! | `Stopping` | its callback runs, and no further run will start (periodic only) | the owner's run's |
+//! | `Running` | its callback runs | the owner's, in use by the run |
+//! | `Stopping` | its last run is in progress (periodic only) | the owner's, in use by the run |
 //! | `Cancelled` | cancelled, and its message is queued: the owner must not run it, and will free it | the owner's, unless *payload taken* |
 //! | `Cancelling` | cancelled while another thread has exclusive use of the node, and will make it `Cancelled` | the owner's, or that thread's if *payload taken* |
 //!
 //! Other threads never touch the wheel's entry, and touch the payload only if *payload taken* is
-//! set. Three more fields are shared: this word, the mailbox link beside it, and the requested
-//! deadline. A node is free for reuse when it is `Idle` and not queued.
+//! set. Other threads also use three shared fields: this word, the mailbox link beside it, and the
+//! requested deadline. A node is free for reuse when it is `Idle` and not queued.
 //!
 //! # Transitions
 //!
@@ -82,22 +82,23 @@
 //! # The four traps
 //!
 //! 1. *Twice in the mailbox.* A swap that needs a message sets *queued*, and only the thread that
-//!    has set it pushes the node. So a node is in the mailbox at most once. The owner clears it
-//!    when it has consumed the message; a later request finds it clear and pushes again. If a timer
-//!    ends while its message is queued, its node stays `Idle` and queued. It is reused only after
-//!    the owner has consumed that message. The owner reads the link before it frees the index.
-//! 2. *Leftover entries.* A timer is one entry in the wheel. It is in at most one slot and knows
-//!    which. A move unlinks it from its old slot, so no second entry of the timer exists. A timer
-//!    that is `Moving`, `Cancelled` or *moved* may still be in its slot. It may also be unlinked,
-//!    if it was due and its claim failed. The next operation on it handles both cases.
+//!    has set the flag pushes the node. So a node is in the mailbox at most once. The owner clears
+//!    the flag when it consumes the message; a later request finds the flag clear and pushes again.
+//!    If a timer ends while its message is queued, its node stays `Idle` and queued. The node is
+//!    reused only after the owner has consumed that message. The owner reads the link before it
+//!    frees the index.
+//! 2. *Leftover entries.* A timer is one entry in the wheel. The entry is in at most one slot and
+//!    knows which. A move unlinks it from its old slot, so no second entry of the timer exists. A
+//!    timer that is `Moving`, `Cancelled` or *moved* may still be in its slot. It may also be
+//!    unlinked, if it was due and its claim failed. The next operation on it handles both cases.
 //! 3. *Reset from another core.* A thread that moves a timer has exclusive use of the requested
 //!    deadline from `Moving` until its second swap. During that time the node cannot be reused:
 //!    only that thread ends `Moving` or `Cancelling`, apart from the end of the shard, after which
 //!    no node is reused. The owner does not fire a timer that is `Moving`, and fires a *moved*
-//!    timer by its new deadline. A reset by the owner clears *moved*, so an earlier remote reset
-//!    cannot overwrite it. A remote reset that is still `Moving` comes after it. A second thread
-//!    that finds a timer `Moving` writes nothing: its reset is ordered directly before the one in
-//!    progress.
+//!    timer by its new deadline. A reset by the owner clears *moved*, so it overrides an earlier
+//!    remote reset. A remote reset that is still `Moving` is ordered after the owner's. A second
+//!    thread that finds a timer `Moving` writes nothing: its reset is ordered directly before the
+//!    reset in progress.
 //! 4. *The end.* When the shard drains for the last time, a canceller or mover may have won its
 //!    swap and not pushed yet. The owner first closes the mailbox, and then sweeps all words.
 //!    Timers that are `Armed` or `Moving` are handed back. Timers that are `Cancelled` count as
@@ -108,10 +109,10 @@
 //!
 //! A remote reset that has made the timer `Moving` returns true, and takes effect between its two
 //! swaps. The owner fires the timer by the old deadline before the first swap, or by the new one
-//! after the second. A thread that stalls in between delays only this timer. If the timer is
-//! cancelled in between, the move is ordered before the cancel. If the shard ends in between, the
-//! reset returns false, although other resets that found the timer `Moving` have returned true. The
-//! timer is handed back with one of the requested deadlines, or with the previous one.
+//! after the second. A thread that stalls between the swaps delays only this timer. If the timer is
+//! cancelled between them, the move is ordered before the cancel. If the shard ends between them,
+//! the reset returns false, although other resets that found the timer `Moving` have returned true.
+//! The timer is handed back with one of the requested deadlines, or with its previous deadline.
 //!
 //! # Orderings, in pairs
 //!
@@ -128,22 +129,22 @@
 //!   read and written in order, and the owner reads the period that the adder has written.
 //! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
 //!   when they set it. So the owner's reads and writes of a node's link happen before those of the
-//!   next pusher. `arm_remote` gets the node from its page's free list.
+//!   next pusher. `arm_remote` needs none: its node comes from a free list (G1 in `slab::page`).
 //!
 //! # The payload
 //!
 //! An adder writes the payload before `arm_remote`, the owner before `arm`. From then on the
-//! payload belongs to the owner. The owner takes it with the transition that ends the timer or
-//! claims it for a run. After `disarm_remote` the adder takes it. A node that is `Idle` has no
-//! payload, so a page of free nodes can be freed at once.
+//! payload belongs to the owner. The owner takes the payload with the transition that ends or
+//! claims the timer. After `disarm_remote` the adder takes the payload back. A node that is `Idle`
+//! has no payload, so a page of free nodes can be freed at once.
 //!
 //! The payload of a remotely added timer is `Send`. The thread that cancels the timer also drops
 //! its payload, since the owner may sleep for long. It makes the timer `Cancelling` with *payload
 //! taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If another
 //! thread is moving the timer, the mover takes and drops the payload instead. The swap that sets
 //! *payload taken* acquires the adder's writes and the runs of a periodic timer (S2), and the swap
-//! to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends in between,
-//! `sweep` leaves the payload alone.
+//! to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends before that,
+//! `sweep` leaves the payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -276,7 +277,8 @@ pub enum Cancel {
     Cancelled,
     /// The callback is running at this moment. For a periodic timer: no further run will start.
     Running,
-    /// The timer had ended before (fired, cancelled or handed back), or the handle is stale.
+    /// The timer had ended before this call (fired, cancelled, handed back), or the handle is
+    /// stale.
     Ended,
 }
 
@@ -332,9 +334,9 @@ pub(crate) enum Collected {
     /// Another thread had cancelled the timer, which has ended now. The payload is present unless
     /// the canceller has taken it.
     Cancelled { has_payload: bool },
-    /// The timer had ended before; the node can be reused.
+    /// The timer had ended before the owner consumed this message. The node can be reused.
     Freed,
-    /// Another thread has moved it: the owner must link it at the new deadline.
+    /// Another thread has moved the timer: the owner must link it at the new deadline.
     Moved { periodic: bool },
     /// Nothing is left to do for this message.
     Nothing,
@@ -452,7 +454,7 @@ impl StateWord {
         if Phase::is_plain_armed(word) {
             let running = Phase::Running.set_in(word);
             // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
-            // owner. A failure is read again.
+            // owner. A failed swap is retried.
             if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return Claim::Fires(ClaimedRun(running));
             }
@@ -478,7 +480,7 @@ impl StateWord {
                 Phase::Armed => (running, Claim::Fires(ClaimedRun(running))),
                 _ => return Claim::AwaitsMessage,
             };
-            // Acquire (S3): sees the requested deadline. Relaxed: a failure is read again.
+            // Acquire (S3): sees the requested deadline. Relaxed: a failed swap is retried.
             if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return claim;
             }
@@ -486,12 +488,12 @@ impl StateWord {
     }
 
     /// Cancels a timer on the owner's thread. If the cancel wins, the caller must take the payload
-    /// at once. The error is the reason why it has not won.
+    /// at once. The error says why the cancel did not win.
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        // Relaxed, both: the swap publishes no data, as in `claim`. A failure is read again.
+        // Relaxed, both: the swap publishes no data, as in `claim`. A failed swap is retried.
         if word == Phase::Armed.set_in(idle)
             && self.swap(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
@@ -548,7 +550,7 @@ impl StateWord {
             && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// Returns true if another thread has forbidden further runs.
+    /// After a failed [`rearm`](Self::rearm), returns true if another thread has stopped the timer.
     pub(crate) fn was_stopped_remotely(&self) -> bool {
         self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
@@ -556,7 +558,7 @@ impl StateWord {
     /// Ends a run and its timer.
     #[inline]
     pub(crate) fn finish(&self, run: ClaimedRun) -> Freed {
-        // No other thread changes the word of a running one-shot timer. A periodic one may have
+        // No other thread changes the word of a running one-shot timer. A periodic timer may have
         // become `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
         debug_assert!(word == self.load_relaxed(), "another thread has changed the word");
@@ -612,7 +614,7 @@ impl StateWord {
                 _ => (word & !QUEUED, Collected::Nothing),
             };
             // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
-            // of the link (S4). Relaxed: a failure is read again.
+            // of the link (S4). Relaxed: a failed swap is retried.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return collected;
             }
@@ -637,16 +639,16 @@ impl StateWord {
                     Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
-            // Acquire: a canceller that could no longer push has released its claim here (S1), and
-            // a mover the deadline (S3). Relaxed: a failure is read again.
+            // Acquire: sees the work of a canceller that could no longer push (S1), and the
+            // deadline of a mover (S3). Relaxed: a failed swap is retried.
             if self.swap(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
         }
     }
 
-    /// Returns whether the owner may still move the timer. If so, discards an earlier remote
-    /// deadline.
+    /// Returns whether the owner may still move the timer. If so, discards the deadline of an
+    /// earlier remote reset.
     #[inline]
     pub(crate) fn movable(&self, generation: u64) -> Movable {
         let plain = generation << GENERATION_SHIFT;
@@ -667,8 +669,8 @@ impl StateWord {
             match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return Movable::No,
                 Phase::Armed | Phase::Private if !unlinked => return yes,
-                // Acquire (S3): the remote reset is ordered before this one. Relaxed: a failure is
-                // read again.
+                // Acquire (S3): the remote reset is ordered before this one. Relaxed: a failed swap
+                // is retried.
                 Phase::Armed
                     if self
                         .swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed)
@@ -762,8 +764,8 @@ impl StateWord {
     /// handle. Returns false if the owner's last sweep has ended the timer.
     pub(crate) fn disarm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failure is not
-        // read.
+        // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failed swap's
+        // value is unused.
         Phase::of(word) == Phase::Armed
             && self
                 .swap(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
@@ -779,7 +781,7 @@ impl StateWord {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION, 0);
-        // AcqRel: as in `cancel`. Relaxed: a failure is not used.
+        // AcqRel: as in `cancel`. Relaxed: a failed swap's value is unused.
         self.swap(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -851,8 +853,8 @@ impl StateWord {
     }
 
     /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
-    /// ended since. If the timer was cancelled during the move, a remote mover may have to take the
-    /// payload.
+    /// ended during the move. If the timer was cancelled during the move, a remote mover may have
+    /// to take the payload.
     #[inline]
     pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
         let word = self.load_relaxed();
@@ -884,8 +886,8 @@ impl StateWord {
                 _ => return (false, FollowUp::Nothing),
             };
             // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload
-            // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If this
-            // thread takes the payload, it acquires the payload. Relaxed: a failure is read again.
+            // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If it
+            // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
                 return (true, if takes { FollowUp::Take } else { FollowUp::unless_queued(word) });

@@ -113,8 +113,8 @@ impl ReadCheck {
     /// Asserts that the value was not released before the read that ends here.
     pub(crate) fn assert_allowed(&self) {
         if LOOM_SEES_EPOCHS {
-            // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads` cannot
-            // see its store.
+            // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads`
+            // cannot see the store of `forbid_reads`.
             assert_eq!(
                 self.released.load(Ordering::Relaxed),
                 0,

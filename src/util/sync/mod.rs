@@ -1,14 +1,14 @@
 //! The concurrency primitives of `std`, shuttle or loom, behind one interface.
 //!
-//! Only this module knows which of them is in use. loom needs its flag and the feature `models`,
+//! Only this module knows which library is in use. loom needs its flag and the feature `models`,
 //! which only the package in `models/` has: it builds this source for the models. So a program that
-//! tests itself under `--cfg loom` gets an ordinary corewheel. shuttle works the same way. `crossbeam_loom` is the flag under which
-//! `crossbeam-epoch` uses loom too. Without it the registry, whose pointers loom does not see, is
-//! an ordinary global.
+//! tests itself under `--cfg loom` gets an ordinary corewheel. shuttle works the same way.
+//! `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom too. Without it the
+//! registry, whose pointers loom does not see, is an ordinary global.
 //!
 //! `Arc` and `Mutex` are `std`'s everywhere: they guard the creation and the end of a shard, never
-//! the race for a timer. The lock of the default wake-up, which is only ever tried, is loom's under
-//! loom.
+//! the race for a timer. Under loom, `TryLock`, the lock of the default wake-up, has a flag that
+//! loom sees.
 
 mod hint;
 #[cfg(all(loom, feature = "models"))]
