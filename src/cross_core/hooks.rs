@@ -185,8 +185,8 @@ impl Hooks {
     }
 
     /// Wakes the owner from a sleep, on any thread. Returns false if a hook or waker panicked or
-    /// was not called: another thread holds its lock, this thread is already inside a hook for the
-    /// same sleep, or calls are nested too deeply.
+    /// was not called. It is not called if another thread holds its lock, if this thread is inside
+    /// a hook for the same sleep, or if calls are nested too deeply.
     pub(crate) fn wake(&self, asleep: Asleep) -> bool {
         self.descriptor.fire();
         let task_is_woken = self.task.get().is_none_or(|task| self.wake_task(asleep, task));

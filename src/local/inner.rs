@@ -553,11 +553,10 @@ impl Local {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.flush();
-        self.step(
-            |engine| {
-                if self.flush_is_pending() { Some(engine.now()) } else { engine.next_deadline() }
-            },
-        )
+        if self.flush_is_pending() {
+            return Some(self.step(|engine| engine.now()));
+        }
+        self.step(|engine| engine.next_deadline())
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
@@ -645,8 +644,7 @@ impl Local {
 
     pub(crate) fn request_flush(&self) {
         if !self.flush_is_pending() {
-            self.requested_work
-                .update(|requested_work| EndOfTurnWork { flush: true, ..requested_work });
+            self.requested_work.update(|work| EndOfTurnWork { flush: true, ..work });
             self.step(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
             self.wake_if_earlier(0);
@@ -654,7 +652,7 @@ impl Local {
     }
 
     pub(crate) fn request_trim(&self) {
-        self.requested_work.update(|requested_work| EndOfTurnWork { trim: true, ..requested_work });
+        self.requested_work.update(|work| EndOfTurnWork { trim: true, ..work });
         self.step(|engine| engine.request_pass());
     }
 
@@ -666,8 +664,7 @@ impl Local {
     #[inline]
     pub(super) fn flush(&self) {
         if self.flush_is_pending() {
-            self.requested_work
-                .update(|requested_work| EndOfTurnWork { flush: false, ..requested_work });
+            self.requested_work.update(|work| EndOfTurnWork { flush: false, ..work });
             self.for_each_client(|client| client.flush());
         }
     }
@@ -675,8 +672,7 @@ impl Local {
     #[inline]
     fn trim(&self, is_long_sleep: bool) {
         if self.requested_work.get().trim {
-            self.requested_work
-                .update(|requested_work| EndOfTurnWork { trim: false, ..requested_work });
+            self.requested_work.update(|work| EndOfTurnWork { trim: false, ..work });
             self.for_each_client(|client| {
                 if client.trim(is_long_sleep) {
                     self.request_trim();

@@ -107,9 +107,9 @@ impl<T: Send + Sync + 'static> Published<T> {
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         let Pinned(guard) = pin();
-        // AcqRel: Acquire, because the value is dropped through this pointer (pairs with the
-        // Release of `publish`); Release, so that a thread that finds the cell empty sees this
-        // thread's earlier work (pairs with `load`).
+        // AcqRel. Acquire: the value is dropped through this pointer (pairs with the Release of
+        // `publish`). Release: a thread that finds the cell empty sees this thread's earlier work
+        // (pairs with `load`).
         let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
         if old.is_null() {
             return;

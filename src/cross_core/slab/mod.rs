@@ -21,7 +21,7 @@
 //!
 //! # Generations
 //!
-//! One generation bit distinguishes the timers of the owner from those of the adders. The owner
+//! One generation bit distinguishes the owner's timers from the adders' timers. The owner
 //! numbers its own timers by a counter. An adder gives its timer the node's last generation plus
 //! one, so it needs no counter that all adders write. A new page begins after all generations of
 //! the retired pages. The number of nodes that the owner has returned to a page bounds the page's

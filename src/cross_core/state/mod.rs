@@ -128,8 +128,8 @@
 //!   `collect`, `sweep`) acquire, and so does the next `begin_move`. So the requested deadline is
 //!   read and written in order, and the owner reads the period that the adder has written.
 //! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
-//!   when they set it. So the owner's reads and writes of a node's link happen before those of the
-//!   next pusher. `arm_remote` needs none: its node comes from a free list (G1 in `slab::page`).
+//!   when they set it. So the owner's use of a node's link happens before the next pusher's.
+//!   `arm_remote` needs none: its node comes from a free list (G1 in `slab::page`).
 //!
 //! # The payload
 //!
