@@ -48,7 +48,7 @@ enum CallRepeatedly {}
 impl<F: FnOnce() + 'static> CallKind<F> for CallOnce {
     const VTABLE: &'static VTable = &VTable {
         call: call_once::<F>,
-        drop: drop_of::<F>(),
+        drop: drop_fn_of::<F>(),
         is_repeatable: false,
         type_of: TypeId::of::<F>,
     };
@@ -57,13 +57,13 @@ impl<F: FnOnce() + 'static> CallKind<F> for CallOnce {
 impl<F: FnMut() + 'static> CallKind<F> for CallRepeatedly {
     const VTABLE: &'static VTable = &VTable {
         call: call_mut::<F>,
-        drop: drop_of::<F>(),
+        drop: drop_fn_of::<F>(),
         is_repeatable: true,
         type_of: TypeId::of::<F>,
     };
 }
 
-const fn drop_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
+const fn drop_fn_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
     if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None }
 }
 
@@ -185,7 +185,7 @@ impl<F: FnOnce() + 'static> RunOnce<F> {
             unsafe { Closure::build::<F, CallOnce>(self.0, closure) }
         } else {
             // SAFETY: as above.
-            unsafe { dest.write(Once::boxed(Box::new(self.0)).into()) }
+            unsafe { dest.write(OneShotCallback::boxed(Box::new(self.0)).into()) }
         }
     }
 }
@@ -239,9 +239,9 @@ impl Callback {
 
 /// A callback that runs or is dropped in place.
 #[must_use]
-pub(crate) struct Running(NonNull<Closure>);
+pub(crate) struct CallbackInPlace(NonNull<Closure>);
 
-impl Running {
+impl CallbackInPlace {
     /// # Safety
     ///
     /// `dest` holds a callback, which no other code uses until [`run`](Self::run) or the drop has
@@ -270,9 +270,9 @@ impl Running {
     }
 }
 
-impl From<Once> for Callback {
+impl From<OneShotCallback> for Callback {
     #[inline]
-    fn from(once: Once) -> Self {
+    fn from(once: OneShotCallback) -> Self {
         Self(once.0)
     }
 }
@@ -282,9 +282,9 @@ const fn fits<F>() -> bool {
 }
 
 /// The callback of a one-shot timer.
-pub(crate) struct Once(Closure);
+pub(crate) struct OneShotCallback(Closure);
 
-impl Once {
+impl OneShotCallback {
     #[inline]
     pub(crate) fn new<F: FnOnce() + 'static>(callback: F) -> Self {
         if fits::<F>() {
@@ -312,14 +312,14 @@ impl Once {
 /// A callback that may move to another thread.
 pub(crate) struct SendCallback(Callback);
 
-// SAFETY: the original closure is `Send` (`SendCallback::of`).
+// SAFETY: the original closure is `Send` (`SendCallback::assume_send`).
 unsafe impl Send for SendCallback {}
 
 impl SendCallback {
     /// # Safety
     ///
     /// The callback's original closure is `Send`.
-    pub(crate) unsafe fn of(callback: Callback) -> Self {
+    pub(crate) unsafe fn assume_send(callback: Callback) -> Self {
         Self(callback)
     }
 
@@ -345,7 +345,7 @@ mod tests {
     fn run(dest: &mut MaybeUninit<Callback>) {
         let dest = NonNull::from(dest).cast();
         // SAFETY: `dest` holds a callback, which no other code uses.
-        unsafe { Running::new(dest) }.run();
+        unsafe { CallbackInPlace::new(dest) }.run();
     }
 
     fn one_shot<F: FnOnce() + 'static>(closure: F) -> MaybeUninit<Callback> {
@@ -362,7 +362,7 @@ mod tests {
         // SAFETY: it holds a callback that has not run.
         drop(unsafe { one_shot(closure_capturing::<BYTES>(&runs)).assume_init() });
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
-        drop(Once::new(closure_capturing::<BYTES>(&runs)));
+        drop(OneShotCallback::new(closure_capturing::<BYTES>(&runs)));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 
@@ -392,12 +392,12 @@ mod tests {
     }
 
     fn same<F: FnOnce() + 'static>(closure: F) -> F {
-        Once::new(closure).into_inner().expect("its own type")
+        OneShotCallback::new(closure).into_inner().expect("its own type")
     }
 
     fn check_into_inner<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        let once = Once::new(closure_capturing::<BYTES>(&runs));
+        let once = OneShotCallback::new(closure_capturing::<BYTES>(&runs));
         assert!(once.into_inner::<fn()>().is_none(), "another type");
         assert_eq!(Rc::strong_count(&runs), 1);
         same(closure_capturing::<BYTES>(&runs))();

@@ -26,9 +26,9 @@ impl Origin {
 
 /// The call that added a timer, and the time of the add. Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Added(#[cfg(feature = "origins")] Option<(Origin, u64)>);
+pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(Origin, u64)>);
 
-impl Added {
+impl AddRecord {
     /// Records an add at the time that `now` returns.
     #[inline]
     pub(crate) fn new(origin: Origin, now: impl FnOnce() -> u64) -> Self {

@@ -83,7 +83,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
         )
     };
     shared.gauges.set_serial(created, free.number);
-    shared.slab.begin_generations_at(free.next_generation);
+    shared.slab.raise_first_generation(free.next_generation);
     REGISTRY.shards[free.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: free.number, first_generation: free.next_generation })
 }
@@ -93,7 +93,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::defer_free);
     reclaim::free_garbage();
-    slab::free_orphans();
+    slab::free_orphaned_pages();
     // A number whose generations are used up is never reused.
     if next_generation <= GENERATION_MAX {
         REGISTRY.free_numbers().returned.push(FreeNumber { number, next_generation });

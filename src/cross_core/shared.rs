@@ -17,7 +17,7 @@ use crate::{
         origin::Origin,
         parker::{Announcement, Asleep, Parker},
         reclaim::{Protected, pin},
-        slab::{Build, NodeView, RemoteNode, Slab},
+        slab::{BuildInPlace, NodeView, RemoteNode, Slab},
         state::{Cancel, FollowUp, Move, TimerStatus},
     },
     error::AddErrorReason,
@@ -164,7 +164,7 @@ impl Shared {
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.claim_undriven_report(overdue) {
             let overdue = Duration::from_nanos(overdue);
-            let is_of_thread = self.slab.takes_callbacks();
+            let is_of_thread = self.slab.holds_callbacks();
             catch_panic_silently(|| {
                 trace::undriven(self.gauges.number(), &self.name, overdue, is_of_thread);
             });
@@ -203,7 +203,7 @@ impl Shared {
     /// Adds a timer from a remote thread, periodic if its period is not zero. `beyond_limit` adds
     /// it even to a full shard.
     #[inline]
-    pub(crate) fn add<B: Build<Callback> + Send>(
+    pub(crate) fn add<B: BuildInPlace<Callback> + Send>(
         &self,
         schedule: Schedule,
         origin: Origin,
@@ -230,7 +230,7 @@ impl Shared {
         } else if !self.admission.try_reserve(|| self.mailbox.cancelled().min(WAKE_BACKLOG)) {
             return Err(AddErrorReason::Full);
         }
-        let node = self.slab.take_remote(pin());
+        let node = self.slab.take_remote_node(pin());
         node.ok_or_else(|| {
             self.admission.release();
             AddErrorReason::Full
@@ -397,7 +397,7 @@ impl Protected<'_, Shared> {
             Move::Superseded => return Remote::without_wake(true),
             Move::Begun => (),
         }
-        node.requested().write(nanos);
+        node.requested_deadline().write(nanos);
         let (answer, next) = node.end_move(taken);
         if taken.is_some() {
             // Another thread cancelled the timer during the move.
@@ -414,7 +414,7 @@ impl Protected<'_, Shared> {
         }
         // Reads the requested deadline after the push: another thread may have written a new one,
         // and relies on this message.
-        let mut wake = self.must_wake(depth, || node.requested().read());
+        let mut wake = self.must_wake(depth, || node.requested_deadline().read());
         // Reads the word after the fence in `must_wake`: a thread that has cancelled the timer
         // relies on this message too, and its payload must not wait for a long sleep.
         if wake.is_none()
@@ -521,7 +521,7 @@ mod tests {
         let callback = Arc::new(());
         for _ in 0..5 {
             let captured = Arc::clone(&callback);
-            let node = shared.slab.take_remote(pin()).expect("there is a node");
+            let node = shared.slab.take_remote_node(pin()).expect("there is a node");
             let run = RunOnce(move || drop(captured));
             let generation = node.arm(Schedule { due: 0, period: 0 }, Origin::caller(), run);
             let refused = shared.push_armed(node, generation, 0).map(drop);

@@ -18,12 +18,12 @@ use super::{Client, ClientId, ShardRef, Turn};
 use crate::{
     config::Config,
     cross_core::{
-        callback::{Callback, RunOnce, Running},
+        callback::{Callback, CallbackInPlace, RunOnce},
         handle::{Cancel, LocalHandle, Owner, OwnerPath, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         origin::Origin,
         shared::Shared,
-        slab::{Build, OwnerNodes},
+        slab::{BuildInPlace, OwnerNodes},
         state::{Freed, Kind},
     },
     error::{AddErrorReason, ConfigError},
@@ -239,7 +239,7 @@ impl Local {
     /// Adds a timer, and ends an announced sleep that would miss it. Takes the callback unless the
     /// add is refused.
     #[inline]
-    pub(crate) fn add<B: Build<Callback>>(
+    pub(crate) fn add<B: BuildInPlace<Callback>>(
         &self,
         kind: Kind,
         origin: Origin,
@@ -486,7 +486,7 @@ impl Local {
     /// Runs the callback of a claimed timer, and ends its run.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a callback 20 instructions")]
-    fn run(&self, claimed: Claimed, callback: Running) -> RefMut<'_, Engine<Callback>> {
+    fn run(&self, claimed: Claimed, callback: CallbackInPlace) -> RefMut<'_, Engine<Callback>> {
         self.call(|| callback.run());
         if claimed.run.is_periodic() {
             return self.rearm_or_end(claimed);
@@ -600,8 +600,8 @@ impl Local {
         })
     }
 
-    /// Ends the wheel, and returns the pending callbacks with their deadlines, in nanoseconds of the
-    /// clock.
+    /// Ends the wheel, and returns the pending callbacks with their deadlines, in nanoseconds of
+    /// the clock.
     ///
     /// # Panics
     ///

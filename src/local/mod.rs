@@ -33,10 +33,10 @@ use crate::{
     clock::Clock,
     config::Config,
     cross_core::{
-        callback::{Callback, Once, RunOnce, RunRepeatedly},
+        callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly},
         handle::{LocalHandle, TimerHandle},
         origin::Origin,
-        slab::Build,
+        slab::BuildInPlace,
         state::Kind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -899,7 +899,7 @@ impl LocalTimer {
                 let due = |engine: &mut Engine<Callback>| DueTime::at(engine.due_after(delay));
                 Self::insert(kind, origin, due, callback)
             }
-            None => Self::insert_when(kind, origin, when, Once::new(callback))
+            None => Self::insert_when(kind, origin, when, OneShotCallback::new(callback))
                 .map_err(|(reason, callback)| AddError::new(reason, callback.downcast())),
         }
     }
@@ -910,8 +910,8 @@ impl LocalTimer {
         kind: Kind,
         origin: Origin,
         when: When,
-        callback: Once,
-    ) -> Result<TimerHandle, (AddErrorReason, Once)> {
+        callback: OneShotCallback,
+    ) -> Result<TimerHandle, (AddErrorReason, OneShotCallback)> {
         Self::insert_in_place(kind, origin, |engine| engine.due_when(when), callback)
     }
 
@@ -948,7 +948,7 @@ impl LocalTimer {
     }
 
     #[inline]
-    fn insert_in_place<B: Build<Callback>>(
+    fn insert_in_place<B: BuildInPlace<Callback>>(
         kind: Kind,
         origin: Origin,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,

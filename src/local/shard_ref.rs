@@ -14,7 +14,7 @@ use crate::{
         handle::{Owner, TimerHandle},
         origin::Origin,
         shared::{Refused, Remote, RemoteTimer, Shared},
-        slab::Build,
+        slab::BuildInPlace,
     },
     error::{AddError, AddErrorReason},
     gauges::Counts,
@@ -389,7 +389,7 @@ impl ShardRef {
     /// Adds a remote timer, and wakes the owner if necessary. `wrap` converts the callback to the
     /// value that is built in the node, and `unwrap` converts it back.
     #[inline]
-    fn send<F: Send + 'static, B: Build<Callback> + Send>(
+    fn send<F: Send + 'static, B: BuildInPlace<Callback> + Send>(
         &self,
         schedule: Schedule,
         origin: Origin,

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-use crate::cross_core::origin::Added;
+use crate::cross_core::origin::AddRecord;
 
 /// The live timers of a shard, by the call site that added them.
 ///
@@ -56,9 +56,9 @@ pub struct LivePlace {
 
 impl LiveReport {
     /// Builds the report at the time `now`.
-    pub(crate) fn new(live: impl Iterator<Item = Added>, now: u64) -> Self {
+    pub(crate) fn new(live: impl Iterator<Item = AddRecord>, now: u64) -> Self {
         let mut places = HashMap::new();
-        for (location, nanos) in live.filter_map(Added::get) {
+        for (location, nanos) in live.filter_map(AddRecord::get) {
             let place = places.entry(location).or_insert(LivePlace {
                 location,
                 live: 0,

@@ -22,14 +22,14 @@ use crate::{
     },
     config::{Config, Parts},
     cross_core::{
-        callback::{Callback, Running},
+        callback::{Callback, CallbackInPlace},
         handle::TimerHandle,
         mailbox::{Backlog, Messages, Priority},
         origin::Origin,
         reclaim::pin,
         registry,
         shared::Shared,
-        slab::{Build, Ended, NodeRef, OwnerNodes, Slab},
+        slab::{BuildInPlace, EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
             Cancel, Claim, ClaimedRun, Collected, FollowUp, Freed, Kind, Movable, Move, Mover,
             Swept,
@@ -116,7 +116,7 @@ pub(crate) enum Message {
 #[must_use]
 pub(crate) enum Taken {
     /// The timer fires. The callback stays in its node until the timer has ended.
-    Due(Claimed, Running),
+    Due(Claimed, CallbackInPlace),
     /// Another thread has cancelled the timer.
     Cancelled(Callback),
 }
@@ -192,7 +192,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns the number of timers added so far.
-    pub(crate) fn added(&self) -> u64 {
+    pub(crate) fn added_count(&self) -> u64 {
         self.stats.counts.added
     }
 
@@ -288,7 +288,7 @@ impl<T> Engine<T> {
     /// left.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 45 instructions")]
-    pub(crate) fn insert<B: Build<T>>(
+    pub(crate) fn insert<B: BuildInPlace<T>>(
         &mut self,
         due: DueTime,
         kind: Kind,
@@ -328,7 +328,7 @@ impl<T> Engine<T> {
         is_wanted: impl FnOnce(NodeRef<'_, T>) -> bool,
     ) -> Result<Option<Freed>, Cancel> {
         let (index, generation) = (handle.index(), handle.generation());
-        if !self.nodes.ensure_known(index, generation) {
+        if !self.nodes.ensure_adopted(index, generation) {
             return Err(Cancel::Ended);
         }
         let node = self.nodes.entry(index);
@@ -393,7 +393,7 @@ impl<T> Engine<T> {
     #[must_use = "a timer that was not moved has ended or is running"]
     pub(crate) fn reset_to(&mut self, handle: TimerHandle, due: u64) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
-        if !self.nodes.ensure_known(index, generation) {
+        if !self.nodes.ensure_adopted(index, generation) {
             return false;
         }
         let node = self.nodes.entry(index);
@@ -428,7 +428,7 @@ impl<T> Engine<T> {
             self.wheel.relink(&self.nodes, node, deadline);
         }
         if periodic {
-            self.nodes.periodic(index).due = due;
+            self.nodes.schedule_mut(index).due = due;
         }
     }
 
@@ -443,7 +443,7 @@ impl<T> Engine<T> {
             // Another thread's move is ordered directly after this one.
             Move::Superseded => (),
             Move::Begun => {
-                node.requested().write(due);
+                node.requested_deadline().write(due);
                 if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
@@ -461,7 +461,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn is_pending(&mut self, handle: TimerHandle) -> bool {
-        self.nodes.ensure_known(handle.index(), handle.generation()) && self.is_armed(handle)
+        self.nodes.ensure_adopted(handle.index(), handle.generation()) && self.is_armed(handle)
     }
 
     fn is_armed(&self, handle: TimerHandle) -> bool {
@@ -482,12 +482,12 @@ impl<T> Engine<T> {
     /// Returns the deadline of a pending timer in nanoseconds of the clock, rounded up to a tick.
     fn due_of(&self, handle: TimerHandle) -> Option<u64> {
         let index = handle.index();
-        if handle.shard() != self.number || !self.nodes.knows(index) {
+        if handle.shard() != self.number || !self.nodes.has_page_of(index) {
             return None;
         }
         let node = self.nodes.entry(index);
         if node.state().is_pending_and_moved(handle.generation())? {
-            Some(self.time.tick.round_up(node.requested().read()))
+            Some(self.time.tick.round_up(node.requested_deadline().read()))
         } else {
             Some(self.due_nanos(index))
         }
@@ -503,7 +503,7 @@ impl<T> Engine<T> {
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
         let will_run_again = handle.shard() == self.number
-            && self.nodes.ensure_known(index, generation)
+            && self.nodes.ensure_adopted(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
             let period = self.time.tick.period(period);
@@ -512,7 +512,7 @@ impl<T> Engine<T> {
                 // The period is still in the node, where the adder has written it.
                 node.set_requested_period(period);
             } else {
-                self.nodes.periodic(index).period = period;
+                self.nodes.schedule_mut(index).period = period;
             }
         }
         will_run_again
@@ -590,7 +590,7 @@ impl<T> Engine<T> {
     /// freed as a whole.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
-        self.nodes.return_nodes();
+        self.nodes.flush_return_chain();
         if self.nodes.has_garbage() && !self.closed {
             self.nodes.trim();
         }
@@ -672,7 +672,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<Claimed> {
         let node = self.nodes.entry(index);
-        let deadline = self.time.tick.deadline(node.requested().read());
+        let deadline = self.time.tick.deadline(node.requested_deadline().read());
         if periodic || deadline <= self.wheel.now() {
             return self.apply_move_slow(index, periodic);
         }
@@ -683,10 +683,10 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn apply_move_slow(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
         for _ in 0..MOVES_APPLIED_MAX {
-            let nanos = self.nodes.entry(index).requested().read();
+            let nanos = self.nodes.entry(index).requested_deadline().read();
             let deadline = self.time.tick.deadline(nanos);
             if periodic {
-                self.nodes.periodic(index).due = nanos;
+                self.nodes.schedule_mut(index).due = nanos;
             }
             let node = self.nodes.entry(index);
             let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline) else {
@@ -703,7 +703,7 @@ impl<T> Engine<T> {
         }
         // Other threads keep resetting the timer to elapsed deadlines. Leaves it to the next pass.
         let node = self.nodes.entry(index);
-        let deadline = self.time.tick.deadline(node.requested().read());
+        let deadline = self.time.tick.deadline(node.requested_deadline().read());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
     }
@@ -715,7 +715,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         if is_periodic {
             let period = node.requested_period();
-            self.nodes.periodic(index).period = period;
+            self.nodes.schedule_mut(index).period = period;
         }
         let node = self.nodes.entry(index);
         node.admit(|| self.time.now());
@@ -729,7 +729,7 @@ impl<T> Engine<T> {
             self.shared.admission.set_live(self.stats.live);
             self.shared.admission.release();
         }
-        let deadline = self.time.tick.deadline(node.requested().read());
+        let deadline = self.time.tick.deadline(node.requested_deadline().read());
         if !is_periodic && deadline > self.wheel.now() {
             self.wheel.link(&self.nodes, node, deadline);
             return None;
@@ -754,8 +754,8 @@ impl<T> Engine<T> {
 
     /// Ends a claimed timer and takes its payload. The caller must call
     /// [`count_ended`](Self::count_ended).
-    pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, Ended<T>) {
-        (claimed, Ended::of(self.nodes.entry(claimed.index), claimed.run))
+    pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, EndedTimer<T>) {
+        (claimed, EndedTimer::of(self.nodes.entry(claimed.index), claimed.run))
     }
 
     /// Counts a timer that has fired and ended, and frees its node.
@@ -778,7 +778,7 @@ impl<T> Engine<T> {
 
     /// Returns the next deadline of a periodic timer after its run, in nanoseconds of the clock.
     pub(crate) fn next_run(&mut self, index: u32) -> u64 {
-        self.nodes.periodic(index).advance_past(self.time.turn)
+        self.nodes.schedule_mut(index).advance_past(self.time.turn)
     }
 
     /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If the timer was
@@ -839,7 +839,7 @@ impl<T> Engine<T> {
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
-            self.nodes.return_nodes();
+            self.nodes.flush_return_chain();
             self.nodes.trim_fully();
         }
         is_long
@@ -875,7 +875,7 @@ impl<T> Engine<T> {
     #[cfg(feature = "origins")]
     pub(crate) fn live_report(&self) -> crate::metrics::LiveReport {
         let now = self.time.now();
-        crate::metrics::LiveReport::new(self.nodes.added(), now)
+        crate::metrics::LiveReport::new(self.nodes.add_records(), now)
     }
 
     /// Returns the counts, without those of queued messages.
@@ -912,7 +912,7 @@ impl<T> Engine<T> {
     /// Returns how many adds to allow before the next report of a loop that has not begun: the
     /// number of adds so far, at most 256.
     pub(crate) fn adds_until_report(&self) -> u64 {
-        self.added().clamp(1, 256)
+        self.added_count().clamp(1, 256)
     }
 
     /// Returns true if the loop has turned or has asked how long it may sleep.
@@ -1033,7 +1033,9 @@ impl<T> Engine<T> {
             self.stats.live += 1;
         }
         let nanos = match swept {
-            Swept::HandedBack { moved: true } => self.time.tick.round_up(node.requested().read()),
+            Swept::HandedBack { moved: true } => {
+                self.time.tick.round_up(node.requested_deadline().read())
+            }
             _ => self.due_nanos(index),
         };
         self.wheel.unlink_if_linked(&self.nodes, node);
@@ -1237,7 +1239,7 @@ impl<T> Engine<T> {
     /// Returns the link of a message, and true if the message is about a live, remotely cancelled
     /// timer.
     fn count_message(&self, index: u32) -> (u32, bool) {
-        if self.nodes.knows(index) {
+        if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (
                 node.link().get(),
@@ -1258,8 +1260,8 @@ impl Engine<Callback> {
 
     /// Claims the next timer that is due in this pass, and returns its callback, to run it.
     #[inline]
-    pub(crate) fn begin_next_run(&mut self) -> Option<(Claimed, Running)> {
-        let (claimed, callback) = self.claim_due(OwnerNodes::running)?;
+    pub(crate) fn begin_next_run(&mut self) -> Option<(Claimed, CallbackInPlace)> {
+        let (claimed, callback) = self.claim_due(OwnerNodes::claimed_callback)?;
         self.count_run(claimed.run);
         Some((claimed, callback))
     }
@@ -1267,14 +1269,14 @@ impl Engine<Callback> {
     /// Returns the callback that a cancel has left in its node, to drop it there. The caller then
     /// [frees](Self::free) the node.
     #[inline]
-    pub(crate) fn cancelled_callback(&self, index: u32) -> Running {
-        OwnerNodes::cancelled(self.nodes.entry(index))
+    pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackInPlace {
+        OwnerNodes::cancelled_callback(self.nodes.entry(index))
     }
 
     /// Returns the callback of a claimed timer, to run it.
-    pub(crate) fn begin_run(&mut self, claimed: Claimed) -> Running {
+    pub(crate) fn begin_run(&mut self, claimed: Claimed) -> CallbackInPlace {
         self.count_run(claimed.run);
-        OwnerNodes::running(self.nodes.entry(claimed.index), claimed.run)
+        OwnerNodes::claimed_callback(self.nodes.entry(claimed.index), claimed.run)
     }
 
     /// Takes the next callback of this pass. If there is none, ends the pass.

@@ -23,7 +23,7 @@ use crate::{
     cross_core::{
         handle::TimerHandle,
         origin::Origin,
-        slab::{Ended, Ready, Slab},
+        slab::{ByValue, EndedTimer, Slab},
         state::Kind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -813,9 +813,9 @@ impl<T> Shard<T> {
     /// assert_eq!(shard.iter().collect::<Vec<_>>(), [(lease, deadline, &"lease")]);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (TimerHandle, Instant, &T)> {
-        let first = self.engine.nodes.pending_from(0);
+        let first = self.engine.nodes.next_pending(0);
         let pending =
-            iter::successors(first, |(index, _)| self.engine.nodes.pending_from(index + 1));
+            iter::successors(first, |(index, _)| self.engine.nodes.next_pending(index + 1));
         pending.filter_map(|(index, generation)| {
             let handle = TimerHandle::new(self.engine.number, index, generation);
             Some((handle, self.deadline(handle)?, self.get(handle)?))
@@ -846,7 +846,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(TimerHandle, Instant, &mut T) -> bool) {
         let mut next = 0;
-        while let Some((index, generation)) = self.engine.nodes.pending_from(next) {
+        while let Some((index, generation)) = self.engine.nodes.next_pending(next) {
             next = index + 1;
             let handle = TimerHandle::new(self.engine.number, index, generation);
             let Some(deadline) = self.deadline(handle) else { continue };
@@ -1050,14 +1050,14 @@ impl<T> Shard<T> {
         payload: T,
         origin: Origin,
     ) -> Result<TimerHandle, AddError<T>> {
-        let mut payload = Some(Ready(payload));
+        let mut payload = Some(ByValue(payload));
         let added = if self.engine.may_add() {
             self.engine.insert(due, kind, origin, &mut payload)
         } else {
             self.insert_slow(due, kind, origin, &mut payload)
         };
         added.map_err(|reason| {
-            let Ready(payload) = payload.expect("a refused payload stays");
+            let ByValue(payload) = payload.expect("a refused payload stays");
             AddError::new(reason, payload)
         })
     }
@@ -1070,7 +1070,7 @@ impl<T> Shard<T> {
         due: DueTime,
         kind: Kind,
         origin: Origin,
-        payload: &mut Option<Ready<T>>,
+        payload: &mut Option<ByValue<T>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         if self.engine.has_begun() {
             self.make_room(u64::MAX)?;
@@ -1100,7 +1100,7 @@ impl<T> Shard<T> {
         let (claimed, ended) = match before {
             Some(claimed) => self.engine.end(claimed),
             None => {
-                if let Some(fired) = self.engine.claim_due(Ended::of) {
+                if let Some(fired) = self.engine.claim_due(EndedTimer::of) {
                     fired
                 } else {
                     let claimed = self.engine.next_remaining_or_end()?;
@@ -1124,7 +1124,7 @@ impl<T> Shard<T> {
             self.engine.finish(index, claimed.run);
             return Some(Expiry::Ended(expired.with(payload)));
         }
-        Some(Expiry::Periodic(expired.with(self.engine.nodes.lend(index))))
+        Some(Expiry::Periodic(expired.with(self.engine.nodes.rearmed_payload_mut(index))))
     }
 
     /// Claims the next due timer of this pass. If there is none, ends the pass.
@@ -1138,7 +1138,7 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a timer that has fired and ended.
     #[inline]
-    fn end_expired(&mut self, claimed: Claimed, ended: Ended<T>) -> Expired<T> {
+    fn end_expired(&mut self, claimed: Claimed, ended: EndedTimer<T>) -> Expired<T> {
         self.engine.count_ended(claimed, ended.freed);
         self.expired(claimed, ended.generation, ended.payload)
     }

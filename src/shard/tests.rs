@@ -27,7 +27,7 @@ fn shard() -> (Shard<Callback>, ManualClock) {
 }
 
 fn callback() -> Callback {
-    crate::cross_core::callback::Once::new(|| ()).into()
+    crate::cross_core::callback::OneShotCallback::new(|| ()).into()
 }
 
 /// Adds a timer due at `nanos`, on any thread.
@@ -74,7 +74,7 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
         let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
         assert_eq!(fired(&mut shard), 0);
         assert_eq!(shard.len(), 40);
-        let pages = shard.engine.nodes.known_pages();
+        let pages = shard.engine.nodes.page_count();
         assert!((20..=24).contains(&pages), "{pages} pages in round {round}");
         for (number, timer) in timers.into_iter().enumerate() {
             if number % 2 == 0 {
@@ -85,9 +85,9 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
         }
         let is_small = attempts().any(|turn| {
             assert_eq!(fired(&mut shard), 0);
-            turn >= 100 && shard.engine.nodes.known_pages() <= 4
+            turn >= 100 && shard.engine.nodes.page_count() <= 4
         });
-        assert!(is_small, "{} pages left after round {round}", shard.engine.nodes.known_pages());
+        assert!(is_small, "{} pages left after round {round}", shard.engine.nodes.page_count());
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
     }
@@ -97,7 +97,7 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
 fn reserved_pages_are_allocated_and_kept() {
     let (mut shard, _clock) = shard();
     shard.reserve(9);
-    let reserved = shard.engine.nodes.known_pages();
+    let reserved = shard.engine.nodes.page_count();
     assert!(reserved >= 5, "pages of two, and index 0");
     let due = DueTime::at(0);
     for _ in 0..9 {
@@ -105,17 +105,17 @@ fn reserved_pages_are_allocated_and_kept() {
             due,
             Kind::Shared,
             Origin::caller(),
-            &mut Some(crate::cross_core::slab::Ready(callback())),
+            &mut Some(crate::cross_core::slab::ByValue(callback())),
         );
         assert!(added.is_ok());
     }
-    assert_eq!(shard.engine.nodes.known_pages(), reserved);
+    assert_eq!(shard.engine.nodes.page_count(), reserved);
     assert_eq!(fired(&mut shard), 9);
     (0..100).for_each(|_| assert_eq!(fired(&mut shard), 0));
-    assert_eq!(shard.engine.nodes.known_pages(), reserved);
+    assert_eq!(shard.engine.nodes.page_count(), reserved);
     shard.reserve(usize::MAX);
     assert_eq!(
-        shard.engine.nodes.known_pages(),
+        shard.engine.nodes.page_count(),
         (INDEX_MAX as usize).div_ceil(2),
         "as many as there can be"
     );
@@ -129,7 +129,7 @@ fn nodes_of_remote_timers_are_used_again() {
         let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
         // The shard trims its pages in each turn.
         (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
-        let pages = shard.engine.nodes.known_pages();
+        let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
         // First one node of each page, and then the other one.
         let (ones, others): (Vec<_>, Vec<_>) =
@@ -190,7 +190,7 @@ fn while_moving(
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
         between(shard);
-        node.requested().write(3_000_000);
+        node.requested_deadline().write(3_000_000);
         let (answer, next) = node.state.end_move(Mover::Other);
         if next == FollowUp::Push {
             let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
@@ -321,7 +321,7 @@ fn refused_adds_keep_no_node() {
         let captured = Arc::clone(&callback);
         add_remote(shared, 0, move || drop(captured)).map(drop)
     };
-    shared.slab.begin_generations_at(GENERATION_MAX + 1);
+    shared.slab.raise_first_generation(GENERATION_MAX + 1);
     for _ in 0..2 * INDEX_MAX {
         assert_eq!((add(), Arc::strong_count(&callback)), (Err(AddErrorReason::Full), 1));
     }

@@ -5,7 +5,7 @@
 //! page can be freed without a search of other lists. The place that was freed last is reused
 //! first, because it is still in the cache. It is kept outside the lists, since most adds follow
 //! the end of another timer, and its page counts it as used. It joins its page's list when another
-//! place is freed, or when no entry is left ([`FreePlaces::take_last`]).
+//! place is freed, or when no entry is left ([`FreePlaces::take_last_freed`]).
 //!
 //! # When memory goes back
 //!
@@ -28,7 +28,7 @@ use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 use crate::limits::{PAGE_BITS, SPARE_PAGES_MAX, UNUSED_BATCH};
 
 /// The number of places of a page.
-pub(crate) const PAGE: usize = 1 << PAGE_BITS;
+pub(crate) const PAGE_LEN: usize = 1 << PAGE_BITS;
 
 /// Returns the number of the page that an index is in.
 #[inline]
@@ -39,7 +39,7 @@ pub(crate) fn page_of(index: u32) -> usize {
 /// Returns the place of an index in its page.
 #[inline]
 pub(crate) fn place_of(index: u32) -> usize {
-    index as usize % PAGE
+    index as usize % PAGE_LEN
 }
 
 #[inline]
@@ -95,7 +95,7 @@ impl<P: Copy + PartialEq> PageTable<P> {
     }
 
     /// Returns a number above the number of every page.
-    pub(crate) fn end(&self) -> usize {
+    pub(crate) fn numbers_end(&self) -> usize {
         self.pages.len()
     }
 
@@ -111,7 +111,7 @@ pub(crate) struct FreePlaces {
     pages: Vec<FreePage>,
     /// The index of the place that was freed last, or 0 if it was reused. It is in no list, and its
     /// page counts it as used.
-    last: u32,
+    last_freed: u32,
     /// The page from which the next place is taken, if the page has room.
     current: usize,
     /// All pages with room, each once. Some of them may be full again.
@@ -119,7 +119,7 @@ pub(crate) struct FreePlaces {
     /// The number of pages whose places are all free.
     empty: u32,
     /// The minimum number of spare pages.
-    kept: u32,
+    min_spare: u32,
 }
 
 /// The free places of one page, as a list through links that the table keeps.
@@ -135,7 +135,7 @@ struct FreePage {
     is_listed: bool,
 }
 
-const _: () = assert!(PAGE < 1 << 16, "a place fits a list");
+const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a list");
 
 /// Never-used places of a page that join its free list. The caller links them by
 /// [`link`](Self::link).
@@ -157,56 +157,57 @@ impl FreePlaces {
     pub(crate) fn new() -> Self {
         let mut free = Self {
             pages: Vec::new(),
-            last: 0,
+            last_freed: 0,
             current: 0,
             available: Vec::new(),
             empty: 0,
-            kept: SPARE_PAGES_MAX,
+            min_spare: SPARE_PAGES_MAX,
         };
         free.add_page(0);
         free
     }
 
     /// Keeps at least this number of empty pages.
-    pub(crate) fn keep(&mut self, pages: u32) {
-        self.kept = self.kept.max(pages);
+    pub(crate) fn raise_min_spare(&mut self, pages: u32) {
+        self.min_spare = self.min_spare.max(pages);
     }
 
-    /// Keeps at most this number of empty pages, even after a larger [`keep`](Self::keep).
-    pub(crate) fn keep_at_most(&mut self, pages: u32) {
-        self.kept = self.kept.min(pages);
+    /// Keeps at most this number of empty pages, even after a larger minimum was set.
+    pub(crate) fn lower_min_spare(&mut self, pages: u32) {
+        self.min_spare = self.min_spare.min(pages);
     }
 
     /// Returns the number of places, used or free.
     pub(crate) fn capacity(&self) -> usize {
         // Index 0 is never used.
-        self.pages.iter().filter(|page| page.is_own).count() * PAGE - 1
+        self.pages.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
     }
 
     /// Takes the place that was freed last.
     #[inline]
-    pub(crate) fn take_last(&mut self) -> Option<u32> {
-        let last = mem::take(&mut self.last);
+    pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
+        let last = mem::take(&mut self.last_freed);
         if last == 0 { None } else { Some(last) }
     }
 
     /// Frees a place and keeps it outside the lists. Returns the place that was kept there until
-    /// now, or 0. The caller [puts](Self::put) the returned place into the list of its page.
+    /// now, or 0. The caller [puts](Self::put_in_free_list) the returned place into the list of its
+    /// page.
     #[inline]
-    pub(crate) fn replace_last(&mut self, index: u32) -> u32 {
-        mem::replace(&mut self.last, index)
+    pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
+        mem::replace(&mut self.last_freed, index)
     }
 
     /// Takes a free place of the current page, whose link `link_of` returns.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
-    pub(crate) fn take(
+    pub(crate) fn take_from_current_page(
         &mut self,
         link_of: impl FnOnce(usize, usize) -> u32,
     ) -> Option<(usize, usize)> {
         let number = self.current;
         let page = self.current_page();
-        let place = usize::from(page.free.checked_sub(1)?) % PAGE;
+        let place = usize::from(page.free.checked_sub(1)?) % PAGE_LEN;
         page.free = as_u16(link_of(number, place));
         page.used += 1;
         if page.used == 1 {
@@ -217,15 +218,15 @@ impl FreePlaces {
 
     #[inline]
     fn current_page(&mut self) -> &mut FreePage {
-        // SAFETY: `current` is the number of a page that exists or existed (`new`, `put`,
-        // `find_room`), and `pages` never shrinks.
+        // SAFETY: `current` is the number of a page that exists or existed (`new`,
+        // `put_in_free_list`, `select_page_with_room`), and `pages` never shrinks.
         unsafe { self.pages.get_unchecked_mut(self.current) }
     }
 
     /// Puts a place into the free list of its page. Returns its new link, and true if a page should
     /// be freed.
     #[inline]
-    pub(crate) fn put(&mut self, number: usize, place: usize) -> (u32, bool) {
+    pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.pages[number];
         let link = u32::from(page.free);
         page.free = as_u16(as_u32(place)) + 1;
@@ -251,13 +252,13 @@ impl FreePlaces {
 
     /// Makes a page with room the current one. If its free list is empty, also returns its next
     /// never-used places. Returns `None` if no page has room.
-    pub(crate) fn find_room(&mut self) -> Option<UnusedPlaces> {
+    pub(crate) fn select_page_with_room(&mut self) -> Option<UnusedPlaces> {
         while let Some(&number) = self.available.last() {
             let number = number as usize;
             let page = &mut self.pages[number];
             let first = usize::from(page.first_unused);
-            if page.free == 0 && page.is_own && first < PAGE {
-                page.first_unused = as_u16(as_u32(PAGE.min(first + UNUSED_BATCH)));
+            if page.free == 0 && page.is_own && first < PAGE_LEN {
+                page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + UNUSED_BATCH)));
                 page.free = as_u16(as_u32(first)) + 1;
             }
             if page.free != 0 {
@@ -295,13 +296,13 @@ impl FreePlaces {
     /// Returns true if more pages are empty than the minimum number of spare pages.
     #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
-        self.empty > self.kept
+        self.empty > self.min_spare
     }
 
     /// Removes an empty page, if more are empty than the minimum number of spare pages, and returns
     /// its number. It chooses the last page, because memory that was allocated late is the easiest
     /// to return to the system.
-    pub(crate) fn remove_surplus(&mut self) -> Option<usize> {
+    pub(crate) fn remove_surplus_page(&mut self) -> Option<usize> {
         if !self.has_surplus() {
             return None;
         }
@@ -313,9 +314,9 @@ impl FreePlaces {
     }
 
     /// Returns the places of a page that were ever used; of another table's page, all places.
-    pub(crate) fn places(&self, number: usize) -> Range<usize> {
+    pub(crate) fn used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
-        0..page.map_or(PAGE, |page| usize::from(page.first_unused))
+        0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))
     }
 
     /// Panics if an invariant is broken. `link_of` returns the link of a free place.
@@ -331,7 +332,8 @@ impl FreePlaces {
                 free += 1;
                 link = link_of(number, link as usize - 1);
             }
-            let is_full = !page.is_own || page.free == 0 && usize::from(page.first_unused) == PAGE;
+            let is_full =
+                !page.is_own || page.free == 0 && usize::from(page.first_unused) == PAGE_LEN;
             if page.is_own {
                 assert_eq!(page.used + free, page.first_unused, "places of page {number}");
                 empty += u32::from(page.used == 0);
@@ -438,25 +440,27 @@ mod tests {
     #[test]
     fn a_place_is_used_once_until_it_is_freed() {
         let mut free = FreePlaces::new();
-        let mut links: Vec<[u32; PAGE]> = vec![[0; PAGE]; 16];
+        let mut links: Vec<[u32; PAGE_LEN]> = vec![[0; PAGE_LEN]; 16];
         let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);
         for round in 0..if cfg!(miri) { 300 } else { 20_000 } {
             // Phases with more allocations alternate with phases with more frees.
             if random.usize(..4) < 1 + round / 50 % 3 && !used.is_empty() {
                 let (number, place) = used.swap_remove(random.usize(..used.len()));
-                let (link, has_surplus) = free.put(number, place);
+                let (link, has_surplus) = free.put_in_free_list(number, place);
                 links[number][place] = link;
                 if has_surplus {
-                    let number = free.remove_surplus().expect("a surplus");
+                    let number = free.remove_surplus_page().expect("a surplus");
                     assert!(used.iter().all(|&(other, _)| other != number));
                     assert!(pages.remove(&number));
                 }
                 assert!(!free.has_surplus());
-            } else if let Some(taken) = free.take(|number, place| links[number][place]) {
+            } else if let Some(taken) =
+                free.take_from_current_page(|number, place| links[number][place])
+            {
                 assert!(taken != (0, 0) && !used.contains(&taken));
                 used.push(taken);
-            } else if let Some(fresh) = free.find_room() {
+            } else if let Some(fresh) = free.select_page_with_room() {
                 fresh.places.clone().for_each(|place| {
                     links[fresh.number][place] = fresh.link(place);
                 });

@@ -18,7 +18,7 @@ use super::storage::{Entry, Links, Location, Placement, Storage};
 use crate::{
     limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES_MAX},
     util::{
-        pages::{self, FreePlaces, PAGE, PageTable, as_u32, index_of, page_of, place_of},
+        pages::{self, FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
     },
 };
@@ -34,8 +34,8 @@ struct EntryFields<T> {
 
 struct Page<T> {
     /// In a free entry, `next` links the list of free places.
-    links: [Cell<Links>; PAGE],
-    entries: [EntryFields<T>; PAGE],
+    links: [Cell<Links>; PAGE_LEN],
+    entries: [EntryFields<T>; PAGE_LEN],
     /// The generation with which a never-used entry of this page begins.
     generation: Cell<u32>,
 }
@@ -46,9 +46,9 @@ pub(super) struct Entries<T> {
     free: FreePlaces,
     /// The number of each freed page, and the generation at which its entries start when the page
     /// is allocated again.
-    vacant: Vec<(usize, u32)>,
-    /// The number of pages, including the freed ones in `vacant`.
-    len: usize,
+    vacant_pages: Vec<(usize, u32)>,
+    /// The number of pages, including the freed ones in `vacant_pages`.
+    page_numbers_end: usize,
     owns: PhantomData<Box<Page<T>>>,
 }
 
@@ -102,7 +102,7 @@ impl<'e, T> EntryRef<'e, T> {
 
     /// Removes the value of an unlinked entry, and ends its generation.
     #[inline]
-    pub(super) fn take(self) -> Option<T> {
+    pub(super) fn take_value(self) -> Option<T> {
         let record = self.fields();
         record.generation.set(record.generation.get() + 1);
         // SAFETY: the entry is unlinked, so nothing borrows its value. The place of a used index
@@ -178,8 +178,8 @@ impl<T> Entries<T> {
         Self {
             pages: PageTable::new(Page::allocate(0)),
             free: FreePlaces::new(),
-            vacant: Vec::new(),
-            len: 1,
+            vacant_pages: Vec::new(),
+            page_numbers_end: 1,
             owns: PhantomData,
         }
     }
@@ -187,26 +187,27 @@ impl<T> Entries<T> {
     /// Takes a free index. Returns `None` if every index is in use.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
-    pub(super) fn reserve_index(&mut self) -> Option<u32> {
-        if let Some(last) = self.free.take_last() {
+    pub(super) fn take_index(&mut self) -> Option<u32> {
+        if let Some(last) = self.free.take_last_freed() {
             return Some(last);
         }
-        let (number, place) = self.take().or_else(|| self.find_room())?;
+        let (number, place) =
+            self.take_from_current_page().or_else(|| self.take_from_other_page())?;
         Some(index_of(number, place))
     }
 
     #[inline(always)]
     #[allow(clippy::inline_always)] // As in `try_insert`.
-    fn take(&mut self) -> Option<(usize, usize)> {
+    fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
         let pages = &self.pages;
         // SAFETY: as in `page`.
         let page = |number| unsafe { pages.get(number).as_ref() };
-        self.free.take(|number, place| page(number).links[place].get().next)
+        self.free.take_from_current_page(|number, place| page(number).links[place].get().next)
     }
 
     #[cfg(test)]
     pub(super) fn insert(&mut self, value: T) -> u32 {
-        let index = self.reserve_index().expect("there is room");
+        let index = self.take_index().expect("there is room");
         self.entry(index).fill(value);
         index
     }
@@ -241,7 +242,7 @@ impl<T> Entries<T> {
 
     /// Returns the first index from `index` on whose entry is in the wheel.
     pub(super) fn next_live(&self, mut index: u32) -> Option<u32> {
-        while page_of(index) < self.pages.end() {
+        while page_of(index) < self.pages.numbers_end() {
             if !self.pages.has(page_of(index)) {
                 index = index_of(page_of(index) + 1, 0);
             } else if self.entry(index).location().is_linked() {
@@ -255,11 +256,11 @@ impl<T> Entries<T> {
 
     /// Allocates memory for `entries` entries, which is never freed.
     pub(super) fn reserve(&mut self, entries: usize) {
-        let pages = entries.min(RESERVE_MAX as usize) / PAGE + 1;
-        self.free.keep(as_u32(pages));
-        while self.len - self.vacant.len() < pages {
+        let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
+        self.free.raise_min_spare(as_u32(pages));
+        while self.page_numbers_end - self.vacant_pages.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
-            self.put(index_of(number, place));
+            self.put_in_free_list(index_of(number, place));
         }
     }
 
@@ -270,14 +271,14 @@ impl<T> Entries<T> {
 
     /// Frees all empty pages, even reserved ones.
     pub(super) fn shrink(&mut self) {
-        if let Some(last) = self.free.take_last() {
-            self.put(last);
+        if let Some(last) = self.free.take_last_freed() {
+            self.put_in_free_list(last);
         }
-        self.free.keep_at_most(0);
+        self.free.lower_min_spare(0);
         while self.free.has_surplus() {
             self.free_page();
         }
-        self.free.keep(SPARE_PAGES_MAX);
+        self.free.raise_min_spare(SPARE_PAGES_MAX);
     }
 
     /// Frees the index of an entry whose value has been taken, and whose generation is now
@@ -286,9 +287,9 @@ impl<T> Entries<T> {
     pub(super) fn free(&mut self, index: u32, generation: u32) {
         // An index whose generations are used up is retired.
         if generation < KEY_GENERATION_MAX {
-            let before = self.free.replace_last(index);
+            let before = self.free.replace_last_freed(index);
             if before != 0 {
-                self.put(before);
+                self.put_in_free_list(before);
             }
         }
     }
@@ -298,15 +299,15 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     pub(super) fn flush_last_freed(&mut self) {
-        if let Some(last) = self.free.take_last() {
-            self.put(last);
+        if let Some(last) = self.free.take_last_freed() {
+            self.put_in_free_list(last);
         }
     }
 
     #[inline]
-    fn put(&mut self, index: u32) {
+    fn put_in_free_list(&mut self, index: u32) {
         let (number, place) = (page_of(index), place_of(index));
-        let (next, has_surplus) = self.free.put(number, place);
+        let (next, has_surplus) = self.free.put_in_free_list(number, place);
         self.page(number).links[place].set(Links { previous: 0, next });
         if has_surplus {
             self.free_page();
@@ -316,39 +317,39 @@ impl<T> Entries<T> {
     /// Takes a place from another page, after the current page has run out.
     #[cold]
     #[inline(never)]
-    fn find_room(&mut self) -> Option<(usize, usize)> {
-        let Some(fresh) = self.free.find_room() else { return self.add_page() };
+    fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
+        let Some(fresh) = self.free.select_page_with_room() else { return self.add_page() };
         let page = self.page(fresh.number);
         fresh.places.clone().for_each(|place| page.init_place(place, fresh.link(place)));
-        self.take()
+        self.take_from_current_page()
     }
 
     /// Adds a page and takes its first place.
     fn add_page(&mut self) -> Option<(usize, usize)> {
-        let (number, generation) = match self.vacant.pop() {
+        let (number, generation) = match self.vacant_pages.pop() {
             Some(vacant) => vacant,
-            None if self.len > page_of(INDEX_MAX) => return None,
-            None => (self.len, 0),
+            None if self.page_numbers_end > page_of(INDEX_MAX) => return None,
+            None => (self.page_numbers_end, 0),
         };
-        if number == self.len {
-            self.len += 1;
+        if number == self.page_numbers_end {
+            self.page_numbers_end += 1;
             // Reserves the memory now, so that freeing never allocates.
-            self.vacant.reserve(self.len);
+            self.vacant_pages.reserve(self.page_numbers_end);
         }
         self.pages.set(number, Page::allocate(generation));
         self.free.add_page(number);
-        self.find_room()
+        self.take_from_other_page()
     }
 
     /// Frees an empty page.
     #[cold]
     #[inline(never)]
     fn free_page(&mut self) {
-        let Some(number) = self.free.remove_surplus() else { return };
+        let Some(number) = self.free.remove_surplus_page() else { return };
         let page = self.page(number);
         let generations = page.entries.iter().map(|entry| entry.generation.get());
         let generation = generations.fold(page.generation.get(), u32::max);
-        self.vacant.push((number, generation));
+        self.vacant_pages.push((number, generation));
         let page = self.pages.get(number);
         self.pages.remove(number);
         // SAFETY: the page was made by `allocate`, has no value, and nothing refers to it any more.
@@ -364,10 +365,9 @@ impl<T> Entries<T> {
 
     /// Returns the indices of all entries that were ever used, including the free ones.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
-        let indices = self
-            .pages
-            .numbers()
-            .flat_map(|number| self.free.places(number).map(move |place| index_of(number, place)));
+        let indices = self.pages.numbers().flat_map(|number| {
+            self.free.used_places(number).map(move |place| index_of(number, place))
+        });
         indices.filter(|&index| index != 0)
     }
 
@@ -375,12 +375,16 @@ impl<T> Entries<T> {
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
         self.free.check(|number, place| self.page(number).links[place].get().next);
-        assert_eq!(self.pages.numbers().count(), self.len - self.vacant.len(), "vacant pages");
+        assert_eq!(
+            self.pages.numbers().count(),
+            self.page_numbers_end - self.vacant_pages.len(),
+            "vacant pages"
+        );
     }
 
     /// Returns the number of allocated pages.
     #[cfg(test)]
-    pub(super) fn pages(&self) -> usize {
+    pub(super) fn page_count(&self) -> usize {
         self.pages.numbers().count()
     }
 }

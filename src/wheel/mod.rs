@@ -243,7 +243,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     #[inline]
     pub fn try_insert(&mut self, deadline: u64, value: T) -> Result<Key, T> {
-        let Some(index) = self.entries.reserve_index() else { return Err(value) };
+        let Some(index) = self.entries.take_index() else { return Err(value) };
         let entry = self.entries.entry(index);
         entry.fill(value);
         self.raw.link(&self.entries, entry, deadline);
@@ -271,7 +271,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// assert_eq!(wheel.advance(1_101).count(), 1);
     /// ```
     pub fn insert_within(&mut self, deadline: u64, slack: u64, value: T) -> Key {
-        let Some(index) = self.entries.reserve_index() else { full() };
+        let Some(index) = self.entries.take_index() else { full() };
         let entry = self.entries.entry(index);
         entry.fill(value);
         self.raw.link_within(&self.entries, entry, deadline, slack);
@@ -295,7 +295,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.find(key.index, key.generation)?;
         self.raw.unlink(&self.entries, entry);
-        let value = entry.take();
+        let value = entry.take_value();
         self.free(key.index, key.generation + 1);
         value
     }
@@ -386,7 +386,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     fn pop_due(&mut self) -> Option<(u64, T)> {
         let (entry, deadline) = self.raw.pop_due(&self.entries)?;
-        let (index, value, generation) = (entry.index(), entry.take(), entry.generation());
+        let (index, value, generation) = (entry.index(), entry.take_value(), entry.generation());
         self.free(index, generation);
         value.map(|value| (deadline, value))
     }

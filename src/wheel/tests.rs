@@ -49,11 +49,11 @@ fn a_retired_index_is_never_used_again() {
 fn the_operation_that_empties_a_page_frees_one() {
     let mut wheel = Tiny::starting_at(0);
     let keys: Vec<Key> = (0..50).map(|entry| wheel.insert(100, entry)).collect();
-    let mut pages = wheel.entries.pages();
+    let mut pages = wheel.entries.page_count();
     assert!(pages > 20);
     for key in keys {
         wheel.remove(key);
-        let left = wheel.entries.pages();
+        let left = wheel.entries.page_count();
         // The last removal also frees the page of the index that was freed before.
         assert!(left + 1 + usize::from(wheel.is_empty()) >= pages, "too many pages at once");
         pages = left;
@@ -72,13 +72,13 @@ fn equal_batches_free_no_pages() {
         let mut pages = None;
         for round in 0..10 {
             let keys: Vec<Key> = (0..BATCH).map(|entry| wheel.insert(100, entry)).collect();
-            let most = wheel.entries.pages();
+            let most = wheel.entries.page_count();
             assert_eq!(*pages.get_or_insert(most), most, "in round {round}");
             for key in keys {
                 wheel.remove(key);
             }
             wheel.turn_and_check();
-            assert_eq!(wheel.entries.pages(), most, "after round {round}");
+            assert_eq!(wheel.entries.page_count(), most, "after round {round}");
         }
     }
 }
@@ -205,19 +205,19 @@ fn a_full_wheel_returns_the_value() {
 #[test]
 fn reserved_pages_are_allocated_and_kept() {
     let mut wheel = Wheel::<u64>::with_capacity(9);
-    let reserved = wheel.entries.pages();
+    let reserved = wheel.entries.page_count();
     assert!(reserved >= 5, "pages of two, and index 0");
     wheel.check();
     let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
-    assert_eq!(wheel.entries.pages(), reserved);
+    assert_eq!(wheel.entries.page_count(), reserved);
     wheel.reserve(usize::MAX);
-    let all = wheel.entries.pages();
+    let all = wheel.entries.page_count();
     assert_eq!(all, (INDEX_MAX as usize).div_ceil(2), "as many as there can be");
     for key in keys {
         assert!(wheel.remove(key).is_some());
     }
     (1..1_000).for_each(|now| assert_eq!(wheel.advance(now).next(), None));
-    assert_eq!(wheel.entries.pages(), all);
+    assert_eq!(wheel.entries.page_count(), all);
     wheel.check();
 }
 

@@ -252,7 +252,7 @@ struct SendPointer<T>(NonNull<T>);
 
 /// Publishes this thread's deferred work and advances the epoch by one step, so that little
 /// deferred work is left to cancellers.
-pub(crate) fn help() {
+pub(crate) fn advance_epoch() {
     pin().0.flush();
 }
 
@@ -273,7 +273,7 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
 /// Frees the stored values that no thread reads any more. Called by a thread that ends a shard.
 pub(crate) fn free_garbage() {
     for _ in 0..FLUSHES {
-        help();
+        advance_epoch();
     }
     let garbage = mem::take(&mut *GARBAGE.lock().unwrap_or_else(PoisonError::into_inner));
     drop(garbage);

@@ -65,11 +65,11 @@ fn a_value_is_not_released_while_it_is_read() {
     place.publish(Arc::clone(&value));
     place.with(|seen| {
         place.retract(drop);
-        (0..100).for_each(|_| help());
+        (0..100).for_each(|_| advance_epoch());
         assert!(seen.is_some() && Arc::strong_count(&value) == 2);
     });
     assert!(attempts().any(|_| {
-        help();
+        advance_epoch();
         Arc::strong_count(&value) == 1
     }));
 }
@@ -135,7 +135,7 @@ fn a_pointer_is_published_once_and_retracted_when_no_thread_reads() {
     });
     assert_eq!(place.load(&pinned), None);
     let is_over = || {
-        help();
+        advance_epoch();
         RELEASED.load(Ordering::Relaxed) == 1
     };
     assert!((0..100).all(|_| !is_over()), "this thread is looking");

@@ -11,7 +11,7 @@
 //!
 //! A page belongs to the owner or to the adders, never to both, so that an add on the owner's
 //! thread needs no atomic read-modify-write. A thread that adds to another core takes a free node
-//! from a page of the adders by a compare-and-swap ([`FreeHead`](page::FreeHead)), or publishes a
+//! from a page of the adders by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a
 //! new page. From then on the node belongs to that thread. It writes the payload, the requested
 //! deadline and, for a periodic timer, the period into the field of the deadline. Then it arms the
 //! word as *queued* and *moved*, which publishes all of them (S3 in `state`). The owner consumes
@@ -36,11 +36,11 @@
 //! owner first takes all nodes by one compare-and-swap. An adder that stalls while it holds a node
 //! delays the retirement of that page only.
 //!
-//! *No freed page is used.* Another thread reaches a node only through [`Slab::look`] and
-//! [`Slab::take_remote`], which require a proof that the thread is pinned. The owner unpublishes
-//! the page. When every thread that was pinned at that moment has unpinned, the epoch marks the
-//! page, and the owner frees it (`retired`). A canceller stays pinned until it has pushed the node.
-//! A page with a node in `Cancelled` or in the mailbox is not retired.
+//! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
+//! [`Slab::take_remote_node`], which require a proof that the thread is pinned. The owner
+//! unpublishes the page. When every thread that was pinned at that moment has unpinned, the epoch
+//! marks the page, and the owner frees it (`retired`). A canceller stays pinned until it has pushed
+//! the node. A page with a node in `Cancelled` or in the mailbox is not retired.
 //!
 //! *No stale handle reaches another timer.* A handle contains a generation that never repeats
 //! (`state`), and a stale handle's timer has ended. No live timer has its generation, so every
@@ -87,21 +87,21 @@ use std::{
 
 use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, RequestedDeadline};
 pub(crate) use self::{
-    owner::{Ended, NodeRef, OwnerNodes},
-    retired::free_orphans,
+    owner::{EndedTimer, NodeRef, OwnerNodes},
+    retired::free_orphaned_pages,
 };
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        callback::{Callback, Once, RunOnce, RunRepeatedly, SendCallback},
+        callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly, SendCallback},
         mailbox::Link,
-        origin::{Added, Origin},
+        origin::{AddRecord, Origin},
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, FollowUp, Kind, Mover, StateWord},
     },
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES_MAX},
     util::{
-        pages::{PAGE, as_u32, index_of, page_of, place_of},
+        pages::{PAGE_LEN, as_u32, index_of, page_of, place_of},
         sync::{AtomicU64, Hint, IS_MODEL, LoomPointerOrder, Ordering},
     },
 };
@@ -111,17 +111,17 @@ use crate::{
 /// # Safety
 ///
 /// `build` initialises the memory at `place`.
-pub(crate) unsafe trait Build<T> {
+pub(crate) unsafe trait BuildInPlace<T> {
     /// Writes the payload to `place`, which is valid for writes and holds no payload.
     fn build(self, place: *mut T);
 }
 
 /// A payload that is moved to its final address.
 #[derive(Debug)]
-pub(crate) struct Ready<T>(pub(crate) T);
+pub(crate) struct ByValue<T>(pub(crate) T);
 
 // SAFETY: `write` initialises the place.
-unsafe impl<T> Build<T> for Ready<T> {
+unsafe impl<T> BuildInPlace<T> for ByValue<T> {
     #[inline]
     fn build(self, place: *mut T) {
         // SAFETY: the place is valid for writes (caller).
@@ -130,7 +130,7 @@ unsafe impl<T> Build<T> for Ready<T> {
 }
 
 // SAFETY: `RunOnce::build` initialises the place.
-unsafe impl<F: FnOnce() + 'static> Build<Callback> for RunOnce<F> {
+unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
     #[inline]
     fn build(self, place: *mut Callback) {
         // SAFETY: the place is valid for writes (caller).
@@ -139,14 +139,14 @@ unsafe impl<F: FnOnce() + 'static> Build<Callback> for RunOnce<F> {
 }
 
 // SAFETY: `write` initialises the place.
-unsafe impl Build<Callback> for Once {
+unsafe impl BuildInPlace<Callback> for OneShotCallback {
     fn build(self, place: *mut Callback) {
-        Ready(self.into()).build(place);
+        ByValue(self.into()).build(place);
     }
 }
 
 // SAFETY: `RunRepeatedly::build` initialises the place.
-unsafe impl<F: FnMut() + 'static> Build<Callback> for RunRepeatedly<F> {
+unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
     fn build(self, place: *mut Callback) {
         // SAFETY: the place is valid for writes (caller).
         unsafe { self.build(place) }
@@ -172,9 +172,9 @@ pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
     /// The room bits: which pages may have free nodes for adders.
     room: [AtomicU64; ROOM_WORDS],
-    shape: PageLayout,
+    layout: PageLayout,
     /// Payloads are callbacks, so other threads may add timers.
-    takes_callbacks: bool,
+    holds_callbacks: bool,
     hints: Hints,
 }
 
@@ -198,7 +198,7 @@ struct Hints {
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
     pub(crate) link: &'p Link,
-    shape: &'p PageLayout,
+    layout: &'p PageLayout,
     page: PagePtr,
     place: usize,
 }
@@ -214,7 +214,7 @@ pub(crate) struct RemoteNode {
 
 impl PageSlot {
     /// Returns the table of a new slab.
-    fn table() -> Box<[Self]> {
+    fn new_table() -> Box<[Self]> {
         if IS_MODEL {
             return (0..PAGES).map(|_| Self::default()).collect();
         }
@@ -238,20 +238,20 @@ impl PageSlot {
 impl Slab {
     /// Returns the two views of a new slab.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
-        Self::with_shape(false)
+        Self::with_layout(false)
     }
 
     /// Returns the two views of a new slab that other threads may add to.
     pub(crate) fn of_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
-        Self::with_shape::<Callback>(true)
+        Self::with_layout::<Callback>(true)
     }
 
-    fn with_shape<T>(takes_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
+    fn with_layout<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
         let slab = Arc::new(Self {
-            pages: PageSlot::table(),
+            pages: PageSlot::new_table(),
             room: array::from_fn(|_| AtomicU64::new(0)),
-            shape: PageLayout::of::<T>(),
-            takes_callbacks,
+            layout: PageLayout::of::<T>(),
+            holds_callbacks,
             hints: Hints {
                 unpublished: Hint::new(1),
                 room: Hint::new(1),
@@ -265,8 +265,8 @@ impl Slab {
     }
 
     /// Returns true if payloads are callbacks, as of a thread's wheel.
-    pub(crate) fn takes_callbacks(&self) -> bool {
-        self.takes_callbacks
+    pub(crate) fn holds_callbacks(&self) -> bool {
+        self.holds_callbacks
     }
 
     /// Returns the node `index`, if its page is published.
@@ -275,8 +275,8 @@ impl Slab {
         let page = self.page(page_of(index), pinned)?;
         // SAFETY: a published page lives while the thread is pinned (`retired`), and all pages of
         // this slab have its layout.
-        let NodeHeader { state, link, .. } = unsafe { page.node(&self.shape, place_of(index)) };
-        Some(NodeView { state, link, shape: &self.shape, page, place: place_of(index) })
+        let NodeHeader { state, link, .. } = unsafe { page.node(&self.layout, place_of(index)) };
+        Some(NodeView { state, link, layout: &self.layout, page, place: place_of(index) })
     }
 
     #[inline]
@@ -288,17 +288,17 @@ impl Slab {
     /// if the slab takes no remote adds.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
-    pub(crate) fn take_remote(&self, pinned: Pinned) -> Option<RemoteNode> {
+    pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<RemoteNode> {
         let hinted = self.hints.room.get() as usize;
         let taken = self.take_from_page(hinted, &pinned);
-        let (page, index) = taken.or_else(|| self.take_elsewhere(&pinned))?;
+        let (page, index) = taken.or_else(|| self.take_from_other_page(&pinned))?;
         Some(RemoteNode { page, index, _pinned: pinned })
     }
 
     /// Takes a free node from another page than the hinted one.
     #[cold]
     #[inline(never)]
-    fn take_elsewhere(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
+    fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let first = self.hints.room.get() as usize / 64;
         for word in (first..ROOM_WORDS).chain(0..first) {
             // Relaxed: a hint; the page and its free nodes are acquired.
@@ -318,18 +318,18 @@ impl Slab {
 
     /// Takes a free node of the page with this number.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `take_remote`")]
+    #[allow(clippy::inline_always, reason = "as in `take_remote_node`")]
     fn take_from_page(&self, number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let page = self.page(number, pinned)?;
         // SAFETY: a published page lives while the thread is pinned, and all pages of this slab
         // have its layout.
-        let link = |place| unsafe { &page.node(&self.shape, place).link };
+        let link = |place| unsafe { &page.node(&self.layout, place).link };
         // SAFETY: as above.
         let (place, left) = unsafe { page.header() }.free.pop(link)?;
         if left == 0 {
             self.clear_room_bit(number, pinned);
         }
-        if left + 1 == PAGE {
+        if left + 1 == PAGE_LEN {
             self.hints.empty_pages.decrement();
         }
         Some((page, index_of(number, place)))
@@ -365,7 +365,7 @@ impl Slab {
     /// Publishes a page for adders. Its first node belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
         // Refuses a new page if its nodes could run out of generations.
-        if !self.takes_callbacks || self.first_generation() > GENERATION_MAX / 2 {
+        if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
         let page = page::Page::<Callback>::allocate();
@@ -378,8 +378,8 @@ impl Slab {
         let header = unsafe { page.header() };
         // The page is published, so all earlier pages of its number were retired, and the first
         // generation is after theirs.
-        header.open(self.first_generation());
-        if PAGE > 1 {
+        header.release_to_adders(self.first_generation());
+        if PAGE_LEN > 1 {
             self.set_room_bit(number);
             self.hints.room.set(as_u32(number));
         }
@@ -395,7 +395,7 @@ impl Slab {
 
     /// Raises the first generation of new adders' pages to at least this one. Called by the owner,
     /// or before other threads can see the slab.
-    pub(crate) fn begin_generations_at(&self, generation: u64) {
+    pub(crate) fn raise_first_generation(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
         // Relaxed: the retraction of a page, or the publication of the shard, publishes it.
         self.hints.first_generation.store(generation, Ordering::Relaxed);
@@ -429,7 +429,7 @@ impl Slab {
     }
 
     /// Returns the numbers of the published pages.
-    fn published(&self) -> Vec<usize> {
+    fn published_pages(&self) -> Vec<usize> {
         let pinned = crate::cross_core::reclaim::pin();
         (0..PAGES).filter(|&number| self.page(number, &pinned).is_some()).collect()
     }
@@ -457,9 +457,9 @@ impl Drop for NodeView<'_> {
 
 impl NodeView<'_> {
     #[inline]
-    pub(crate) fn requested(&self) -> &RequestedDeadline {
+    pub(crate) fn requested_deadline(&self) -> &RequestedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.requested(self.shape, self.place) }
+        unsafe { self.page.requested_deadline(self.layout, self.place) }
     }
 
     /// Cancels the timer. Moves its payload to `taken`, if the payload is `Send`.
@@ -493,7 +493,7 @@ impl NodeView<'_> {
         // SAFETY: the word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
-        *taken = Some(unsafe { SendCallback::of(callback) });
+        *taken = Some(unsafe { SendCallback::assume_send(callback) });
         self.state.end_move(Mover::Other).1
     }
 }
@@ -523,7 +523,7 @@ impl RemoteNode {
     /// Arms the node: the timer is due when the clock shows `due`, and periodic if `period` is not
     /// zero. The caller must push the node. Returns the timer's generation.
     #[inline]
-    pub(crate) fn arm<B: Build<Callback> + Send>(
+    pub(crate) fn arm<B: BuildInPlace<Callback> + Send>(
         &self,
         Schedule { due, period }: Schedule,
         origin: Origin,
@@ -534,7 +534,7 @@ impl RemoteNode {
         // initialises it.
         unsafe { node.put_payload(|place| callback.build(place)) };
         // SAFETY: this thread has taken the node.
-        unsafe { page.added[place].set(Added::new(origin, || 0)) };
+        unsafe { page.add_records[place].set(AddRecord::new(origin, || 0)) };
         page.requested[place].write(due);
         let kind = if period == 0 { Kind::Shared } else { Kind::Periodic };
         if kind == Kind::Periodic {
@@ -555,7 +555,7 @@ impl RemoteNode {
             // SAFETY: the transition has given the payload to this thread.
             let callback = unsafe { node.take_payload() };
             // SAFETY: this thread had armed the node with a callback that is `Send`.
-            unsafe { SendCallback::of(callback) }
+            unsafe { SendCallback::assume_send(callback) }
         })
     }
 }

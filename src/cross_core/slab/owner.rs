@@ -9,22 +9,22 @@ use std::{
 };
 
 use super::{
-    Build, Slab,
-    page::{Node, OwnerCell, Page, PagePtr, RequestedDeadline, link_to},
-    retired::Retired,
+    BuildInPlace, Slab,
+    page::{Node, OwnerCell, Page, PagePtr, RequestedDeadline, relative_link},
+    retired::RetiredPages,
 };
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        callback::{Callback, Running},
+        callback::{Callback, CallbackInPlace},
         mailbox::Link,
-        origin::{Added, Origin},
+        origin::{AddRecord, Origin},
         reclaim::pin,
         state::{ClaimedRun, Freed, Kind, StateWord, Swept},
     },
     limits::{REMOTE_GENERATION, RETIRED_MAX, SPARE_PAGES_MAX},
     util::{
-        pages::{FreePlaces, PAGE, PageTable, as_u32, index_of, page_of, place_of},
+        pages::{FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
     },
     wheel::{Entry, Links, Location, Placement, Storage},
@@ -52,12 +52,12 @@ pub(crate) struct OwnerNodes<T> {
     /// The free nodes of the owner's pages, linked through `Links`.
     free: FreePlaces,
     /// The numbers of the adopted pages.
-    remote: Vec<usize>,
+    adopted_pages: Vec<usize>,
     /// The schedules of periodic timers, by page number and place. Most pages have no schedules.
     schedules: Vec<Vec<Schedule>>,
-    returning: ReturnChain,
+    return_chain: ReturnChain,
     /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
-    retired: RefCell<Retired>,
+    retired: RefCell<RetiredPages>,
     /// There may be pages to free.
     has_garbage: bool,
     /// Payloads belong to the owner, which is one thread at a time.
@@ -76,9 +76,9 @@ impl<T> OwnerNodes<T> {
             slab,
             pages: PageTable::new(first),
             free: FreePlaces::new(),
-            remote: Vec::new(),
+            adopted_pages: Vec::new(),
             schedules: Vec::new(),
-            returning: ReturnChain::default(),
+            return_chain: ReturnChain::default(),
             retired: RefCell::default(),
             has_garbage: false,
             payloads: PhantomData,
@@ -96,26 +96,27 @@ impl<T> OwnerNodes<T> {
     /// was not adopted yet. Returns false if no such page is published. With a stale handle, the
     /// node may hold another timer, with another generation.
     #[inline]
-    pub(crate) fn ensure_known(&mut self, index: u32, generation: u64) -> bool {
+    pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
     }
 
     /// Takes a free node. Returns `None` if none is left.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
+    #[allow(clippy::inline_always, reason = "as in `FreePlaces::take_from_current_page`")]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
-        if let Some(last) = self.free.take_last() {
+        if let Some(last) = self.free.take_last_freed() {
             return Some(last);
         }
-        let (number, place) = self.take().or_else(|| self.find_room())?;
+        let (number, place) =
+            self.take_from_current_page().or_else(|| self.take_from_other_page())?;
         Some(index_of(number, place))
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As in `FreePlaces::take`.
-    fn take(&mut self) -> Option<(usize, usize)> {
+    #[allow(clippy::inline_always)] // As in `FreePlaces::take_from_current_page`.
+    fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
         let pages = &self.pages;
-        self.free.take(|number, place| {
+        self.free.take_from_current_page(|number, place| {
             // SAFETY: as in `page_at`.
             let page: &Page<T> = unsafe { pages.get(number).typed() };
             // SAFETY: this is the owner.
@@ -130,15 +131,15 @@ impl<T> OwnerNodes<T> {
         if generation & REMOTE_GENERATION != 0 {
             return self.free_remote(index);
         }
-        let before = self.free.replace_last(index);
+        let before = self.free.replace_last_freed(index);
         if before != 0 {
-            self.put(before);
+            self.put_in_free_list(before);
         }
     }
 
     #[inline]
-    fn put(&mut self, index: u32) {
-        let (next, has_surplus) = self.free.put(page_of(index), place_of(index));
+    fn put_in_free_list(&mut self, index: u32) {
+        let (next, has_surplus) = self.free.put_in_free_list(page_of(index), place_of(index));
         self.entry(index).set_links(Links { previous: 0, next });
         if has_surplus {
             self.trim();
@@ -155,27 +156,27 @@ impl<T> OwnerNodes<T> {
         let header = &page.nodes[place].header;
         // SAFETY: this is the owner.
         unsafe { header.location.set(NOT_ADMITTED) };
-        if self.returning.page != number {
-            self.return_nodes();
+        if self.return_chain.page != number {
+            self.flush_return_chain();
         }
-        let ReturnChain { page, first, last, count } = &mut self.returning;
+        let ReturnChain { page, first, last, count } = &mut self.return_chain;
         if *count == 0 {
             (*page, *last) = (number, index);
         }
-        header.link.set(link_to(place, place_of(mem::replace(first, index))));
+        header.link.set(relative_link(place, place_of(mem::replace(first, index))));
         *count += 1;
     }
 
     /// Returns true if there are nodes to return, or there may be memory to free.
     #[inline]
     pub(crate) fn has_housekeeping(&self) -> bool {
-        self.returning.count | u32::from(self.has_garbage) != 0
+        self.return_chain.count | u32::from(self.has_garbage) != 0
     }
 
     /// Returns free nodes of remote timers to their page.
-    pub(crate) fn return_nodes(&mut self) {
-        if self.returning.count > 0 {
-            let ReturnChain { first, last, count, .. } = mem::take(&mut self.returning);
+    pub(crate) fn flush_return_chain(&mut self) {
+        if self.return_chain.count > 0 {
+            let ReturnChain { first, last, count, .. } = mem::take(&mut self.return_chain);
             let header = &self.page_at(page_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);
@@ -183,7 +184,7 @@ impl<T> OwnerNodes<T> {
             if before == 0 {
                 self.slab.set_room_bit(page_of(first));
             }
-            if now == PAGE {
+            if now == PAGE_LEN {
                 self.slab.hints.empty_pages.increment();
                 if self.slab.has_surplus() {
                     self.trim();
@@ -195,13 +196,13 @@ impl<T> OwnerNodes<T> {
     /// Takes a free node when the current page's free list is empty, perhaps from a new page.
     #[cold]
     #[inline(never)]
-    fn find_room(&mut self) -> Option<(usize, usize)> {
-        let Some(fresh) = self.free.find_room() else { return self.add_page() };
+    fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
+        let Some(fresh) = self.free.select_page_with_room() else { return self.add_page() };
         for place in fresh.places.clone() {
             let node = self.entry(index_of(fresh.number, place));
             node.set_links(Links { previous: 0, next: fresh.link(place) });
         }
-        self.take()
+        self.take_from_current_page()
     }
 
     /// Adds a page of the owner and takes its first node. Returns `None` if all numbers are taken.
@@ -214,7 +215,7 @@ impl<T> OwnerNodes<T> {
         };
         self.pages.set(number, page);
         self.free.add_page(number);
-        self.find_room()
+        self.take_from_other_page()
     }
 
     /// Adopts the page of this number. Returns false if it is not published.
@@ -228,12 +229,12 @@ impl<T> OwnerNodes<T> {
     fn adopt_slow(&mut self, number: usize) -> bool {
         let Some(page) = self.slab.page(number, &pin()) else { return false };
         self.pages.set(number, page);
-        self.remote.push(number);
+        self.adopted_pages.push(number);
         true
     }
 
     /// Returns true if the page of an index is in the owner's table.
-    pub(crate) fn knows(&self, index: u32) -> bool {
+    pub(crate) fn has_page_of(&self, index: u32) -> bool {
         self.pages.has(page_of(index))
     }
 
@@ -247,18 +248,18 @@ impl<T> OwnerNodes<T> {
 
     /// Adopts all pages, for the last sweep.
     pub(crate) fn adopt_all(&mut self) {
-        for number in self.slab.published() {
+        for number in self.slab.published_pages() {
             self.adopt(number);
         }
     }
 
     /// Allocates memory for `timers` timers, which is never freed.
     pub(crate) fn reserve(&mut self, timers: u32) {
-        let pages = timers / as_u32(PAGE) + 1;
-        self.free.keep(pages);
+        let pages = timers / as_u32(PAGE_LEN) + 1;
+        self.free.raise_min_spare(pages);
         while as_u32(self.pages.numbers().count()) < pages {
             let Some((number, place)) = self.add_page() else { break };
-            self.put(index_of(number, place));
+            self.put_in_free_list(index_of(number, place));
         }
     }
 
@@ -270,16 +271,16 @@ impl<T> OwnerNodes<T> {
     /// Frees all empty pages of the owner, even reserved ones. If other threads are reading pages,
     /// some are freed only in later turns.
     pub(crate) fn shrink(&mut self) {
-        self.free.keep_at_most(0);
+        self.free.lower_min_spare(0);
         self.has_garbage = true;
         self.trim_fully();
-        self.free.keep(SPARE_PAGES_MAX);
+        self.free.raise_min_spare(SPARE_PAGES_MAX);
     }
 
     /// Returns the indices of the nodes of the owner's pages that were ever used, and of all nodes
     /// of adopted pages. Some of these nodes are free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
-        let places = |number| (number, self.free.places(number));
+        let places = |number| (number, self.free.used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
         let indices = pages
             .into_iter()
@@ -301,7 +302,8 @@ impl<T> OwnerNodes<T> {
         self.flush_last_freed();
         self.retired.get_mut().free_some();
         while self.retired.get_mut().has_room() {
-            let Some(number) = self.free.remove_surplus().or_else(|| self.take_empty_remote_page())
+            let Some(number) =
+                self.free.remove_surplus_page().or_else(|| self.take_empty_remote_page())
             else {
                 break;
             };
@@ -318,8 +320,8 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
-        if let Some(last) = self.free.take_last() {
-            self.put(last);
+        if let Some(last) = self.free.take_last_freed() {
+            self.put_in_free_list(last);
         }
     }
 
@@ -327,7 +329,7 @@ impl<T> OwnerNodes<T> {
     /// the sleep. If other threads are reading pages, some are kept.
     pub(crate) fn trim_fully(&mut self) {
         self.flush_last_freed();
-        for _ in 0..=self.pages.end() / RETIRED_MAX {
+        for _ in 0..=self.pages.numbers_end() / RETIRED_MAX {
             if self.has_garbage {
                 self.trim();
                 self.free_retired();
@@ -349,23 +351,27 @@ impl<T> OwnerNodes<T> {
             return None;
         }
         let is_taken = |&number: &usize| self.page_at(number).header.free.take_all();
-        let at = self.remote.iter().position(is_taken)?;
+        let at = self.adopted_pages.iter().position(is_taken)?;
         self.slab.hints.empty_pages.decrement();
-        let number = self.remote.swap_remove(at);
-        self.slab.begin_generations_at(self.page_at(number).header.end_of_generations());
+        let number = self.adopted_pages.swap_remove(at);
+        self.slab.raise_first_generation(self.page_at(number).header.end_of_generations());
         Some(number)
     }
 
     /// Returns a generation after those of all remote timers. The mailbox must be closed, so that
     /// later adds fail and return no handle.
     pub(crate) fn next_remote_generation(&self) -> u64 {
-        let ends =
-            self.remote.iter().map(|&number| self.page_at(number).header.end_of_generations());
+        let ends = self
+            .adopted_pages
+            .iter()
+            .map(|&number| self.page_at(number).header.end_of_generations());
         ends.fold(self.slab.first_generation(), u64::max)
     }
 
     fn retract_page(&mut self, number: usize) {
-        debug_assert!((0..PAGE).all(|place| self.entry(index_of(number, place)).state().is_free()));
+        debug_assert!(
+            (0..PAGE_LEN).all(|place| self.entry(index_of(number, place)).state().is_free())
+        );
         if let Some(schedules) = self.schedules.get_mut(number) {
             *schedules = Vec::new();
         }
@@ -377,19 +383,19 @@ impl<T> OwnerNodes<T> {
 
     /// Returns where and when the admitted timers with a payload were added.
     #[cfg(feature = "origins")]
-    pub(crate) fn added(&self) -> impl Iterator<Item = Added> {
+    pub(crate) fn add_records(&self) -> impl Iterator<Item = AddRecord> {
         let nodes = self.indices().map(|index| self.entry(index));
         let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
         // SAFETY: this is the owner.
-        live.map(|node| unsafe { node.added().get() })
+        live.map(|node| unsafe { node.add_record().get() })
     }
 
     pub(crate) fn set_schedule(&mut self, index: u32, schedule: Schedule) {
-        *self.periodic(index) = schedule;
+        *self.schedule_mut(index) = schedule;
     }
 
     /// Returns the schedule of a periodic timer.
-    pub(crate) fn periodic(&mut self, index: u32) -> &mut Schedule {
+    pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut Schedule {
         let (number, place) = (page_of(index), place_of(index));
         if self.schedules.len() <= number {
             self.schedules.resize_with(number + 1, Vec::new);
@@ -404,24 +410,24 @@ impl<T> OwnerNodes<T> {
     /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload(&self, index: u32, generation: u64) -> Option<&T> {
-        // SAFETY: the payload is present (`can_lend`). Only the owner takes it, and borrows its
-        // shard mutably to do so.
-        self.can_lend(index, generation)
+        // SAFETY: the payload is present (`is_pending_owner_added`). Only the owner takes it, and
+        // borrows its shard mutably to do so.
+        self.is_pending_owner_added(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
 
     /// Returns the payload of a pending timer that the owner has added, to change it.
     #[inline]
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
-        // SAFETY: the payload is present (`can_lend`), no other thread uses it, and the borrow of
-        // `self` is exclusive.
-        self.can_lend(index, generation)
+        // SAFETY: the payload is present (`is_pending_owner_added`), no other thread uses it, and
+        // the borrow of `self` is exclusive.
+        self.is_pending_owner_added(index, generation)
             .then(|| unsafe { self.entry(index).node().payload().as_mut() })
     }
 
     /// Lends the payload of a periodic timer that the owner has added, claimed and armed again. The
     /// payload is present even if another thread has cancelled the timer since.
-    pub(crate) fn lend(&mut self, index: u32) -> &mut T {
+    pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner. Another thread that cancels such a timer leaves the payload to
         // the owner. To take it, the owner borrows `self`, and this borrow is exclusive.
@@ -431,15 +437,16 @@ impl<T> OwnerNodes<T> {
     /// Returns true if the timer is pending and the owner has added it. Another thread that cancels
     /// such a timer leaves the payload to the owner.
     #[inline]
-    fn can_lend(&self, index: u32, generation: u64) -> bool {
-        self.knows(index) && self.entry(index).state().pending_owner_added() == Some(generation)
+    fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
+        self.has_page_of(index)
+            && self.entry(index).state().pending_owner_added() == Some(generation)
     }
 
     /// Returns the first node from `index` on with a pending timer that the owner has added, and
     /// the generation of the timer.
-    pub(crate) fn pending_from(&self, mut index: u32) -> Option<(u32, u64)> {
-        while page_of(index) < self.pages.end() {
-            if !self.knows(index) {
+    pub(crate) fn next_pending(&self, mut index: u32) -> Option<(u32, u64)> {
+        while page_of(index) < self.pages.numbers_end() {
+            if !self.has_page_of(index) {
                 index = index_of(page_of(index) + 1, 0);
             } else if let Some(generation) = self.entry(index).state().pending_owner_added() {
                 return Some((index, generation));
@@ -452,12 +459,12 @@ impl<T> OwnerNodes<T> {
 
     /// Returns the number of pages in the owner's table.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn known_pages(&self) -> usize {
+    pub(crate) fn page_count(&self) -> usize {
         self.pages.numbers().count()
     }
 
     #[cfg(all(test, not(loom)))]
-    pub(super) fn retired(&self) -> usize {
+    pub(super) fn retired_count(&self) -> usize {
         self.retired.borrow().len()
     }
 }
@@ -473,19 +480,19 @@ impl OwnerNodes<Callback> {
     /// Returns the callback of a timer that was just cancelled, to drop it in place. The node is
     /// neither freed nor armed before the drop.
     #[inline]
-    pub(crate) fn cancelled(node: NodeRef<'_, Callback>) -> Running {
+    pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackInPlace {
         // SAFETY: as in `take_payload`; no other thread uses the payload of a timer that the owner
         // has cancelled.
-        unsafe { Running::new(node.node().payload()) }
+        unsafe { CallbackInPlace::new(node.node().payload()) }
     }
 
     /// Returns the callback of a timer that was just claimed, to run it in place. The node is
     /// neither freed nor armed before the run has ended.
     #[inline]
-    pub(crate) fn running(node: NodeRef<'_, Callback>, _: ClaimedRun) -> Running {
+    pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackInPlace {
         // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
         // a running timer.
-        unsafe { Running::new(node.node().payload()) }
+        unsafe { CallbackInPlace::new(node.node().payload()) }
     }
 }
 
@@ -505,13 +512,13 @@ impl<T> Clone for NodeRef<'_, T> {
 impl<T> Copy for NodeRef<'_, T> {}
 
 /// A timer that the owner has claimed and ended.
-pub(crate) struct Ended<T> {
+pub(crate) struct EndedTimer<T> {
     pub(crate) generation: u64,
     pub(crate) freed: Freed,
     pub(crate) payload: T,
 }
 
-impl<T> Ended<T> {
+impl<T> EndedTimer<T> {
     /// Ends a claimed timer and takes its payload.
     #[inline]
     pub(crate) fn of(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
@@ -535,8 +542,8 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    fn added(self) -> &'n OwnerCell<Added> {
-        &self.page.added[place_of(self.index)]
+    fn add_record(self) -> &'n OwnerCell<AddRecord> {
+        &self.page.add_records[place_of(self.index)]
     }
 
     #[inline]
@@ -549,7 +556,7 @@ impl<'n, T> NodeRef<'n, T> {
         &self.node().header.link
     }
 
-    pub(crate) fn requested(self) -> &'n RequestedDeadline {
+    pub(crate) fn requested_deadline(self) -> &'n RequestedDeadline {
         &self.page.requested[place_of(self.index)]
     }
 
@@ -575,9 +582,9 @@ impl<'n, T> NodeRef<'n, T> {
     pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
         self.set_location(Location::UNLINKED);
         // SAFETY: this is the owner, and the adder has released the node.
-        let added = unsafe { self.added().get() };
+        let added = unsafe { self.add_record().get() };
         // SAFETY: as above.
-        unsafe { self.added().set(added.at(now)) };
+        unsafe { self.add_record().set(added.at(now)) };
     }
 
     /// Arms a free node with a new timer, not yet linked into a slot. Records the call site and
@@ -587,7 +594,7 @@ impl<'n, T> NodeRef<'n, T> {
         self,
         generation: u64,
         kind: Kind,
-        payload: impl Build<T>,
+        payload: impl BuildInPlace<T>,
         origin: Origin,
         now: impl FnOnce() -> u64,
     ) {
@@ -596,7 +603,7 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().put_payload(|place| payload.build(place)) };
         self.state().arm(generation, kind);
         // SAFETY: this is the owner.
-        unsafe { self.added().set(Added::new(origin, now)) };
+        unsafe { self.add_record().set(AddRecord::new(origin, now)) };
     }
 
     /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.

@@ -3,10 +3,10 @@
 use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
-    cross_core::{mailbox::Link, origin::Added, state::StateWord},
+    cross_core::{mailbox::Link, origin::AddRecord, state::StateWord},
     limits::REMOTE_GENERATION,
     util::{
-        pages::{self, PAGE, as_u32},
+        pages::{self, PAGE_LEN, as_u32},
         sync::{AtomicU64, IS_MODEL, Ordering, ReadCheck, UnmodelledFlag, UnsafeCell},
     },
     wheel::{Links, Location},
@@ -87,16 +87,16 @@ impl RequestedDeadline {
 #[repr(C, align(128))]
 pub(super) struct PageHeader {
     /// The free nodes of a page that belongs to the adders.
-    pub(super) free: FreeHead,
+    pub(super) free: FreeList,
     /// In a page of the adders, the generation with which the nodes begin.
     first_generation: AtomicU64,
     /// The number of nodes that the owner has returned to the adders.
-    returned: AtomicU64,
+    returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// The page has been retracted, and no thread can read it any more.
     pub(super) reclaimable: UnmodelledFlag,
     /// Frees a page of the right type.
-    drop: unsafe fn(NonNull<PageHeader>),
+    free_page: unsafe fn(NonNull<PageHeader>),
 }
 
 /// A page of nodes, with separate arrays for fields that are rarely used, or used without the
@@ -104,11 +104,11 @@ pub(super) struct PageHeader {
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
-    pub(super) nodes: [Node<T>; PAGE],
-    pub(super) requested: [RequestedDeadline; PAGE],
+    pub(super) nodes: [Node<T>; PAGE_LEN],
+    pub(super) requested: [RequestedDeadline; PAGE_LEN],
     /// The neighbours of a timer in a slot of the wheel, or the next free node of the owner.
-    pub(super) links: [OwnerCell<Links>; PAGE],
-    pub(super) added: [OwnerCell<Added>; PAGE],
+    pub(super) links: [OwnerCell<Links>; PAGE_LEN],
+    pub(super) add_records: [OwnerCell<AddRecord>; PAGE_LEN],
 }
 
 /// The layout of a slab's pages, for threads that do not know the payload type.
@@ -146,25 +146,25 @@ impl PageLayout {
 
 impl PageHeader {
     /// Makes all nodes available to the adders, except the first, which the caller takes.
-    pub(super) fn open(&self, first_generation: u64) {
+    pub(super) fn release_to_adders(&self, first_generation: u64) {
         // Relaxed: the free list publishes it, and the caller itself has the first node.
         self.first_generation.store(first_generation | REMOTE_GENERATION, Ordering::Relaxed);
-        self.free.open();
+        self.free.add_all_but_first();
     }
 
     /// Counts nodes that the owner has returned to the adders.
     pub(super) fn count_returned(&self, count: u32) {
         // Relaxed, both: only the owner uses it.
-        let returned = self.returned.load(Ordering::Relaxed) + u64::from(count);
-        self.returned.store(returned, Ordering::Relaxed);
+        let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
+        self.returned_count.store(returned, Ordering::Relaxed);
     }
 
     /// Returns a generation after the generations of all remote timers of this page. Each add uses
     /// one generation of its node, and a node has at most one more add than returns.
     pub(super) fn end_of_generations(&self) -> u64 {
         // Relaxed: only the owner writes it.
-        let returned = self.returned.load(Ordering::Relaxed);
-        (self.first_generation() & !REMOTE_GENERATION) + returned + PAGE as u64
+        let returned = self.returned_count.load(Ordering::Relaxed);
+        (self.first_generation() & !REMOTE_GENERATION) + returned + PAGE_LEN as u64
     }
 
     #[inline]
@@ -179,12 +179,12 @@ impl<T> Page<T> {
     pub(super) fn allocate() -> PagePtr {
         let page = pages::allocate::<Self>();
         let header = PageHeader {
-            free: FreeHead::new(),
+            free: FreeList::new(),
             first_generation: AtomicU64::new(0),
-            returned: AtomicU64::new(0),
+            returned_count: AtomicU64::new(0),
             read_check: ReadCheck::default(),
             reclaimable: UnmodelledFlag::default(),
-            drop: Self::free,
+            free_page: Self::free,
         };
         if IS_MODEL {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
@@ -216,7 +216,7 @@ impl<T> Page<T> {
             }),
             requested: array::from_fn(|_| RequestedDeadline(AtomicU64::new(0))),
             links: array::from_fn(|_| OwnerCell::new(Links::default())),
-            added: array::from_fn(|_| OwnerCell::new(Added::default())),
+            add_records: array::from_fn(|_| OwnerCell::new(AddRecord::default())),
         };
         // SAFETY: guaranteed by the caller.
         unsafe { page.write(new) };
@@ -262,10 +262,10 @@ impl PagePtr {
     ///
     /// The page is alive for `'p`, and has this layout.
     #[inline]
-    pub(super) unsafe fn node<'p>(self, shape: &PageLayout, place: usize) -> &'p NodeHeader {
+    pub(super) unsafe fn node<'p>(self, layout: &PageLayout, place: usize) -> &'p NodeHeader {
         // SAFETY: the nodes of a page with this layout (caller) are `stride` bytes apart, and a
-        // place is below `PAGE`.
-        let node = unsafe { self.0.byte_add(shape.nodes + shape.stride * (place % PAGE)) };
+        // place is below `PAGE_LEN`.
+        let node = unsafe { self.0.byte_add(layout.nodes + layout.stride * (place % PAGE_LEN)) };
         // SAFETY: a node begins with its header, which is never borrowed mutably.
         unsafe { node.cast::<NodeHeader>().as_ref() }
     }
@@ -276,16 +276,16 @@ impl PagePtr {
     ///
     /// The page is alive for `'p`, and has this layout.
     #[inline]
-    pub(super) unsafe fn requested<'p>(
+    pub(super) unsafe fn requested_deadline<'p>(
         self,
-        shape: &PageLayout,
+        layout: &PageLayout,
         place: usize,
     ) -> &'p RequestedDeadline {
         // SAFETY: the layout (caller) has the offset of the requested deadlines, and a place is
-        // below `PAGE`.
-        let requested = unsafe { self.0.byte_add(shape.requested) };
+        // below `PAGE_LEN`.
+        let requested = unsafe { self.0.byte_add(layout.requested) };
         // SAFETY: as above.
-        let requested = unsafe { requested.cast::<RequestedDeadline>().add(place % PAGE) };
+        let requested = unsafe { requested.cast::<RequestedDeadline>().add(place % PAGE_LEN) };
         // SAFETY: as above; it is never borrowed mutably.
         unsafe { requested.as_ref() }
     }
@@ -305,7 +305,7 @@ impl PagePtr {
     /// No thread uses the page any more, and it is freed once.
     pub(super) unsafe fn free(self) {
         // SAFETY: guaranteed by the caller.
-        let drop = unsafe { self.0.as_ref() }.drop;
+        let drop = unsafe { self.0.as_ref() }.free_page;
         // SAFETY: no thread uses the page any more (caller). `allocate` stored the function that
         // frees a page of this payload type.
         unsafe { drop(self.0) };
@@ -359,18 +359,18 @@ impl<T> Node<T> {
 /// G1: returning nodes releases, and taking a node acquires, the links and all work of the node's
 /// last user (S2 in `state` relies on this). Swaps continue the release sequence.
 #[derive(Debug)]
-pub(super) struct FreeHead(AtomicU64);
+pub(super) struct FreeList(AtomicU64);
 
-const _: () = assert!(PAGE < 1 << 16, "a place fits a head");
+const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a head");
 
-impl FreeHead {
+impl FreeList {
     fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// Adds the nodes of a new page from the second on.
-    fn open(&self) {
-        let head = if PAGE == 1 { 0 } else { (PAGE as u64 - 1) << 16 | 2 };
+    fn add_all_but_first(&self) {
+        let head = if PAGE_LEN == 1 { 0 } else { (PAGE_LEN as u64 - 1) << 16 | 2 };
         // Release (G1): publishes the first generation.
         self.0.store(head, Ordering::Release);
     }
@@ -383,7 +383,7 @@ impl FreeHead {
         loop {
             let place = first_of(head)?;
             let left = count_of(head) - 1;
-            let next = if left == 0 { 0 } else { next_of(place, link(place).get()) };
+            let next = if left == 0 { 0 } else { follow_link(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
             // Acquire (G1): sees the work of the node's last user, or the links from another head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
@@ -404,7 +404,7 @@ impl FreeHead {
         // Relaxed: checked by the swap.
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
-            link.set(link_to(last, first_of(head).unwrap_or(0)));
+            link.set(relative_link(last, first_of(head).unwrap_or(0)));
             let counted = count_of(head) + count as usize;
             let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
             // Release (G1): publishes the links, and the state of the nodes. Relaxed: a failure
@@ -420,7 +420,7 @@ impl FreeHead {
     pub(super) fn take_all(&self) -> bool {
         // Relaxed: checked by the swap.
         let head = self.0.load(Ordering::Relaxed);
-        count_of(head) == PAGE
+        count_of(head) == PAGE_LEN
             && self
                 .0
                 .compare_exchange(
@@ -442,13 +442,13 @@ impl FreeHead {
 }
 
 /// Returns the link from the node at `place` to the node at `next`.
-pub(super) fn link_to(place: usize, next: usize) -> u32 {
+pub(super) fn relative_link(place: usize, next: usize) -> u32 {
     as_u32(next).wrapping_sub(as_u32(place + 1))
 }
 
 /// Follows the link of the node at `place`. Returns the place that it leads to, plus one. A stale
 /// link may lead anywhere.
-fn next_of(place: usize, link: u32) -> u16 {
+fn follow_link(place: usize, link: u32) -> u16 {
     let [low, high, ..] = link.wrapping_add(as_u32(place + 2)).to_le_bytes();
     u16::from_le_bytes([low, high])
 }
@@ -470,8 +470,8 @@ mod tests {
     /// Without the tag, a thread could mistake the head for an earlier head.
     #[test]
     fn a_head_that_recurs_has_another_tag() {
-        let (head, links) = (FreeHead::new(), [Link::new(0), Link::new(0)]);
-        head.open();
+        let (head, links) = (FreeList::new(), [Link::new(0), Link::new(0)]);
+        head.add_all_but_first();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {
             // Relaxed: one thread.
@@ -490,7 +490,7 @@ mod tests {
     fn a_node_fills_a_cache_line() {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
-        let nodes = PAGE * (64 + 8 + 8 + size_of::<Added>());
+        let nodes = PAGE_LEN * (64 + 8 + 8 + size_of::<AddRecord>());
         let all = size_of::<PageHeader>() + nodes;
         assert_eq!(size_of::<Page<Callback>>(), all.next_multiple_of(128));
         assert_eq!((align_of::<Page<Callback>>(), size_of::<PageHeader>()), (128, 128));

@@ -15,7 +15,7 @@ static ORPHANS: SegQueue<PagePtr> = SegQueue::new();
 
 /// Retracted pages of one owner, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Retired(VecDeque<PagePtr>);
+pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
 /// Marks a page as reclaimable, after the last thread that could read it has unpinned. Frees
 /// nothing, because it may run on a canceller's thread.
@@ -26,7 +26,7 @@ pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     header.reclaimable.set();
 }
 
-impl Retired {
+impl RetiredPages {
     /// Adds a page that the owner no longer uses. Its retraction must call [`mark_reclaimable`].
     pub(super) fn push(&mut self, page: PagePtr) {
         self.0.push_back(page);
@@ -50,7 +50,7 @@ impl Retired {
     /// any more.
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
-            reclaim::help();
+            reclaim::advance_epoch();
             self.free_reclaimable(FREED_MAX);
         }
     }
@@ -59,7 +59,7 @@ impl Retired {
     /// thread can see any more.
     pub(super) fn free_all(&mut self) {
         for _ in 0..FLUSHES {
-            reclaim::help();
+            reclaim::advance_epoch();
         }
         self.free_reclaimable(usize::MAX);
     }
@@ -70,7 +70,7 @@ impl Retired {
     }
 }
 
-impl Drop for Retired {
+impl Drop for RetiredPages {
     fn drop(&mut self) {
         self.free_reclaimable(usize::MAX);
         self.0.drain(..).for_each(|page| ORPHANS.push(page));
@@ -78,7 +78,7 @@ impl Drop for Retired {
 }
 
 /// Frees retracted pages of ended shards. Called by a thread that ends a shard.
-pub(crate) fn free_orphans() {
+pub(crate) fn free_orphaned_pages() {
     for _ in 0..ORPHANS.len() {
         // Another thread may be taking pages at the same time.
         let Some(page) = ORPHANS.pop() else { break };

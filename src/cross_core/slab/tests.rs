@@ -18,7 +18,7 @@ use crate::{
 fn arm<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
     let index = own.take_node()?;
     let origin = Origin::caller();
-    own.entry(index).arm(generation, Kind::Shared, Ready(payload), origin, || 0);
+    own.entry(index).arm(generation, Kind::Shared, ByValue(payload), origin, || 0);
     Some(index)
 }
 
@@ -117,11 +117,11 @@ fn a_retired_page_leaves_both_views_and_is_replaced() {
     let (slab, mut own) = Slab::new();
     let indices: Vec<u32> =
         (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
-    let most = own.known_pages();
+    let most = own.page_count();
     for (&index, generation) in indices.iter().zip(1..) {
         end(&mut own, index, generation);
     }
-    trim_until(&mut own, |own| own.known_pages() == 2);
+    trim_until(&mut own, |own| own.page_count() == 2);
     assert!(most >= 10);
     let gone: Vec<u32> = indices.iter().copied().filter(|&index| !has_node(&slab, index)).collect();
     assert_eq!(gone.len(), indices.len() - 3, "all but two pages, of which index 0 is not used");
@@ -148,17 +148,17 @@ fn a_retired_page_leaves_both_views_and_is_replaced() {
 fn reserved_pages_are_kept() {
     let (_slab, mut own) = Slab::new();
     own.reserve(9);
-    assert_eq!(own.known_pages(), 5);
+    assert_eq!(own.page_count(), 5);
     let indices: Vec<u32> =
         (1..30).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
     for (index, generation) in indices.into_iter().zip(1..) {
         end(&mut own, index, generation);
     }
     // The owner's first page is never freed.
-    trim_until(&mut own, |own| own.known_pages() == 6);
+    trim_until(&mut own, |own| own.page_count() == 6);
     for _ in 0..1_000 {
         own.trim();
-        assert_eq!(own.known_pages(), 6);
+        assert_eq!(own.page_count(), 6);
     }
 }
 
@@ -176,22 +176,26 @@ fn a_page_is_not_freed_while_it_is_read() {
         for _ in 0..1_000 {
             own.trim();
         }
-        assert!(own.retired() > 0 && own.retired() <= RETIRED_MAX, "{}", own.retired());
+        assert!(
+            own.retired_count() > 0 && own.retired_count() <= RETIRED_MAX,
+            "{}",
+            own.retired_count()
+        );
         node.state.cancel(19).0
     });
     assert_eq!(answer, Some(Cancel::Ended));
     drop(pinned);
-    trim_until(&mut own, |own| own.retired() == 0 && own.known_pages() == 2);
+    trim_until(&mut own, |own| own.retired_count() == 0 && own.page_count() == 2);
 }
 
 /// Adds a timer as another thread would.
 fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
-    let node = slab.take_remote(pin()).expect("there is a node");
+    let node = slab.take_remote_node(pin()).expect("there is a node");
     let generation = node.arm(DUE, Origin::caller(), RunOnce(|| ()));
     let index = node.index();
     own.node_of_message(index);
     assert!(own.entry(index).is_not_admitted());
-    assert_eq!(own.entry(index).requested().read(), 5);
+    assert_eq!(own.entry(index).requested_deadline().read(), 5);
     (index, generation)
 }
 
@@ -212,30 +216,30 @@ fn a_node_taken_by_an_adder_is_returned() {
         assert!(matches!(own.entry(index).state().collect(), Collected::Moved { periodic: false }));
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
         own.free(index, generation);
-        own.return_nodes();
+        own.flush_return_chain();
     }
     assert!(seen.len() <= 2, "{seen:?}");
     let other = Slab::new::<u64>().0;
-    assert!(other.take_remote(pin()).is_none(), "its payloads are no callbacks");
+    assert!(other.take_remote_node(pin()).is_none(), "its payloads are no callbacks");
 }
 
 #[test]
 fn an_adder_that_stalls_keeps_one_page() {
     let (slab, mut own) = Slab::of_callbacks();
-    let stalled = slab.take_remote(pin()).expect("there is a node");
+    let stalled = slab.take_remote_node(pin()).expect("there is a node");
     let timers: Vec<_> = (1..20).map(|_| add_and_collect(&slab, &mut own)).collect();
     for (index, generation) in timers {
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
         assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
         own.free(index, generation);
     }
-    own.return_nodes();
+    own.flush_return_chain();
     for _ in 0..1_000 {
         own.trim();
     }
     assert!(has_node(&slab, stalled.index()));
     // The stalled adder is pinned as well, so no more can be retired for now.
-    assert_eq!(own.retired(), RETIRED_MAX);
+    assert_eq!(own.retired_count(), RETIRED_MAX);
     stalled.arm(DUE, Origin::caller(), RunOnce(|| ()));
     assert!(stalled.disarm().is_some());
 }
@@ -254,7 +258,7 @@ fn no_node_is_taken_twice() {
             let (slab, used, sender) = (&slab, &used, sender.clone());
             scope.spawn(move || {
                 for _ in 0..rounds {
-                    let Some(node) = slab.take_remote(pin()) else {
+                    let Some(node) = slab.take_remote_node(pin()) else {
                         std::thread::yield_now();
                         continue;
                     };
@@ -272,7 +276,7 @@ fn no_node_is_taken_twice() {
             assert!(used.lock().unwrap().remove(&index));
             own.free(index, generation);
             if generation % 3 == 0 {
-                own.return_nodes();
+                own.flush_return_chain();
             }
             own.trim();
         }
