@@ -16,12 +16,12 @@ use crate::{
 pub(crate) struct AdmissionLimit {
     limit: u32,
     live: AtomicU32,
-    arriving: AtomicU32,
+    not_admitted: AtomicU32,
 }
 
 impl AdmissionLimit {
     pub(crate) fn new(limit: u32) -> Self {
-        Self { limit, live: AtomicU32::new(0), arriving: AtomicU32::new(0) }
+        Self { limit, live: AtomicU32::new(0), not_admitted: AtomicU32::new(0) }
     }
 
     /// Returns true if one more remote timer is within the limit. `cancelled` returns the number of
@@ -33,9 +33,9 @@ impl AdmissionLimit {
         }
         // Acquire: a timer that is no longer counted here is counted in the owner's number, which
         // is read next (see `release`).
-        let arriving = self.arriving.fetch_add(1, Ordering::Acquire);
+        let not_admitted = self.not_admitted.fetch_add(1, Ordering::Acquire);
         // Relaxed: the acquire above orders this load.
-        let there = arriving.saturating_add(self.live.load(Ordering::Relaxed));
+        let there = not_admitted.saturating_add(self.live.load(Ordering::Relaxed));
         let has_room = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
         if !has_room {
             self.release();
@@ -47,7 +47,7 @@ impl AdmissionLimit {
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.
-            self.arriving.fetch_add(1, Ordering::Relaxed);
+            self.not_admitted.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -55,7 +55,7 @@ impl AdmissionLimit {
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
             // Release: publishes the owner's count to `try_reserve`.
-            self.arriving.fetch_sub(1, Ordering::Release);
+            self.not_admitted.fetch_sub(1, Ordering::Release);
         }
     }
 
@@ -100,6 +100,6 @@ mod tests {
         let admission = AdmissionLimit::new(INDEX_MAX);
         assert!((0..100).all(|_| admission.try_reserve(|| 0)));
         // Relaxed: one thread.
-        assert_eq!(admission.arriving.load(Ordering::Relaxed), 0);
+        assert_eq!(admission.not_admitted.load(Ordering::Relaxed), 0);
     }
 }

@@ -17,10 +17,10 @@ use crate::{
     cross_core::{
         callback::SendCallback,
         hooks::{PanicPlace, catch_panic_silently},
-        parker::Asleep,
+        parker::SleepId,
         reclaim::Protected,
         registry,
-        shared::{Remote, Shared},
+        shared::{RemoteOutcome, Shared},
     },
     error::InsideCallback,
     limits::{REMOTE_GENERATION, SHARDS_MAX},
@@ -101,7 +101,7 @@ impl TimerHandle {
 
     /// Returns the handle of another timer of the same shard. This handle must have index 0.
     #[inline]
-    pub(crate) fn sibling(self, index: u32, generation: u64) -> Self {
+    pub(crate) fn with_timer(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
         Self { generation, shard_and_index: self.shard_and_index | u64::from(index) }
     }
@@ -206,7 +206,7 @@ impl TimerHandle {
     #[inline]
     pub fn cancel(self) -> Cancel {
         match Owner::of(self) {
-            Some(owner) => (owner.path.cancel)(self),
+            Some(owner) => (owner.ops.cancel)(self),
             None => self.cancel_remote(),
         }
     }
@@ -216,9 +216,9 @@ impl TimerHandle {
             return self.cancel_slow();
         }
         let likely = registry::with(self.shard(), |shared| {
-            shared.and_then(|shared| shared.cancel_likely(self.index(), self.generation))
+            shared.and_then(|shared| shared.try_cancel_fast(self.index(), self.generation))
         });
-        let Some(Remote { answer, wake }) = likely else { return self.cancel_slow() };
+        let Some(RemoteOutcome { answer, wake }) = likely else { return self.cancel_slow() };
         if let Some(asleep) = wake {
             self.wake(asleep);
         }
@@ -237,11 +237,11 @@ impl TimerHandle {
     #[inline]
     fn send_request<R>(
         self,
-        ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> Remote<R>,
+        ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
         let mut taken = None;
         let asked = registry::with(self.shard(), |shared| Some(ask(shared?, &mut taken)));
-        let Remote { answer, wake } = asked?;
+        let RemoteOutcome { answer, wake } = asked?;
         if let Some(asleep) = wake {
             self.wake(asleep);
         }
@@ -254,7 +254,7 @@ impl TimerHandle {
     /// Wakes the owner, unless its shard has ended.
     #[cold]
     #[inline(never)]
-    fn wake(self, asleep: Asleep) {
+    fn wake(self, asleep: SleepId) {
         let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         if let Some(shared) = shared {
             shared.wake(asleep);
@@ -304,7 +304,7 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if Owner::is_in_turn_here() {
+        if Owner::is_in_turn() {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
@@ -339,7 +339,7 @@ impl TimerHandle {
     /// ```
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
-            Some(owner) => (owner.path.is_pending)(self),
+            Some(owner) => (owner.ops.is_pending)(self),
             None => registry::with(self.shard(), |shared| {
                 shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
             }),
@@ -400,8 +400,8 @@ impl TimerHandle {
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         match (Owner::of(self), when.delay()) {
-            (Some(owner), Some(delay)) => (owner.path.reset)(self, delay),
-            (Some(owner), None) => (owner.path.reset_when)(self, when),
+            (Some(owner), Some(delay)) => (owner.ops.reset)(self, delay),
+            (Some(owner), None) => (owner.ops.reset_when)(self, when),
             (None, Some(delay)) => self.reset_remote(delay),
             (None, None) => self.reset_remote_with_slack(when),
         }
@@ -426,7 +426,7 @@ impl TimerHandle {
     /// Moves the timer to the time at which its shard's clock shows `nanos`.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         match Owner::of(self) {
-            Some(owner) => (owner.path.reset_to)(self, nanos),
+            Some(owner) => (owner.ops.reset_to)(self, nanos),
             None => self.move_remote(|_| nanos),
         }
     }
@@ -515,7 +515,7 @@ impl LocalHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.path.cancel)(self.handle))
+        Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.ops.cancel)(self.handle))
     }
 
     /// Returns true if the timer waits for its deadline. See [`TimerHandle::is_pending`].
@@ -532,7 +532,7 @@ impl LocalHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        Owner::of(self.handle).is_some_and(|owner| (owner.path.is_pending)(self.handle))
+        Owner::of(self.handle).is_some_and(|owner| (owner.ops.is_pending)(self.handle))
     }
 
     /// Moves the timer, earlier or later. Returns true if it was moved. See [`TimerHandle::reset`].
@@ -551,8 +551,8 @@ impl LocalHandle {
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         Owner::of(self.handle).is_some_and(|owner| match when.delay() {
-            Some(delay) => (owner.path.reset)(self.handle, delay),
-            None => (owner.path.reset_when)(self.handle, when),
+            Some(delay) => (owner.ops.reset)(self.handle, delay),
+            None => (owner.ops.reset_when)(self.handle, when),
         })
     }
 
@@ -572,7 +572,7 @@ impl LocalHandle {
     /// ```
     pub fn share(self) -> TimerHandle {
         if let Some(owner) = Owner::of(self.handle) {
-            (owner.path.share)(self.handle);
+            (owner.ops.share)(self.handle);
         }
         self.handle
     }
@@ -677,11 +677,11 @@ per_thread! {
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
-    pub(crate) path: &'static OwnerPath,
+    pub(crate) ops: &'static OwnerOps,
 }
 
 /// The functions by which a handle uses the wheel of its own thread.
-pub(crate) struct OwnerPath {
+pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
     pub(crate) reset_when: fn(TimerHandle, When) -> bool,
@@ -702,28 +702,28 @@ impl Owner {
     /// Returns the owner's path if `handle` names a timer of this thread.
     #[inline]
     fn of(handle: TimerHandle) -> Option<Self> {
-        Self::here().filter(|owner| owner.shard == handle.shard())
+        Self::current().filter(|owner| owner.shard == handle.shard())
     }
 
     /// Returns true if this thread owns the shard of this number.
     #[inline]
     pub(crate) fn owns(shard: u32) -> bool {
-        Self::here().is_some_and(|owner| owner.shard == shard)
+        Self::current().is_some_and(|owner| owner.shard == shard)
     }
 
     /// Returns the number of this thread's shard, if it has one.
     pub(crate) fn number() -> Option<u32> {
-        Self::here().map(|owner| owner.shard)
+        Self::current().map(|owner| owner.shard)
     }
 
     #[inline]
-    fn here() -> Option<Self> {
+    fn current() -> Option<Self> {
         OWNER.try_with(Cell::get).ok().flatten()
     }
 
     /// Returns true if this thread is inside a turn.
-    fn is_in_turn_here() -> bool {
-        Self::here().is_some_and(|owner| (owner.path.is_turning)())
+    fn is_in_turn() -> bool {
+        Self::current().is_some_and(|owner| (owner.ops.is_turning)())
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    cross_core::{descriptor::WakeDescriptor, parker::Asleep},
+    cross_core::{descriptor::LazyDescriptor, parker::SleepId},
     limits::HOOKS_NESTED_MAX,
     trace,
     util::sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
@@ -140,18 +140,18 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 /// The user's hooks of a shard.
 pub(crate) struct Hooks {
-    wake: Wake,
-    descriptor: WakeDescriptor,
+    wake: WakeMethod,
+    descriptor: LazyDescriptor,
     /// The task that drives the wheel, if there is one. It is set before a sleep is announced, so a
     /// thread that sees the sleep sees the task. It is not a `SetOnce`, which would add a step to
     /// every wake-up in the models.
-    task: OnceLock<TryLock<Option<Arc<Waker>>>>,
+    driver_task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic: Option<PanicHook>,
-    panicked: AtomicU64,
+    panic_count: AtomicU64,
 }
 
 /// The way to wake the owner.
-enum Wake {
+enum WakeMethod {
     Hook(WakeHook),
     /// The default unparks the thread that announced the sleep, because a shard may have moved to
     /// another thread. No thread ever waits for this lock: wakers and the owner only try it.
@@ -159,7 +159,7 @@ enum Wake {
 }
 
 /// A wake hook call in progress: the shard, and the sleep to be ended.
-type HookCall = Cell<Option<(usize, Asleep)>>;
+type HookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
     /// This thread's wake hook calls in progress, the outermost first.
@@ -168,35 +168,36 @@ per_thread! {
 
 impl Hooks {
     pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
-        let wake = wake.map_or_else(|| Wake::Unpark(TryLock::new(this_thread())), Wake::Hook);
+        let wake =
+            wake.map_or_else(|| WakeMethod::Unpark(TryLock::new(this_thread())), WakeMethod::Hook);
         Self {
             wake,
-            descriptor: WakeDescriptor::default(),
-            task: OnceLock::new(),
+            descriptor: LazyDescriptor::default(),
+            driver_task: OnceLock::new(),
             panic,
-            panicked: AtomicU64::new(0),
+            panic_count: AtomicU64::new(0),
         }
     }
 
     /// Returns the descriptor that every wake-up fires.
     #[allow(dead_code, reason = "only `TimerFd` opens it")]
-    pub(crate) fn descriptor(&self) -> &WakeDescriptor {
+    pub(crate) fn descriptor(&self) -> &LazyDescriptor {
         &self.descriptor
     }
 
     /// Wakes the owner from a sleep, on any thread. Returns false if a hook or waker panicked or
     /// was not called. It is not called if another thread holds its lock, if this thread is inside
     /// a hook for the same sleep, or if calls are nested too deeply.
-    pub(crate) fn wake(&self, asleep: Asleep) -> bool {
+    pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         self.descriptor.fire();
-        let task_is_woken = self.task.get().is_none_or(|task| self.wake_task(asleep, task));
+        let task_is_woken = self.driver_task.get().is_none_or(|task| self.wake_task(asleep, task));
         self.wake_owner(asleep) && task_is_woken
     }
 
     /// Wakes the task that drives the owner. Returns false in the same cases as
     /// [`wake`](Self::wake).
     #[cold]
-    fn wake_task(&self, asleep: Asleep, task: &TryLock<Option<Arc<Waker>>>) -> bool {
+    fn wake_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
         let mut has_woken = waker.is_none();
         self.call_unless_nested(asleep, || {
@@ -212,8 +213,8 @@ impl Hooks {
 
     /// Sets the task to wake. Only the owner calls this. Returns false if another thread is waking
     /// the task at this moment.
-    pub(crate) fn set_task(&self, task: Option<&Waker>) -> bool {
-        let place = self.task.get_or_init(|| TryLock::new(None));
+    pub(crate) fn set_driver_task(&self, task: Option<&Waker>) -> bool {
+        let place = self.driver_task.get_or_init(|| TryLock::new(None));
         let is_set = |set: &mut Option<Arc<Waker>>| match (set, task) {
             (Some(set), Some(task)) => set.will_wake(task),
             (None, None) => true,
@@ -229,9 +230,9 @@ impl Hooks {
         was_set
     }
 
-    fn wake_owner(&self, asleep: Asleep) -> bool {
+    fn wake_owner(&self, asleep: SleepId) -> bool {
         match &self.wake {
-            Wake::Hook(hook) => {
+            WakeMethod::Hook(hook) => {
                 let mut has_woken = false;
                 self.call_unless_nested(asleep, || {
                     self.catch_panic(PanicPlace::Wake, || {
@@ -243,7 +244,7 @@ impl Hooks {
             }
             // If the lock is taken, another thread is about to unpark the owner, or the owner is
             // about to announce its next sleep, after which it checks for requests.
-            Wake::Unpark(sleeper) => {
+            WakeMethod::Unpark(sleeper) => {
                 // Unparks after releasing the lock: the woken thread may run at once, and must not
                 // find the lock taken.
                 let sleeper = sleeper.try_with(|sleeper| sleeper.clone());
@@ -255,7 +256,7 @@ impl Hooks {
     /// Runs `call`, which calls a hook, unless this thread is already calling a hook of this shard
     /// for the same sleep, or its calls are nested too deeply. So a hook may send requests to its
     /// own shard, directly or through another shard's hook, without being called inside itself.
-    fn call_unless_nested(&self, asleep: Asleep, call: impl FnOnce()) {
+    fn call_unless_nested(&self, asleep: SleepId, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
         // `HOOK_CALLS` has no destructor, so it is still usable while other thread-locals are
         // destroyed.
@@ -273,7 +274,7 @@ impl Hooks {
     /// Makes the default wake-up unpark the calling thread. Returns false if another thread is
     /// waking the owner at this moment.
     pub(crate) fn set_sleeper(&self) -> bool {
-        let Wake::Unpark(sleeper) = &self.wake else { return true };
+        let WakeMethod::Unpark(sleeper) = &self.wake else { return true };
         let remember = |sleeper: &mut Thread| {
             let this = this_thread();
             if sleeper.id() != this.id() {
@@ -300,16 +301,16 @@ impl Hooks {
     }
 
     /// Returns the number of caught panics.
-    pub(crate) fn panicked(&self) -> u64 {
+    pub(crate) fn panic_count(&self) -> u64 {
         // Relaxed: an independent counter.
-        self.panicked.load(Ordering::Relaxed)
+        self.panic_count.load(Ordering::Relaxed)
     }
 
     /// Counts and reports a panic that was caught.
     #[cold]
     pub(crate) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
         // Relaxed: a counter, to which other threads add when a wake or a remote cancel panics.
-        self.panicked.fetch_add(1, Ordering::Relaxed);
+        self.panic_count.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
         let hook = || {
             if let Some(hook) = &self.panic {
@@ -335,9 +336,9 @@ pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
 impl Drop for Hooks {
     fn drop(&mut self) {
         // Dropping the values that a hook captured may panic.
-        let wake = mem::replace(&mut self.wake, Wake::Hook(Arc::new(|| ())));
+        let wake = mem::replace(&mut self.wake, WakeMethod::Hook(Arc::new(|| ())));
         let panic = self.panic.take();
-        let task = self.task.take();
+        let task = self.driver_task.take();
         catch_panic_silently(|| drop(wake));
         catch_panic_silently(|| drop(task));
         catch_panic_silently(|| drop(panic));
@@ -346,6 +347,6 @@ impl Drop for Hooks {
 
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").field("panicked", &self.panicked()).finish_non_exhaustive()
+        f.debug_struct("Hooks").field("panicked", &self.panic_count()).finish_non_exhaustive()
     }
 }

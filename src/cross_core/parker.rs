@@ -52,7 +52,7 @@ const ASLEEP: u64 = 1;
 const LONG: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. A thread that would wake it
 /// publishes its deadline instead.
-const NO_LOOP: u64 = 4;
+const UNDRIVEN: u64 = 4;
 const SLEEP_NUMBER_ONE: u64 = 8;
 
 /// One announcement of a sleep. Ending it has no effect on a later announcement.
@@ -62,7 +62,7 @@ pub(crate) struct Announcement(u64);
 /// The number of an announced sleep that must be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Asleep(u64);
+pub(crate) struct SleepId(u64);
 
 impl Default for Parker {
     fn default() -> Self {
@@ -76,7 +76,7 @@ impl Parker {
         // Relaxed: the announcement publishes `until`.
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner increments the number, and other threads only end a sleep.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         let number = before + SLEEP_NUMBER_ONE + ASLEEP + if is_long { LONG } else { 0 };
         // Release: publishes `until` to `must_wake_before`. A swap, so that the exchange of an
         // earlier sleep's waker comes before it or fails.
@@ -92,8 +92,8 @@ impl Parker {
         self.until.store(u64::MAX, Ordering::Relaxed);
         // Relaxed: only the owner increments the number. Release: publishes `until` to
         // `must_wake_before`.
-        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | NO_LOOP);
-        self.announced.store(before + SLEEP_NUMBER_ONE + ASLEEP + NO_LOOP, Ordering::Release);
+        let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
+        self.announced.store(before + SLEEP_NUMBER_ONE + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
     /// Records that a loop drives the owner. Only the owner calls it.
@@ -101,28 +101,28 @@ impl Parker {
         // Relaxed, both: a thread that still reads "no loop" has queued its request before the
         // owner's next announcement, whose fence orders the two (F1, F2).
         let before = self.announced.load(Ordering::Relaxed);
-        if before & NO_LOOP != 0 {
-            self.announced.store(before & !(ASLEEP | NO_LOOP), Ordering::Relaxed);
+        if before & UNDRIVEN != 0 {
+            self.announced.store(before & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
         }
     }
 
     /// Returns true if no loop drives the owner.
     pub(crate) fn is_undriven(&self) -> bool {
         // Relaxed: a report of an overdue timer may come a little early or late.
-        self.announced.load(Ordering::Relaxed) & NO_LOOP != 0
+        self.announced.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 
     /// Ends an announced sleep of the owner, unless a later one has been announced.
     pub(crate) fn end_sleep(&self, announcement: &Announcement) {
-        self.end(announcement.0);
+        self.clear_asleep(announcement.0);
     }
 
     /// Marks the sleep `asleep` as over after its waker has called the hook.
-    pub(crate) fn end_woken_sleep(&self, asleep: Asleep) {
-        self.end(asleep.0);
+    pub(crate) fn end_woken_sleep(&self, asleep: SleepId) {
+        self.clear_asleep(asleep.0);
     }
 
-    fn end(&self, number: u64) {
+    fn clear_asleep(&self, number: u64) {
         // Relaxed, both: a thread that still reads the sleep makes one spurious wake. A failure
         // means that the sleep is over.
         let _ = self.announced.compare_exchange(
@@ -135,33 +135,33 @@ impl Parker {
 
     /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must be
     /// the owner, have been the owner since the announcement, or have executed the fence F2.
-    pub(crate) fn asleep(&self) -> Option<Asleep> {
+    pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the caller has seen the owner's announcement, or F2 orders this load. A waker
         // may end the sleep at any time.
-        Asleep::of(self.announced.load(Ordering::Relaxed))
+        SleepId::of(self.announced.load(Ordering::Relaxed))
     }
 
     /// Returns the sleep from which a thread must wake the owner, after it has queued its request.
-    pub(crate) fn must_wake(&self) -> Option<Asleep> {
+    pub(crate) fn must_wake(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
-        self.asleep()
+        self.sleep_in_progress()
     }
 
     /// Returns the sleep from which a thread must wake the owner, if that sleep is long.
-    pub(crate) fn must_wake_from_long(&self) -> Option<Asleep> {
+    pub(crate) fn must_wake_from_long(&self) -> Option<SleepId> {
         self.must_wake().filter(|asleep| asleep.0 & LONG != 0)
     }
 
     /// Returns the sleep from which a thread must wake the owner, if that sleep ends after the
     /// moment that `deadline` returns. The caller's last operation must be the swap of its request.
     #[inline]
-    pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<Asleep> {
+    pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
         // Acquire: `until` belongs to this sleep, or to a later one, before which the owner has
         // seen the request.
-        let asleep = Asleep::of(self.announced.load(Ordering::Acquire))?;
+        let asleep = SleepId::of(self.announced.load(Ordering::Acquire))?;
         // Relaxed: published by the announcement, which was acquired above.
         (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)
     }
@@ -169,15 +169,15 @@ impl Parker {
     /// Returns the announced sleep if it is long, for a thread that has just called
     /// [`must_wake_before`](Self::must_wake_before).
     #[inline]
-    pub(crate) fn asleep_for_long(&self) -> Option<Asleep> {
-        self.asleep().filter(|asleep| asleep.0 & LONG != 0)
+    pub(crate) fn long_sleep_in_progress(&self) -> Option<SleepId> {
+        self.sleep_in_progress().filter(|asleep| asleep.0 & LONG != 0)
     }
 }
 
-impl Asleep {
+impl SleepId {
     /// Returns true if the owner has no loop, and cannot be woken.
     pub(crate) fn is_undriven(self) -> bool {
-        self.0 & NO_LOOP != 0
+        self.0 & UNDRIVEN != 0
     }
 
     fn of(announced: u64) -> Option<Self> {
@@ -197,9 +197,9 @@ mod tests {
         let woken = parker.must_wake().expect("it sleeps");
         assert_eq!(parker.must_wake(), Some(woken), "the first may not have come to it yet");
         parker.end_woken_sleep(woken);
-        assert_eq!((parker.must_wake(), parker.asleep()), (None, None));
+        assert_eq!((parker.must_wake(), parker.sleep_in_progress()), (None, None));
         parker.end_sleep(&announcement);
-        assert_eq!(parker.asleep(), None);
+        assert_eq!(parker.sleep_in_progress(), None);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
             assert!(parker.must_wake().is_some());
             assert_eq!(parker.must_wake_from_long().is_some(), is_long);
             parker.end_sleep(&announcement);
-            assert_eq!((parker.must_wake_from_long(), parker.asleep()), (None, None));
+            assert_eq!((parker.must_wake_from_long(), parker.sleep_in_progress()), (None, None));
         }
     }
 
@@ -252,8 +252,8 @@ mod tests {
         let second = parker.announce(7, false);
         parker.end_sleep(&first);
         parker.end_woken_sleep(woken);
-        assert!(parker.asleep().is_some_and(|asleep| asleep != woken));
+        assert!(parker.sleep_in_progress().is_some_and(|asleep| asleep != woken));
         parker.end_sleep(&second);
-        assert_eq!((parker.asleep(), parker.must_wake()), (None, None));
+        assert_eq!((parker.sleep_in_progress(), parker.must_wake()), (None, None));
     }
 }

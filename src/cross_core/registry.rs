@@ -27,7 +27,7 @@ constant! {
 
 struct Registry {
     shards: [Published<Shared>; SHARDS_MAX as usize],
-    /// Locked when a shard is created or ends, and by [`numbers`], but never by a handle.
+    /// Locked when a shard is created or ends, and by [`ever_used_numbers`], but never by a handle.
     free_numbers: Mutex<FreeNumbers>,
 }
 
@@ -114,6 +114,6 @@ pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
 }
 
 /// Returns the numbers that were ever used.
-pub(crate) fn numbers() -> std::ops::Range<u32> {
+pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {
     0..REGISTRY.free_numbers().never_used
 }

@@ -13,12 +13,12 @@ use crate::{
         admission::AdmissionLimit,
         callback::{Callback, SendCallback},
         hooks::{Hooks, catch_panic_silently},
-        mailbox::{Link, Mailbox, Priority, Push},
+        mailbox::{Link, Mailbox, Priority, PushOutcome},
         origin::Origin,
-        parker::{Announcement, Asleep, Parker},
+        parker::{Announcement, Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{BuildInPlace, NodeView, RemoteNode, Slab},
-        state::{Cancel, FollowUp, Move, TimerStatus},
+        state::{Cancel, FollowUp, MoveOutcome, TimerStatus},
     },
     error::AddErrorReason,
     gauges::{Gauges, Turns},
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The owner's last reading of a clock that may go back. Other threads use the later of this
     /// reading and their own.
-    clamped_reading: AtomicU64,
+    owner_reading: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
     pub(crate) slab: Arc<Slab>,
@@ -66,11 +66,11 @@ impl<T> std::ops::Deref for CachePadded<T> {
 
 /// The result of a remote operation.
 #[must_use]
-pub(crate) struct Remote<R> {
+pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
     /// The sleep from which the caller must wake the owner, after all of the library's borrows have
     /// ended.
-    pub(crate) wake: Option<Asleep>,
+    pub(crate) wake: Option<SleepId>,
 }
 
 /// A timer that this thread has added to another core.
@@ -81,14 +81,14 @@ pub(crate) struct RemoteTimer {
 }
 
 /// The result of a remote add that was refused.
-pub(crate) enum Refused<B> {
+pub(crate) enum RefusedAdd<B> {
     /// The add was refused before it used the callback.
-    Before(AddErrorReason, B),
+    BeforeUse(AddErrorReason, B),
     /// The shard ended during the add.
     ShutDown(SendCallback),
 }
 
-impl<R> Remote<R> {
+impl<R> RemoteOutcome<R> {
     fn without_wake(answer: R) -> Self {
         Self { answer, wake: None }
     }
@@ -109,7 +109,7 @@ impl Shared {
             name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
         Self {
             clock,
-            clamped_reading: AtomicU64::new(0),
+            owner_reading: AtomicU64::new(0),
             tick,
             hooks: CachePadded(hooks),
             slab,
@@ -137,9 +137,9 @@ impl Shared {
     }
 
     /// Wakes the owner from a sleep. Returns true if this call has woken it.
-    pub(crate) fn wake(&self, asleep: Asleep) -> bool {
+    pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         if asleep.is_undriven() {
-            self.report_without_loop();
+            self.report_if_overdue();
             return false;
         }
         let has_woken = self.hooks.wake(asleep);
@@ -152,7 +152,7 @@ impl Shared {
     /// Reports an overdue timer of an owner without a loop.
     #[cold]
     #[inline(never)]
-    fn report_without_loop(&self) {
+    fn report_if_overdue(&self) {
         if let Some(due) = self.turns().due_since() {
             self.report_undriven(self.clock.nanos().saturating_sub(due));
         }
@@ -195,9 +195,9 @@ impl Shared {
     /// Records the owner's reading of a clock that may go back. Until the clock has caught up,
     /// other threads use this reading.
     #[inline]
-    pub(crate) fn clamp_clock(&self, nanos: u64) {
+    pub(crate) fn publish_reading(&self, nanos: u64) {
         // Relaxed: only the owner writes it, and other threads may use a slightly older reading.
-        self.clamped_reading.store(nanos, Ordering::Relaxed);
+        self.owner_reading.store(nanos, Ordering::Relaxed);
     }
 
     /// Adds a timer from a remote thread, periodic if its period is not zero. `beyond_limit` adds
@@ -209,25 +209,25 @@ impl Shared {
         origin: Origin,
         callback: B,
         beyond_limit: bool,
-    ) -> Result<Remote<RemoteTimer>, Refused<B>> {
-        let node = match self.reserve(beyond_limit) {
+    ) -> Result<RemoteOutcome<RemoteTimer>, RefusedAdd<B>> {
+        let node = match self.reserve_node(beyond_limit) {
             Ok(node) => node,
-            Err(reason) => return Err(Refused::Before(reason, callback)),
+            Err(reason) => return Err(RefusedAdd::BeforeUse(reason, callback)),
         };
         let generation = node.arm(schedule, origin, callback);
-        self.push_armed(node, generation, schedule.due).map_err(Refused::ShutDown)
+        self.push_armed(node, generation, schedule.due).map_err(RefusedAdd::ShutDown)
     }
 
     /// Reserves a place within the limit and a node for a remote timer.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
-    fn reserve(&self, beyond_limit: bool) -> Result<RemoteNode, AddErrorReason> {
+    fn reserve_node(&self, beyond_limit: bool) -> Result<RemoteNode, AddErrorReason> {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
         if beyond_limit {
             self.admission.reserve_beyond_limit();
-        } else if !self.admission.try_reserve(|| self.mailbox.cancelled().min(WAKE_BACKLOG)) {
+        } else if !self.admission.try_reserve(|| self.mailbox.cancelled_count().min(WAKE_BACKLOG)) {
             return Err(AddErrorReason::Full);
         }
         let node = self.slab.take_remote_node(pin());
@@ -246,25 +246,25 @@ impl Shared {
         node: RemoteNode,
         generation: u64,
         nanos: u64,
-    ) -> Result<Remote<RemoteTimer>, SendCallback> {
+    ) -> Result<RemoteOutcome<RemoteTimer>, SendCallback> {
         let armed = RemoteTimer { index: node.index(), generation };
         match self.mailbox.push(armed.index, node.link(), Priority::Urgent) {
-            Push::Queued { depth, .. } => {
-                Ok(Remote { answer: armed, wake: self.must_wake(depth, || nanos) })
+            PushOutcome::Queued { depth, .. } => {
+                Ok(RemoteOutcome { answer: armed, wake: self.must_wake(depth, || nanos) })
             }
-            Push::Closed => {
+            PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. Without a
                 // callback, the sweep has ended the timer, so the add counts as successful.
-                node.disarm().map_or(Ok(Remote::without_wake(armed)), Err)
+                node.disarm().map_or(Ok(RemoteOutcome::without_wake(armed)), Err)
             }
         }
     }
 
     /// Returns the clock's reading after `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
-        // Relaxed: a slightly older reading is allowed, as in `clamp_clock`.
-        let now = self.clock.nanos().max(self.clamped_reading.load(Ordering::Relaxed));
+        // Relaxed: a slightly older reading is allowed, as in `publish_reading`.
+        let now = self.clock.nanos().max(self.owner_reading.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
 
@@ -274,7 +274,7 @@ impl Shared {
     }
 
     /// Returns the deadline of a timer that is added or moved at `now`. Ignores the slack.
-    pub(crate) fn nanos_of(&self, when: When, now: u64) -> u64 {
+    pub(crate) fn due_without_slack(&self, when: When, now: u64) -> u64 {
         let start = match when.start {
             Start::After(delay) => now.saturating_add(saturating_nanos(delay)),
             Start::At(instant) => self.clock.nanos_at(instant),
@@ -288,7 +288,7 @@ impl Shared {
     /// Returns the deadline of a timer that is added or moved now. With slack, it is the tick in
     /// the allowed range that most timers share.
     pub(crate) fn due_when(&self, when: When) -> u64 {
-        let nanos = self.nanos_of(when, self.nanos_after(Duration::ZERO));
+        let nanos = self.due_without_slack(when, self.nanos_after(Duration::ZERO));
         let first = self.tick.deadline(nanos);
         let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
         if first < last { self.tick.start(coarsest(first.max(1), last)) } else { nanos }
@@ -312,13 +312,13 @@ impl Shared {
     /// deadline that `nanos` returns. `depth` is the number of urgent messages after its push, or 0
     /// without a push.
     #[inline]
-    fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<Asleep> {
+    fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
         let asleep = self.parker.must_wake_before(|| {
             due = self.tick.round_up(nanos());
             due
         });
-        if asleep.is_some_and(Asleep::is_undriven) {
+        if asleep.is_some_and(SleepId::is_undriven) {
             self.publish_remote_due(due);
         }
         asleep.or_else(|| self.must_wake_for_backlog(depth))
@@ -336,7 +336,7 @@ impl Shared {
     /// message wakes the owner, not only the first such message, since a wake-up may fail. If the
     /// owner announces its sleep later, it checks the backlog itself.
     #[inline]
-    fn must_wake_for_backlog(&self, depth: u32) -> Option<Asleep> {
+    fn must_wake_for_backlog(&self, depth: u32) -> Option<SleepId> {
         if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 { self.parker.must_wake() } else { None }
     }
 }
@@ -346,10 +346,14 @@ impl Protected<'_, Shared> {
     /// Cancels a timer that the owner has added and that has no queued message, by one swap and one
     /// push. Returns `None` in other cases.
     #[inline]
-    pub(crate) fn cancel_likely(&self, index: u32, generation: u64) -> Option<Remote<Cancel>> {
+    pub(crate) fn try_cancel_fast(
+        &self,
+        index: u32,
+        generation: u64,
+    ) -> Option<RemoteOutcome<Cancel>> {
         let node = self.node(index)?;
-        let is_cancelled = node.state.cancel_likely(generation);
-        is_cancelled.then(|| Remote {
+        let is_cancelled = node.state.try_cancel_fast(generation);
+        is_cancelled.then(|| RemoteOutcome {
             answer: Cancel::Cancelled,
             wake: self.push_cancelled(index, node.link, Priority::Low),
         })
@@ -361,10 +365,12 @@ impl Protected<'_, Shared> {
         index: u32,
         generation: u64,
         taken: &mut Option<SendCallback>,
-    ) -> Remote<Cancel> {
+    ) -> RemoteOutcome<Cancel> {
         // If there is no page, the timer's page was freed, or the handle is of an earlier shard
         // with more pages.
-        let Some(node) = self.node(index) else { return Remote::without_wake(Cancel::Ended) };
+        let Some(node) = self.node(index) else {
+            return RemoteOutcome::without_wake(Cancel::Ended);
+        };
         let (answer, next) = node.cancel(generation, taken);
         let wake = match next {
             FollowUp::Push if taken.is_some() => {
@@ -378,7 +384,7 @@ impl Protected<'_, Shared> {
             }
             _ => None,
         };
-        Remote { answer, wake }
+        RemoteOutcome { answer, wake }
     }
 
     /// Moves a timer to the moment at which the clock shows `nanos`: two swaps, and one push if no
@@ -390,12 +396,12 @@ impl Protected<'_, Shared> {
         generation: u64,
         nanos: u64,
         taken: &mut Option<SendCallback>,
-    ) -> Remote<bool> {
-        let Some(node) = self.node(index) else { return Remote::without_wake(false) };
+    ) -> RemoteOutcome<bool> {
+        let Some(node) = self.node(index) else { return RemoteOutcome::without_wake(false) };
         match node.state.begin_move(generation) {
-            Move::Refused => return Remote::without_wake(false),
-            Move::Superseded => return Remote::without_wake(true),
-            Move::Begun => (),
+            MoveOutcome::Refused => return RemoteOutcome::without_wake(false),
+            MoveOutcome::Superseded => return RemoteOutcome::without_wake(true),
+            MoveOutcome::Begun => (),
         }
         node.requested_deadline().write(nanos);
         let (answer, next) = node.end_move(taken);
@@ -403,13 +409,13 @@ impl Protected<'_, Shared> {
             // Another thread cancelled the timer during the move.
             let push = || self.push_cancelled(index, node.link, Priority::LowWithoutPayload);
             let wake = (next == FollowUp::Push).then(push).flatten();
-            return Remote { answer, wake };
+            return RemoteOutcome { answer, wake };
         }
         let mut depth = 0;
         if next == FollowUp::Push {
             match self.mailbox.push(index, node.link, Priority::Urgent) {
-                Push::Queued { depth: pushed, .. } => depth = pushed,
-                Push::Closed => return Remote::without_wake(answer),
+                PushOutcome::Queued { depth: pushed, .. } => depth = pushed,
+                PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
             }
         }
         // Reads the requested deadline after the push: another thread may have written a new one,
@@ -418,24 +424,24 @@ impl Protected<'_, Shared> {
         // Reads the word after the fence in `must_wake`: a thread that has cancelled the timer
         // relies on this message too, and its payload must not wait for a long sleep.
         if wake.is_none()
-            && let Some(asleep) = self.parker.asleep_for_long()
+            && let Some(asleep) = self.parker.long_sleep_in_progress()
             && !node.state.is_pending(generation)
         {
             wake = Some(asleep);
         }
-        Remote { answer, wake }
+        RemoteOutcome { answer, wake }
     }
 
     /// Pushes the message of a cancelled timer.
     #[inline]
-    fn push_cancelled(&self, index: u32, link: &Link, priority: Priority) -> Option<Asleep> {
+    fn push_cancelled(&self, index: u32, link: &Link, priority: Priority) -> Option<SleepId> {
         match self.mailbox.push(index, link, priority) {
             // This is the only queued payload: the owner must drop it before a long sleep.
-            Push::Queued { depth, is_first_payload: true } => {
+            PushOutcome::Queued { depth, is_first_payload: true } => {
                 self.parker.must_wake_from_long().or_else(|| self.must_wake_for_backlog(depth))
             }
-            Push::Queued { depth, .. } => self.must_wake_for_backlog(depth),
-            Push::Closed => None,
+            PushOutcome::Queued { depth, .. } => self.must_wake_for_backlog(depth),
+            PushOutcome::Closed => None,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
         callback::RunOnce,
         handle::{Cancel, TimerHandle},
         origin::Origin,
-        state::Kind,
+        state::TimerKind,
     },
     error::AddErrorReason,
     local::{Local, LocalTimer},
@@ -124,7 +124,7 @@ impl BackendOps for LocalTimer {
         let mut callback = Some(RunOnce(move || waker.wake()));
         Local::with(|local| {
             local.assert_driven();
-            local.add(Kind::Private, origin, |_| DueTime::at(*nanos), &mut callback)
+            local.add(TimerKind::Private, origin, |_| DueTime::at(*nanos), &mut callback)
         })?
     }
 

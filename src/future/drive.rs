@@ -101,6 +101,6 @@ struct RemoveWaker;
 
 impl Drop for RemoveWaker {
     fn drop(&mut self) {
-        let _ = Local::with(|local| local.shared.hooks.set_task(None));
+        let _ = Local::with(|local| local.shared.hooks.set_driver_task(None));
     }
 }

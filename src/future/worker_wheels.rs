@@ -69,7 +69,7 @@ use crate::{
         origin::Origin,
         shared::Shared,
         slab::OwnerNodes,
-        state::Kind,
+        state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY, CLAIM_TRIES},
@@ -181,7 +181,7 @@ impl WorkerWheel {
     #[inline(never)]
     fn wake(&self) {
         // The claim has acquired the last announcement, so no fence is needed.
-        if let Some(asleep) = self.shared.parker.asleep() {
+        if let Some(asleep) = self.shared.parker.sleep_in_progress() {
             self.shared.wake(asleep);
         }
     }
@@ -225,7 +225,7 @@ impl WorkerWheel {
         {
             return Some(Err(reason));
         }
-        let added = engine.insert(DueTime::at(nanos), Kind::Shared, origin, callback);
+        let added = engine.insert(DueTime::at(nanos), TimerKind::Shared, origin, callback);
         if let Ok(handle) = added {
             // Publishes the count now, because remote adds may compare it with the limit before the
             // next turn.

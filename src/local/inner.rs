@@ -19,12 +19,12 @@ use crate::{
     config::Config,
     cross_core::{
         callback::{Callback, CallbackInPlace, RunOnce},
-        handle::{Cancel, LocalHandle, Owner, OwnerPath, TimerHandle},
+        handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         origin::Origin,
         shared::Shared,
         slab::{BuildInPlace, OwnerNodes},
-        state::{Freed, Kind},
+        state::{Freed, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
     shard::{Claimed, DueTime, Engine, Message, PreparedSleep, SweptTimers},
@@ -124,7 +124,7 @@ impl Local {
         let sampler = Sampler::new(config.time_one_in());
         let mut engine = Engine::of_callbacks(config)?;
         engine.never_abandon_passes();
-        Owner::set(Some(Owner { shard: engine.number(), path: &OWNER_PATH }));
+        Owner::set(Some(Owner { shard: engine.number(), ops: &OWNER_OPS }));
         let shared = Arc::clone(engine.shared());
         let local = Self {
             engine: RefCell::new(engine),
@@ -241,7 +241,7 @@ impl Local {
     #[inline]
     pub(crate) fn add<B: BuildInPlace<Callback>>(
         &self,
-        kind: Kind,
+        kind: TimerKind,
         origin: Origin,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: &mut Option<B>,
@@ -302,7 +302,7 @@ impl Local {
         if is_last && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended) {
             self.driver.set(DriverState::Missing);
             let (_, now) = self.step(|engine| engine.publish_unqueried());
-            self.publish_undriven_state(if self.shared.mailbox.is_urgent() {
+            self.publish_undriven_state(if self.shared.mailbox.has_urgent() {
                 now
             } else {
                 u64::MAX
@@ -567,7 +567,7 @@ impl Local {
 
     pub(crate) fn prepare_sleep_of(&self, task: &Waker) -> PreparedSleep<'static> {
         // Another thread is waking the task right now, so the task must not sleep.
-        if !self.shared.hooks.set_task(Some(task)) {
+        if !self.shared.hooks.set_driver_task(Some(task)) {
             return PreparedSleep::ended();
         }
         self.prepare_sleep()
@@ -713,7 +713,7 @@ impl Local {
     /// Wakes the owner if it has announced a sleep that would miss a deadline at `nanos`.
     #[cold]
     fn end_announced_sleep(&self, nanos: u64) {
-        let asleep = self.shared.parker.asleep().filter(|asleep| !asleep.is_undriven());
+        let asleep = self.shared.parker.sleep_in_progress().filter(|asleep| !asleep.is_undriven());
         let Some(asleep) = asleep else {
             return self.publish_undriven(nanos);
         };
@@ -742,10 +742,10 @@ impl Local {
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
-                Ok(Some(Freed::Queued)) => {
+                Ok(Some(Freed::Later)) => {
                     // The timer's queued message frees the node when it is consumed, perhaps during
                     // the drop.
-                    let callback = engine.take_cancelled(handle, Freed::Queued);
+                    let callback = engine.take_cancelled(handle, Freed::Later);
                     drop(engine);
                     local.publish_cancel_if_asleep();
                     local.shared.hooks.drop_catching_panic(callback);
@@ -785,7 +785,7 @@ impl Local {
                 return None;
             }
             let due = DueTime::at(engine.due_after(delay));
-            engine.insert(due, Kind::Private, origin, &mut Some(RunOnce(expire))).ok()
+            engine.insert(due, TimerKind::Private, origin, &mut Some(RunOnce(expire))).ok()
         });
         added.ok().flatten().map(LocalHandle::new)
     }
@@ -858,7 +858,7 @@ impl Drop for Local {
 }
 
 /// The functions by which a handle reaches the shard of its thread.
-static OWNER_PATH: OwnerPath = OwnerPath {
+static OWNER_OPS: OwnerOps = OwnerOps {
     cancel: Local::cancel,
     reset,
     reset_when,

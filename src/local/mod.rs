@@ -37,7 +37,7 @@ use crate::{
         handle::{LocalHandle, TimerHandle},
         origin::Origin,
         slab::BuildInPlace,
-        state::Kind,
+        state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
@@ -192,7 +192,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert_once(Kind::Shared, Origin::caller(), when.into(), callback)
+        Self::insert_once(TimerKind::Shared, Origin::caller(), when.into(), callback)
     }
 
     /// Runs `callback` every `period` until it is cancelled, for the first time one period from
@@ -309,7 +309,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        let added = Self::insert_once(Kind::Private, Origin::caller(), when.into(), callback);
+        let added = Self::insert_once(TimerKind::Private, Origin::caller(), when.into(), callback);
         added.map(LocalHandle::new)
     }
 
@@ -889,7 +889,7 @@ impl LocalTimer {
     /// Adds a one-shot timer; the error carries the callback back.
     #[inline]
     fn insert_once<F: FnOnce() + 'static>(
-        kind: Kind,
+        kind: TimerKind,
         origin: Origin,
         when: When,
         callback: F,
@@ -907,7 +907,7 @@ impl LocalTimer {
     /// Adds a one-shot timer at an instant, or with slack or spread. Not generic, to avoid a second
     /// copy of the insertion code per closure type.
     fn insert_when(
-        kind: Kind,
+        kind: TimerKind,
         origin: Origin,
         when: When,
         callback: OneShotCallback,
@@ -918,7 +918,7 @@ impl LocalTimer {
     /// Adds a one-shot timer; the error carries the callback back.
     #[inline]
     pub(super) fn insert<F: FnOnce() + 'static>(
-        kind: Kind,
+        kind: TimerKind,
         origin: Origin,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: F,
@@ -934,7 +934,7 @@ impl LocalTimer {
         origin: Origin,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(Kind::Shared, origin, |_| DueTime::at(nanos), callback)
+        Self::insert(TimerKind::Shared, origin, |_| DueTime::at(nanos), callback)
     }
 
     fn insert_periodic<F: FnMut() + 'static>(
@@ -943,13 +943,13 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let due = |engine: &mut Engine<Callback>| engine.due_every(period);
-        Self::insert_in_place(Kind::Periodic, origin, due, RunRepeatedly(callback))
+        Self::insert_in_place(TimerKind::Periodic, origin, due, RunRepeatedly(callback))
             .map_err(|(reason, RunRepeatedly(callback))| AddError::new(reason, callback))
     }
 
     #[inline]
     fn insert_in_place<B: BuildInPlace<Callback>>(
-        kind: Kind,
+        kind: TimerKind,
         origin: Origin,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: B,

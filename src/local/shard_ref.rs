@@ -13,7 +13,7 @@ use crate::{
         callback::{Callback, RunOnce, RunRepeatedly},
         handle::{Owner, TimerHandle},
         origin::Origin,
-        shared::{Refused, Remote, RemoteTimer, Shared},
+        shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
         slab::BuildInPlace,
     },
     error::{AddError, AddErrorReason},
@@ -272,7 +272,7 @@ impl ShardRef {
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
         // An error drops the callback.
-        if let Ok(Remote { wake: Some(asleep), .. }) =
+        if let Ok(RemoteOutcome { wake: Some(asleep), .. }) =
             self.shared.add(due_at_once, Origin::caller(), RunOnce(callback), true)
         {
             self.shared.wake(asleep);
@@ -354,7 +354,7 @@ impl ShardRef {
     /// ```
     pub fn pending(&self) -> usize {
         let counts = Counts::from_words(self.shared.gauges.counts());
-        let held = counts.held + u64::from(self.shared.mailbox.cancelled());
+        let held = counts.held + u64::from(self.shared.mailbox.cancelled_count());
         usize::try_from(counts.live.saturating_sub(held)).unwrap_or(usize::MAX)
     }
 
@@ -398,19 +398,19 @@ impl ShardRef {
         unwrap: impl FnOnce(B) -> F,
     ) -> Result<TimerHandle, AddError<F>> {
         match self.shared.add(schedule, origin, wrap(callback), false) {
-            Ok(Remote { answer: RemoteTimer { index, generation }, wake }) => {
+            Ok(RemoteOutcome { answer: RemoteTimer { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);
                 }
                 Ok(TimerHandle::new(self.number, index, generation))
             }
-            Err(Refused::Before(reason, callback)) => {
+            Err(RefusedAdd::BeforeUse(reason, callback)) => {
                 if reason == AddErrorReason::Full {
                     self.shared.ask_for_room();
                 }
                 Err(AddError::new(reason, unwrap(callback)))
             }
-            Err(Refused::ShutDown(callback)) => {
+            Err(RefusedAdd::ShutDown(callback)) => {
                 Err(AddError::new(AddErrorReason::ShutDown, callback.downcast()))
             }
         }

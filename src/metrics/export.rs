@@ -162,7 +162,7 @@ impl Exporter {
     /// }
     /// ```
     pub fn export(&mut self) {
-        let present: Vec<_> = registry::numbers()
+        let present: Vec<_> = registry::ever_used_numbers()
             .filter_map(|number| Some((number, registry::shared(number)?)))
             .collect();
         let serials: HashSet<u64> =

@@ -197,9 +197,9 @@ impl ShardMetrics {
         let turns = shared.turns();
         let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
-            held: told.held + u64::from(shared.mailbox.cancelled()),
+            held: told.held + u64::from(shared.mailbox.cancelled_count()),
             queued: told.queued + u64::from(shared.mailbox.depth()),
-            panicked: shared.hooks.panicked(),
+            panicked: shared.hooks.panic_count(),
             turns: turns.begun,
             ..told
         };
@@ -241,5 +241,5 @@ pub fn shards() -> Vec<ShardMetrics> {
     let read = |number| {
         registry::with(number, |seen| Some(ShardMetrics::read_requesting_levels(number, &*seen?)))
     };
-    registry::numbers().filter_map(read).collect()
+    registry::ever_used_numbers().filter_map(read).collect()
 }

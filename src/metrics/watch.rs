@@ -162,7 +162,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     // The last reported stall of each shard, by shard number.
     let mut known = HashMap::new();
     while !stop.wait_for_stop(interval) {
-        for number in registry::numbers() {
+        for number in registry::ever_used_numbers() {
             let found = registry::with(number, |seen| {
                 seen.and_then(|shared| check_stall(number, &shared, limit))
             });

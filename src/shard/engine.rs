@@ -24,15 +24,15 @@ use crate::{
     cross_core::{
         callback::{Callback, CallbackInPlace},
         handle::TimerHandle,
-        mailbox::{Backlog, Messages, Priority},
+        mailbox::{Backlog, MessageList, Priority},
         origin::Origin,
         reclaim::pin,
         registry,
         shared::Shared,
         slab::{BuildInPlace, EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
-            Cancel, Claim, ClaimedRun, Collected, FollowUp, Freed, Kind, Movable, Move, Mover,
-            Swept,
+            Cancel, ClaimOutcome, ClaimedRun, Collected, FollowUp, Freed, MoveOutcome, Mover,
+            OwnMove, Swept, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
@@ -51,7 +51,7 @@ pub(crate) struct Engine<T> {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u32,
     /// A template from which the handles of timers are made; it names no timer.
-    first_handle: TimerHandle,
+    handle_template: TimerHandle,
     next_generation: u64,
     /// Adds with an earlier generation need no check of the limit; see
     /// [`allow_adds`](Self::allow_adds).
@@ -147,7 +147,7 @@ impl<T> Engine<T> {
         let mut engine = Self {
             shared,
             number: registration.number,
-            first_handle: TimerHandle::new(registration.number, 0, 0),
+            handle_template: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.first_generation,
             adds_allowed_until: 0,
             nodes,
@@ -225,7 +225,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
-            self.shared.clamp_clock(self.time.latest.max);
+            self.shared.publish_reading(self.time.latest.max);
         }
     }
 
@@ -249,7 +249,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     pub(crate) fn due_when(&mut self, when: When) -> DueTime {
         let now = self.read_clock().max;
-        let nanos = self.shared.nanos_of(when, now);
+        let nanos = self.shared.due_without_slack(when, now);
         DueTime { nanos, slack: saturating_nanos(when.slack), period: 0 }
     }
 
@@ -291,7 +291,7 @@ impl<T> Engine<T> {
     pub(crate) fn insert<B: BuildInPlace<T>>(
         &mut self,
         due: DueTime,
-        kind: Kind,
+        kind: TimerKind,
         origin: Origin,
         payload: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
@@ -311,10 +311,10 @@ impl<T> Engine<T> {
             let last = self.time.tick.tick_at(due.nanos.saturating_add(due.slack));
             self.wheel.link_within(&self.nodes, node, deadline, last.saturating_sub(deadline));
         }
-        if kind == Kind::Periodic {
+        if kind == TimerKind::Periodic {
             self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
         }
-        Ok(self.first_handle.sibling(index, generation))
+        Ok(self.handle_template.with_timer(index, generation))
     }
 
     /// Cancels a timer of this shard. Returns an error if the cancel does not win. Otherwise, if
@@ -333,7 +333,7 @@ impl<T> Engine<T> {
         }
         let node = self.nodes.entry(index);
         let freed = node.state().cancel_own(generation)?;
-        if freed == Freed::Queued {
+        if freed == Freed::Later {
             return Ok(Some(self.cancel_queued(index)));
         }
         let is_wanted = is_wanted(node);
@@ -376,7 +376,7 @@ impl<T> Engine<T> {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
-        Freed::Queued
+        Freed::Later
     }
 
     /// Counts a remote timer that was cancelled before it was admitted.
@@ -400,18 +400,18 @@ impl<T> Engine<T> {
         if handle.is_remotely_added() && node.is_not_admitted() {
             return self.reset_not_admitted(handle, due);
         }
-        match node.state().movable(generation) {
+        match node.state().begin_own_move(generation) {
             // A concurrent remote cancel is ordered after this move.
-            Movable::Fast => {
+            OwnMove::Fast => {
                 self.wheel.relink(&self.nodes, node, self.time.tick.deadline(due));
                 self.stats.counts.resets += 1;
                 true
             }
-            Movable::Slow { periodic, unlinked } => {
+            OwnMove::Slow { periodic, unlinked } => {
                 self.reset_slow(index, due, periodic, unlinked);
                 true
             }
-            Movable::No => false,
+            OwnMove::Refused => false,
         }
     }
 
@@ -439,10 +439,10 @@ impl<T> Engine<T> {
         let index = handle.index();
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
-            Move::Refused => return false,
+            MoveOutcome::Refused => return false,
             // Another thread's move is ordered directly after this one.
-            Move::Superseded => (),
-            Move::Begun => {
+            MoveOutcome::Superseded => (),
+            MoveOutcome::Begun => {
                 node.requested_deadline().write(due);
                 if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
@@ -631,11 +631,11 @@ impl<T> Engine<T> {
     /// Takes the messages that have arrived, at most once per kind in a pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
-        self.backlog.take_more(&self.shared.mailbox);
+        self.backlog.take_from(&self.shared.mailbox);
         if self.backlog.must_reverse() {
             // Reverses urgent messages into FIFO order.
             let nodes = &mut self.nodes;
-            self.backlog.reverse(|index, link| nodes.node_of_message(index).link().exchange(link));
+            self.backlog.reverse(|index, link| nodes.node_of_message(index).link().replace(link));
         }
     }
 
@@ -649,20 +649,20 @@ impl<T> Engine<T> {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
             let index = node.index();
             match node.state().claim() {
-                Claim::Fires(run) => {
+                ClaimOutcome::Fires(run) => {
                     let fired = fire(node, run);
                     self.stats.count_due(deadline, &self.time, &self.shared.gauges);
                     let due = self.time.tick.start(deadline);
                     return Some((Claimed { index, run, due }, fired));
                 }
-                Claim::Moved { periodic } => {
+                ClaimOutcome::Moved { periodic } => {
                     self.stats.counts.resets_elsewhere += 1;
                     if let Some(claimed) = self.apply_move(index, periodic) {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
                 // The timer's message completes the remote cancel or move.
-                Claim::AwaitsMessage => (),
+                ClaimOutcome::AwaitsMessage => (),
             }
         }
     }
@@ -693,12 +693,14 @@ impl<T> Engine<T> {
                 return None;
             };
             match node.state().claim() {
-                Claim::Fires(run) => return Some(self.run_already_due(index, run, deadline, due)),
-                Claim::Moved { periodic: again } => {
+                ClaimOutcome::Fires(run) => {
+                    return Some(self.run_already_due(index, run, deadline, due));
+                }
+                ClaimOutcome::Moved { periodic: again } => {
                     self.stats.counts.resets_elsewhere += 1;
                     periodic = again;
                 }
-                Claim::AwaitsMessage => return None,
+                ClaimOutcome::AwaitsMessage => return None,
             }
         }
         // Other threads keep resetting the timer to elapsed deadlines. Leaves it to the next pass.
@@ -736,7 +738,7 @@ impl<T> Engine<T> {
         }
         if !is_periodic
             && let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline)
-            && let Claim::Fires(run) = node.state().claim()
+            && let ClaimOutcome::Fires(run) = node.state().claim()
         {
             return Some(self.run_already_due(index, run, deadline, due));
         }
@@ -805,7 +807,7 @@ impl<T> Engine<T> {
     /// Returns the time at which the shard next needs a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
         // An urgent message may carry an elapsed deadline.
-        if !self.backlog.is_empty() || self.shared.mailbox.is_urgent() {
+        if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn);
         }
         self.wheel.next_deadline().map(|tick| self.time.tick.start(tick))
@@ -860,7 +862,7 @@ impl<T> Engine<T> {
 
     /// Returns the counts of the timers so far.
     pub(crate) fn counts(&self) -> Counts {
-        let waiting = self.backlog.left().into_iter().chain(self.shared.mailbox.peek());
+        let waiting = self.backlog.taken().into_iter().chain(self.shared.mailbox.peek());
         let (held, queued) = self.count_messages(waiting);
         Counts { held, queued, ..self.counted() }
     }
@@ -883,7 +885,7 @@ impl<T> Engine<T> {
     fn counted(&self) -> Counts {
         Counts {
             live: self.stats.live.into(),
-            panicked: self.shared.hooks.panicked(),
+            panicked: self.shared.hooks.panic_count(),
             touched: self.wheel.touched(),
             clock_regressions: self.time.regressions,
             ..self.stats.counts
@@ -969,7 +971,7 @@ impl<T> Engine<T> {
         let changed = (self.wheel.touched() + other_changes, self.backlog.count());
         self.stats.publish_at.set(turns + PUBLISH_EVERY_TURNS);
         if self.stats.last_published.replace(changed) != changed {
-            let held = self.backlog.cancelled().into();
+            let held = self.backlog.cancelled_count().into();
             let counts = Counts { held, queued: self.backlog.count().into(), ..self.counted() };
             self.shared.gauges.publish(&counts.to_words());
         }
@@ -1140,7 +1142,7 @@ impl<T> Engine<T> {
     /// whether the pass leaves a backlog.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
-        if !self.backlog.may_take_more() {
+        if !self.backlog.has_unpolled_kind() {
             return None;
         }
         self.take_mailbox();
@@ -1219,7 +1221,7 @@ impl<T> Engine<T> {
 
     /// Returns the number of queued messages about live, remotely cancelled timers, and the number
     /// of all queued messages.
-    fn count_messages(&self, waiting: impl IntoIterator<Item = Messages>) -> (u64, u64) {
+    fn count_messages(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
             loop {
@@ -1228,7 +1230,7 @@ impl<T> Engine<T> {
                     break;
                 }
                 let (link, is_cancelled_remotely) = self.count_message(index);
-                waiting = waiting.rest(link);
+                waiting = waiting.without_first(link);
                 messages += 1;
                 held += u64::from(is_cancelled_remotely);
             }

@@ -24,7 +24,7 @@ use crate::{
         handle::TimerHandle,
         origin::Origin,
         slab::{ByValue, EndedTimer, Slab},
-        state::Kind,
+        state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
@@ -172,7 +172,7 @@ impl<T> Shard<T> {
             Some(delay) => DueTime::at(self.engine.due_after(delay)),
             None => self.engine.due_when(when),
         };
-        self.insert_or_refuse(due, Kind::Shared, payload, Origin::caller())
+        self.insert_or_refuse(due, TimerKind::Shared, payload, Origin::caller())
     }
 
     /// Adds a timer that expires every `period` until it is cancelled, for the first time one
@@ -241,7 +241,7 @@ impl<T> Shard<T> {
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
         let due = self.engine.due_every(period);
-        self.insert_or_refuse(due, Kind::Periodic, payload, Origin::caller())
+        self.insert_or_refuse(due, TimerKind::Periodic, payload, Origin::caller())
     }
 
     /// Cancels a timer of this shard and returns its payload. Returns `None` if the timer has
@@ -1046,7 +1046,7 @@ impl<T> Shard<T> {
     fn insert_or_refuse(
         &mut self,
         due: DueTime,
-        kind: Kind,
+        kind: TimerKind,
         payload: T,
         origin: Origin,
     ) -> Result<TimerHandle, AddError<T>> {
@@ -1068,7 +1068,7 @@ impl<T> Shard<T> {
     fn insert_slow(
         &mut self,
         due: DueTime,
-        kind: Kind,
+        kind: TimerKind,
         origin: Origin,
         payload: &mut Option<ByValue<T>>,
     ) -> Result<TimerHandle, AddErrorReason> {

@@ -10,8 +10,8 @@ use crate::{
         mailbox::Priority,
         origin::Origin,
         reclaim::tests::attempts,
-        shared::{Refused, Remote, RemoteTimer, Shared},
-        state::{Cancel, FollowUp, Kind, Move, Mover},
+        shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
+        state::{Cancel, FollowUp, MoveOutcome, Mover, TimerKind},
     },
     error::AddErrorReason,
     limits::{GENERATION_MAX, INDEX_MAX},
@@ -35,12 +35,12 @@ fn add_remote(
     shared: &Shared,
     nanos: u64,
     callback: impl FnOnce() + Send + 'static,
-) -> Result<Remote<RemoteTimer>, AddErrorReason> {
+) -> Result<RemoteOutcome<RemoteTimer>, AddErrorReason> {
     let schedule = Schedule { due: nanos, period: 0 };
     shared.add(schedule, Origin::caller(), RunOnce(callback), false).map_err(
         |refused| match refused {
-            Refused::Before(reason, _) => reason,
-            Refused::ShutDown(_) => AddErrorReason::ShutDown,
+            RefusedAdd::BeforeUse(reason, _) => reason,
+            RefusedAdd::ShutDown(_) => AddErrorReason::ShutDown,
         },
     )
 }
@@ -103,7 +103,7 @@ fn reserved_pages_are_allocated_and_kept() {
     for _ in 0..9 {
         let added = shard.engine.insert(
             due,
-            Kind::Shared,
+            TimerKind::Shared,
             Origin::caller(),
             &mut Some(crate::cross_core::slab::ByValue(callback())),
         );
@@ -188,10 +188,10 @@ fn while_moving(
     let shared = Arc::clone(shard.engine.shared());
     let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
-        assert_eq!(node.state.begin_move(timer.generation()), Move::Begun);
+        assert_eq!(node.state.begin_move(timer.generation()), MoveOutcome::Begun);
         between(shard);
         node.requested_deadline().write(3_000_000);
-        let (answer, next) = node.state.end_move(Mover::Other);
+        let (answer, next) = node.state.end_move(Mover::Remote);
         if next == FollowUp::Push {
             let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);
         }

@@ -7,15 +7,15 @@ mod timerfd;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub use self::timerfd::TimerFdError;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-pub(crate) use self::timerfd::{Descriptor, WakeDescriptor};
+pub(crate) use self::timerfd::{Descriptor, LazyDescriptor};
 
 /// Replaces the descriptor on platforms without one.
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[derive(Debug, Default)]
-pub(crate) struct WakeDescriptor {}
+pub(crate) struct LazyDescriptor {}
 
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[expect(clippy::unused_self, reason = "the interface is that of the real one")]
-impl WakeDescriptor {
+impl LazyDescriptor {
     pub(crate) fn fire(&self) {}
 }

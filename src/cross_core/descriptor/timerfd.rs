@@ -2,8 +2,9 @@
 //!
 //! Arming the descriptor costs more than a turn, so the owner does not arm it again for the same
 //! deadline. But another thread may fire it at any time, even late, for a sleep that has ended.
-//! Each such thread counts its beginning in `begun` and its end in `done`. The owner's arming is
-//! intact if no thread was firing when the owner armed the descriptor, and none has begun since.
+//! Each such thread counts its beginning in `fires_begun` and its end in `fires_done`. The owner's
+//! arming is intact if no thread was firing when the owner armed the descriptor, and none has begun
+//! since.
 
 use std::{
     error::Error,
@@ -36,12 +37,12 @@ const NONE: u64 = u64::MAX;
 pub(crate) struct Descriptor {
     timer: OwnedFd,
     /// How many times threads have begun to fire the descriptor, and have finished.
-    begun: AtomicU64,
-    done: AtomicU64,
+    fires_begun: AtomicU64,
+    fires_done: AtomicU64,
     /// Used by the owner only: the deadline for which the descriptor is armed, and the value of
-    /// `begun` at that time.
-    armed: AtomicU64,
-    begun_when_armed: AtomicU64,
+    /// `fires_begun` at that time.
+    armed_deadline: AtomicU64,
+    fires_begun_when_armed: AtomicU64,
 }
 
 /// The descriptor of a shard, opened by its first user. Each wake-up of the owner makes it
@@ -50,9 +51,9 @@ pub(crate) struct Descriptor {
 /// A thread that sees a sleep also sees the descriptor, if it was opened before the announcement:
 /// both are before the owner's fence, see `parker`.
 #[derive(Debug)]
-pub(crate) struct WakeDescriptor(SetOnce<Arc<Descriptor>>);
+pub(crate) struct LazyDescriptor(SetOnce<Arc<Descriptor>>);
 
-impl WakeDescriptor {
+impl LazyDescriptor {
     /// Fires the descriptor if it was opened.
     pub(crate) fn fire(&self) {
         if let Some(descriptor) = self.0.get() {
@@ -72,7 +73,7 @@ impl WakeDescriptor {
     }
 }
 
-impl Default for WakeDescriptor {
+impl Default for LazyDescriptor {
     fn default() -> Self {
         Self(SetOnce::new())
     }
@@ -87,10 +88,10 @@ impl Descriptor {
         };
         Ok(Self {
             timer: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
-            begun: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            armed: AtomicU64::new(NONE),
-            begun_when_armed: AtomicU64::new(0),
+            fires_begun: AtomicU64::new(0),
+            fires_done: AtomicU64::new(0),
+            armed_deadline: AtomicU64::new(NONE),
+            fires_begun_when_armed: AtomicU64::new(0),
         })
     }
 
@@ -98,42 +99,43 @@ impl Descriptor {
     /// returns the time until then. `None` disarms the descriptor.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
-        let begun = self.begun_if_none_fires();
+        let begun = self.fires_begun_if_idle();
         // Relaxed, both: only the owner uses them.
-        let is_armed = until == self.armed.load(Ordering::Relaxed);
-        if is_armed && begun == Some(self.begun_when_armed.load(Ordering::Relaxed)) {
+        let is_armed = until == self.armed_deadline.load(Ordering::Relaxed);
+        if is_armed && begun == Some(self.fires_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
-        self.set(after());
-        // Relaxed: only the owner uses both. `begun` is the value from before `set`, because a
-        // thread that has begun later may undo `set`.
-        self.begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
-        self.armed.store(until, Ordering::Relaxed);
+        self.set_time(after());
+        // Relaxed: only the owner uses both. `fires_begun` is the value from before `set_time`,
+        // because a thread that has begun later may undo `set_time`.
+        self.fires_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
+        self.armed_deadline.store(until, Ordering::Relaxed);
     }
 
     /// Makes the descriptor readable at once, until the owner arms it. Any thread may call it.
     pub(crate) fn fire(&self) {
         // Relaxed: the system call below orders this store for a thread that sees its effect.
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.set(Some(Duration::ZERO));
-        // Release: a thread that sees this increment also sees the one of `begun`; pairs with the
-        // Acquire of `begun_if_none_fires`.
-        self.done.fetch_add(1, Ordering::Release);
+        self.fires_begun.fetch_add(1, Ordering::Relaxed);
+        self.set_time(Some(Duration::ZERO));
+        // Release: a thread that sees this increment also sees the one of `fires_begun`; pairs with
+        // the Acquire of `fires_begun_if_idle`.
+        self.fires_done.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the value of `begun` if no thread is firing the descriptor.
-    fn begun_if_none_fires(&self) -> Option<u64> {
-        // Acquire: `begun`, read next, counts at least the finished threads; pairs with the Release
-        // of `fire`.
-        let done = self.done.load(Ordering::Acquire);
+    /// Returns the value of `fires_begun` if no thread is firing the descriptor.
+    fn fires_begun_if_idle(&self) -> Option<u64> {
+        // Acquire: `fires_begun`, read next, counts at least the finished threads; pairs with the
+        // Release of `fire`.
+        let done = self.fires_done.load(Ordering::Acquire);
         // Relaxed: a thread that is not counted here has not fired yet, or its firing makes the
         // owner turn again.
-        let begun = self.begun.load(Ordering::Relaxed);
+        let begun = self.fires_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }
 
-    fn set(&self, after: Option<Duration>) {
-        let expires = Itimerspec { it_interval: NEVER, it_value: after.map_or(NEVER, timespec) };
+    fn set_time(&self, after: Option<Duration>) {
+        let expires =
+            Itimerspec { it_interval: DISARMED, it_value: after.map_or(DISARMED, timespec) };
         // The call fails only for other descriptors and invalid times.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires)
             .expect("a timerfd can be armed");
@@ -147,7 +149,7 @@ impl AsFd for Descriptor {
 }
 
 /// To the kernel, zero means "disarmed".
-const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const DISARMED: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 fn timespec(after: Duration) -> Timespec {
     Timespec::try_from(after.clamp(Duration::from_nanos(1), LONGEST))
@@ -240,15 +242,15 @@ mod tests {
     #[test]
     fn it_is_rearmed_while_a_thread_is_about_to_fire_it() {
         let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
-        descriptor.begun.fetch_add(1, Ordering::Relaxed);
+        descriptor.fires_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
             // Simulates a thread that fires late.
-            descriptor.set(Some(Duration::ZERO));
+            descriptor.set_time(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);
         }
-        descriptor.done.fetch_add(1, Ordering::Relaxed);
+        descriptor.fires_done.fetch_add(1, Ordering::Relaxed);
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.arm(Some(7), || unreachable!("it is armed for that"));
     }

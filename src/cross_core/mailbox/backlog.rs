@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use super::{MANY, Mailbox, Messages, Stack};
+use super::{COUNT_LIMIT, Mailbox, MessageList, Stack};
 use crate::limits::REVERSED_MAX;
 
 /// The index of urgent messages in an array of both kinds.
@@ -14,17 +14,17 @@ const LOW: usize = 1;
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// The messages of each kind. Urgent messages are here in FIFO order.
-    pub(super) left: [Messages; 2],
+    pub(super) taken: [MessageList; 2],
     /// Urgent messages that are still newest first. Until all are reversed, none is consumed, and
     /// those already in FIFO order are in `reversed`.
-    unreversed: Messages,
-    reversed: Messages,
+    unreversed: MessageList,
+    reversed: MessageList,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
     /// Which kinds this pass has taken, and which it has polled. A pass does not poll before each
     /// message, because other threads write to the stack's cache line.
-    is_taken: [bool; 2],
-    is_polled: [bool; 2],
+    kinds_taken: [bool; 2],
+    kinds_polled: [bool; 2],
     /// True at the beginning of a pass, while only urgent messages are consumed.
     urgent_only: bool,
     /// The pass began without messages, and has not polled the mailbox since.
@@ -34,15 +34,15 @@ pub(crate) struct Backlog {
     /// The part of the budget that is reserved for the end of the pass.
     reserved_for_low: usize,
     /// The extra message of the last odd budget was reserved for low-priority messages.
-    pub(super) low_gets_odd: bool,
+    pub(super) odd_went_to_low: bool,
 }
 
 impl Backlog {
     /// Begins a pass with a message budget. A pass takes each kind from the mailbox at most once.
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
-        self.is_taken = [false; 2];
-        self.is_polled = [false; 2];
+        self.kinds_taken = [false; 2];
+        self.kinds_polled = [false; 2];
         self.urgent_only = false;
         self.began_empty = false;
         self.reversals_left = REVERSED_MAX;
@@ -66,9 +66,9 @@ impl Backlog {
         self.urgent_only = self.has_urgent();
         if self.urgent_only {
             let is_odd = !self.budget.is_multiple_of(2);
-            self.low_gets_odd ^= is_odd;
-            let half = self.budget / 2 + usize::from(is_odd && self.low_gets_odd);
-            self.reserved_for_low = half.min(self.left[LOW].count() as usize);
+            self.odd_went_to_low ^= is_odd;
+            let half = self.budget / 2 + usize::from(is_odd && self.odd_went_to_low);
+            self.reserved_for_low = half.min(self.taken[LOW].count() as usize);
             self.budget -= self.reserved_for_low;
         }
     }
@@ -87,7 +87,7 @@ impl Backlog {
         }
         self.budget += mem::take(&mut self.reserved_for_low);
         self.urgent_only = false;
-        self.is_polled = self.is_taken;
+        self.kinds_polled = self.kinds_taken;
     }
 
     /// Uses up the budget, so that [`next`](Self::next) leaves later messages to the next pass.
@@ -99,7 +99,7 @@ impl Backlog {
     /// Takes the queued messages of each kind, if none is left of it, at most once in a pass. Later
     /// messages wait for the next pass, so that a flood does not prolong this pass.
     #[inline]
-    pub(crate) fn take_more(&mut self, mailbox: &Mailbox) {
+    pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
         self.take_kind(URGENT, urgent);
         self.take_kind(LOW, low);
@@ -107,18 +107,18 @@ impl Backlog {
 
     #[inline]
     fn take_kind(&mut self, kind: usize, stack: &Stack) {
-        let is_left = if kind == URGENT { self.has_urgent() } else { self.left[kind].first != 0 };
-        if is_left || self.is_polled[kind] {
+        let is_left = if kind == URGENT { self.has_urgent() } else { self.taken[kind].first != 0 };
+        if is_left || self.kinds_polled[kind] {
             return;
         }
-        self.is_polled[kind] = true;
-        if stack.has_any() {
+        self.kinds_polled[kind] = true;
+        if stack.has_messages() {
             let taken = stack.take();
-            self.is_taken[kind] = true;
+            self.kinds_taken[kind] = true;
             let place = if kind == URGENT && taken.second != 0 {
                 &mut self.unreversed
             } else {
-                &mut self.left[kind]
+                &mut self.taken[kind]
             };
             *place = taken;
         }
@@ -144,12 +144,12 @@ impl Backlog {
             (from.first, from.second) = (from.second, third);
             reversed += 1;
         }
-        from.count = from.minus(reversed);
-        to.count = (to.count + reversed).min(MANY);
+        from.count = from.count_minus(reversed);
+        to.count = (to.count + reversed).min(COUNT_LIMIT);
         self.reversals_left -= reversed as usize;
         (self.unreversed, self.reversed) = (from, to);
         if from.first == 0 {
-            self.left[URGENT] = mem::take(&mut self.reversed);
+            self.taken[URGENT] = mem::take(&mut self.reversed);
         }
     }
 
@@ -158,22 +158,22 @@ impl Backlog {
     /// index, 0 if there is none, and its link, which `link_of` returns.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let is_urgent = self.urgent_only || self.left[LOW].first == 0;
-        let messages = &mut self.left[if is_urgent { URGENT } else { LOW }];
+        let is_urgent = self.urgent_only || self.taken[LOW].first == 0;
+        let messages = &mut self.taken[if is_urgent { URGENT } else { LOW }];
         let index = messages.first;
         if index == 0 || self.budget == 0 {
             return (0, 0);
         }
         let link = link_of(index);
-        *messages = messages.rest(link);
+        *messages = messages.without_first(link);
         self.budget -= 1;
         (index, link)
     }
 
     /// Returns true if a kind has not been polled in this pass.
     #[inline]
-    pub(crate) fn may_take_more(&self) -> bool {
-        self.is_polled != [true; 2]
+    pub(crate) fn has_unpolled_kind(&self) -> bool {
+        self.kinds_polled != [true; 2]
     }
 
     /// Consumes the next message about a cancelled timer early, for an add that needs room. Returns
@@ -184,46 +184,46 @@ impl Backlog {
         link_of: impl FnOnce(u32) -> u32,
     ) -> u32 {
         let [_, low] = mailbox.stacks();
-        let messages = &mut self.left[LOW];
-        if messages.first == 0 && low.has_any() {
+        let messages = &mut self.taken[LOW];
+        if messages.first == 0 && low.has_messages() {
             *messages = low.take();
         }
         let index = messages.first;
         if index != 0 {
-            *messages = messages.rest(link_of(index));
+            *messages = messages.without_first(link_of(index));
         }
         index
     }
 
-    /// Returns the number of taken messages about cancelled timers; `MANY` is a lower bound.
-    pub(crate) fn cancelled(&self) -> u32 {
-        self.left[LOW].count()
+    /// Returns the number of taken messages about cancelled timers; `COUNT_LIMIT` is a lower bound.
+    pub(crate) fn cancelled_count(&self) -> u32 {
+        self.taken[LOW].count()
     }
 
     /// Returns true if a taken message is urgent.
     #[inline]
     fn has_urgent(&self) -> bool {
-        self.left[URGENT].first != 0 || self.unreversed.first != 0
+        self.taken[URGENT].first != 0 || self.unreversed.first != 0
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let [urgent, low] = &self.left;
+        let [urgent, low] = &self.taken;
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages; for each kind, `MANY` is a lower bound.
+    /// Returns the number of taken messages; for each kind, `COUNT_LIMIT` is a lower bound.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        let urgent = [self.left[URGENT], self.unreversed, self.reversed];
-        let urgent: u32 = urgent.iter().map(Messages::count).sum();
-        urgent.min(MANY) + self.cancelled()
+        let urgent = [self.taken[URGENT], self.unreversed, self.reversed];
+        let urgent: u32 = urgent.iter().map(MessageList::count).sum();
+        urgent.min(COUNT_LIMIT) + self.cancelled_count()
     }
 
     /// Returns the taken messages, in no order.
     #[inline]
-    pub(crate) fn left(&self) -> [Messages; 4] {
-        let [urgent, low] = self.left;
+    pub(crate) fn taken(&self) -> [MessageList; 4] {
+        let [urgent, low] = self.taken;
         [urgent, low, self.unreversed, self.reversed]
     }
 }

@@ -15,8 +15,8 @@
 //!
 //! A message's link leads to the message after the next one. Each link is in a cache line that
 //! another core has written, so reading it stalls; with two interleaved chains, the owner loads two
-//! lines at once. Two indices leave 12 bits for the count. It wraps to `MANY`, so counts from
-//! `MANY` on are a lower bound.
+//! lines at once. Two indices leave 12 bits for the count. It wraps to `COUNT_LIMIT`, so counts
+//! from `COUNT_LIMIT` on are a lower bound.
 //!
 //! The flag *payload* of a head means that some message is about a cancelled timer whose payload
 //! the owner must drop.
@@ -66,18 +66,18 @@ const EMPTY: u64 = 0;
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-const PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
+const HAS_PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 /// The bits of both indices.
-const INDICES: u64 = PAYLOAD - 1;
+const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
 /// The value to which a full count wraps. Counts from this value on are a lower bound.
-const MANY: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
+const COUNT_LIMIT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
     "the parts fit the word"
 );
 const _: () = assert!(
-    MANY.is_multiple_of(WAKE_BACKLOG),
+    COUNT_LIMIT.is_multiple_of(WAKE_BACKLOG),
     "a count that goes round passes a multiple as often as before"
 );
 
@@ -101,7 +101,7 @@ pub(crate) struct Link(AtomicU32);
 
 /// Messages of one kind: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Messages {
+pub(crate) struct MessageList {
     /// The index of the first message, or 0. The link of this message leads to the third.
     pub(crate) first: u32,
     second: u32,
@@ -122,9 +122,9 @@ pub(crate) enum Priority {
 /// The result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Push {
-    /// The message is queued, and `depth` messages of its kind wait. Beyond `MANY`, `depth` is
-    /// correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this is the only queued
+pub(crate) enum PushOutcome {
+    /// The message is queued, and `depth` messages of its kind wait. Beyond `COUNT_LIMIT`, `depth`
+    /// is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this is the only queued
     /// message about a payload.
     Queued { depth: u32, is_first_payload: bool },
     /// The shard has ended, and its owner sweeps the node. The pusher does nothing more.
@@ -146,16 +146,16 @@ impl Default for Link {
 impl Mailbox {
     /// Pushes the node `index`. The caller has exclusive use of `link`, the node's link.
     #[inline]
-    pub(crate) fn push(&self, index: u32, link: &Link, priority: Priority) -> Push {
+    pub(crate) fn push(&self, index: u32, link: &Link, priority: Priority) -> PushOutcome {
         match priority {
             Priority::Urgent => self.urgent.push(index, link, 0),
-            Priority::Low => self.low.push(index, link, PAYLOAD),
+            Priority::Low => self.low.push(index, link, HAS_PAYLOAD),
             Priority::LowWithoutPayload => self.low.push(index, link, 0),
         }
     }
 
     /// Closes the mailbox and returns its messages. Called once.
-    pub(crate) fn close(&self) -> [Messages; 2] {
+    pub(crate) fn close(&self) -> [MessageList; 2] {
         self.stacks().map(Stack::close)
     }
 
@@ -164,7 +164,7 @@ impl Mailbox {
     /// suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
         // The loads are relaxed: the fence of the announcement orders them (see `parker`).
-        self.is_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
+        self.has_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
     }
 
     /// Returns true if the owner has ended.
@@ -177,29 +177,29 @@ impl Mailbox {
     /// Returns true if the owner sees no message. The mailbox must be open.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed, both: as in `Stack::has_any`.
+        // Relaxed, both: as in `Stack::has_messages`.
         let [urgent, low] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
         urgent | low == EMPTY
     }
 
     /// Returns true if a message is about a deadline.
-    pub(crate) fn is_urgent(&self) -> bool {
+    pub(crate) fn has_urgent(&self) -> bool {
         self.urgent.depth() > 0
     }
 
-    /// Returns the number of queued messages; for each kind, `MANY` is a lower bound.
+    /// Returns the number of queued messages; for each kind, `COUNT_LIMIT` is a lower bound.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of messages about cancelled timers; `MANY` is a lower bound.
-    pub(crate) fn cancelled(&self) -> u32 {
+    /// Returns the number of messages about cancelled timers; `COUNT_LIMIT` is a lower bound.
+    pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
 
     /// Returns the messages of each kind. Only the owner may call it and follow the links, because
     /// only the owner removes messages.
-    pub(crate) fn peek(&self) -> [Messages; 2] {
+    pub(crate) fn peek(&self) -> [MessageList; 2] {
         self.stacks().map(Stack::peek)
     }
 
@@ -210,23 +210,23 @@ impl Mailbox {
 
 impl Stack {
     #[inline]
-    fn push(&self, index: u32, link: &Link, payload: u64) -> Push {
+    fn push(&self, index: u32, link: &Link, payload: u64) -> PushOutcome {
         // Relaxed: the swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head == CLOSED {
-                return Push::Closed;
+                return PushOutcome::Closed;
             }
             // Relaxed: published by the swap below.
             link.0.store(second_of(head), Ordering::Relaxed);
             let second = u64::from(newest_of(head)) << INDEX_BITS;
-            let new = incremented(head) & !INDICES | second | u64::from(index) | payload;
+            let new = add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload;
             // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure only
             // returns another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     let is_first_payload = payload & !head != 0;
-                    return Push::Queued { depth: depth_of(new), is_first_payload };
+                    return PushOutcome::Queued { depth: depth_of(new), is_first_payload };
                 }
                 Err(found) => head = found,
             }
@@ -236,23 +236,23 @@ impl Stack {
     /// Returns true if there are messages. It only reads, because an idle turn should not write the
     /// cache line to which other threads push.
     #[inline]
-    fn has_any(&self) -> bool {
+    fn has_messages(&self) -> bool {
         // Relaxed: a message missed here is seen by the next turn, and `take` acquires.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
     /// Takes all messages of a stack that is not empty.
     #[inline]
-    fn take(&self) -> Messages {
+    fn take(&self) -> MessageList {
         // Acquire (M1): sees the links, and the pushers' work.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
-        Messages::of(head)
+        MessageList::of(head)
     }
 
-    fn close(&self) -> Messages {
+    fn close(&self) -> MessageList {
         // Acquire (M1): the pushers' work happens before the sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
-        Messages::of(head)
+        MessageList::of(head)
     }
 
     #[inline]
@@ -260,7 +260,7 @@ impl Stack {
         // Relaxed: a gauge; a caller that must not miss a message has a fence before it.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
-            head => Messages::of(head).count,
+            head => MessageList::of(head).count,
         }
     }
 
@@ -268,37 +268,42 @@ impl Stack {
     fn has_payload(&self) -> bool {
         // Relaxed: a caller that must not miss a payload has a fence before it.
         let head = self.head.load(Ordering::Relaxed);
-        head != CLOSED && head & PAYLOAD != 0
+        head != CLOSED && head & HAS_PAYLOAD != 0
     }
 
-    fn peek(&self) -> Messages {
+    fn peek(&self) -> MessageList {
         // Acquire (M1): sees the links of the messages.
         match self.head.load(Ordering::Acquire) {
-            CLOSED => Messages::default(),
-            head => Messages::of(head),
+            CLOSED => MessageList::default(),
+            head => MessageList::of(head),
         }
     }
 }
 
-impl Messages {
+impl MessageList {
     #[inline]
     fn of(head: u64) -> Self {
-        Self { first: newest_of(head), second: second_of(head), count: depth_of(head).min(MANY) }
+        Self {
+            first: newest_of(head),
+            second: second_of(head),
+            count: depth_of(head).min(COUNT_LIMIT),
+        }
     }
 
     /// Returns the messages after the first, whose link is `third`.
     #[inline]
-    pub(crate) const fn rest(self, third: u32) -> Self {
-        Self { first: self.second, second: third, count: self.minus(1) }
+    pub(crate) const fn without_first(self, third: u32) -> Self {
+        Self { first: self.second, second: third, count: self.count_minus(1) }
     }
 
-    /// Returns the count minus `messages`. A count of `MANY` stays, because it is a lower bound.
+    /// Returns the count minus `messages`. A count of `COUNT_LIMIT` stays, because it is a lower
+    /// bound.
     #[inline]
-    const fn minus(self, messages: u32) -> u32 {
-        if self.count < MANY { self.count.wrapping_sub(messages) } else { MANY }
+    const fn count_minus(self, messages: u32) -> u32 {
+        if self.count < COUNT_LIMIT { self.count.wrapping_sub(messages) } else { COUNT_LIMIT }
     }
 
-    /// Returns the number of messages; `MANY` is a lower bound.
+    /// Returns the number of messages; `COUNT_LIMIT` is a lower bound.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         if self.first == 0 { 0 } else { self.count }
@@ -317,7 +322,7 @@ impl Link {
     }
 
     /// Sets the link of a message that the owner has taken. Returns the previous link.
-    pub(crate) fn exchange(&self, index: u32) -> u32 {
+    pub(crate) fn replace(&self, index: u32) -> u32 {
         let before = self.get();
         self.set(index);
         before
@@ -334,14 +339,14 @@ impl Link {
 
 /// Returns a head that counts one more message.
 #[inline]
-fn incremented(head: u64) -> u64 {
-    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| wrapped(head))
+fn add_one_to_count(head: u64) -> u64 {
+    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| wrap_count(head))
 }
 
 #[cold]
 #[inline(never)]
-fn wrapped(head: u64) -> u64 {
-    head.wrapping_add(1 << COUNT_SHIFT) | u64::from(MANY) << COUNT_SHIFT
+fn wrap_count(head: u64) -> u64 {
+    head.wrapping_add(1 << COUNT_SHIFT) | u64::from(COUNT_LIMIT) << COUNT_SHIFT
 }
 
 #[inline]

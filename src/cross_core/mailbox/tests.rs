@@ -21,7 +21,7 @@ fn backlog(budget: usize) -> Backlog {
 
 /// Reverses urgent messages into FIFO order, within the limit of a pass.
 fn reverse(backlog: &mut Backlog, links: &[Link]) {
-    backlog.reverse(|index, link| links[index as usize].exchange(link));
+    backlog.reverse(|index, link| links[index as usize].replace(link));
 }
 
 /// Consumes the next message.
@@ -33,14 +33,14 @@ fn next(backlog: &mut Backlog, links: &[Link]) -> Option<u32> {
 /// Consumes messages by the links of the nodes, and returns their indices.
 fn consumed(backlog: &mut Backlog, mailbox: &Mailbox, links: &[Link]) -> Vec<u32> {
     let consumed = iter::from_fn(|| next(backlog, links)).collect();
-    backlog.take_more(mailbox);
+    backlog.take_from(mailbox);
     consumed
 }
 
-fn depth_of(push: Push) -> u32 {
+fn depth_of(push: PushOutcome) -> u32 {
     match push {
-        Push::Queued { depth, .. } => depth,
-        Push::Closed => panic!("it is open"),
+        PushOutcome::Queued { depth, .. } => depth,
+        PushOutcome::Closed => panic!("it is open"),
     }
 }
 
@@ -51,7 +51,7 @@ fn the_first_payload_message_is_flagged() {
     for round in 0..2 {
         let first = |index: u32, priority| {
             let pushed = mailbox.push(index, &links[index as usize], priority);
-            matches!(pushed, Push::Queued { is_first_payload: true, .. })
+            matches!(pushed, PushOutcome::Queued { is_first_payload: true, .. })
         };
         assert!(!first(1, Priority::LowWithoutPayload));
         assert!(!mailbox.must_not_sleep(9, true), "no payload in round {round}");
@@ -59,9 +59,9 @@ fn the_first_payload_message_is_flagged() {
         assert!(!mailbox.must_not_sleep(9, false), "a short sleep");
         assert!(!first(4, Priority::Low) && !first(5, Priority::LowWithoutPayload));
         assert!(!first(2, Priority::Urgent));
-        assert_eq!(mailbox.cancelled(), 4);
+        assert_eq!(mailbox.cancelled_count(), 4);
         backlog.begin_pass(ALL);
-        backlog.take_more(&mailbox);
+        backlog.take_from(&mailbox);
         assert!(!mailbox.must_not_sleep(1, true), "all are taken");
         assert_eq!(consumed(&mut backlog, &mailbox, &links), [5, 4, 3, 1, 2]);
     }
@@ -71,22 +71,22 @@ fn the_first_payload_message_is_flagged() {
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
     let mut backlog = backlog(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert!(backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
             mailbox.push(index, &links[index as usize], Priority::Low),
-            Push::Queued { depth: index, is_first_payload: index == 1 }
+            PushOutcome::Queued { depth: index, is_first_payload: index == 1 }
         );
     }
     assert_eq!((mailbox.depth(), mailbox.peek().map(|kind| kind.first)), (3, [0, 3]));
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert!(backlog.is_empty(), "it has been looked for");
     backlog.begin_pass(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert_eq!(
-        (backlog.count(), backlog.left()[1]),
-        (3, Messages { first: 3, second: 2, count: 3 })
+        (backlog.count(), backlog.taken()[1]),
+        (3, MessageList { first: 3, second: 2, count: 3 })
     );
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [3, 2, 1]);
     assert_eq!((backlog.is_empty(), backlog.count(), mailbox.depth()), (true, 0, 0));
@@ -100,7 +100,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     (1..5).for_each(|index| push(index, Priority::Low));
     (5..7).for_each(|index| push(index, Priority::Urgent));
     backlog.begin_pass(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     reverse(&mut backlog, &links);
     backlog.reserve_for_low();
     assert_eq!(
@@ -110,12 +110,12 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     // New messages of a kind are not taken until the taken ones are consumed.
     (7..9).for_each(|index| push(index, Priority::Low));
     backlog.poll_again(ALL);
-    assert_eq!((backlog.is_urgent_only(), backlog.left()[1].count), (false, 4));
+    assert_eq!((backlog.is_urgent_only(), backlog.taken()[1].count), (false, 4));
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages beyond the budget come last, after all others.
     (1..4).for_each(|index| push(index, Priority::Urgent));
     backlog.begin_pass(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     reverse(&mut backlog, &links);
     backlog.reserve_for_low();
     assert_eq!(next(&mut backlog, &links), Some(1));
@@ -124,7 +124,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     // Without urgent messages, no budget is reserved.
     push(9, Priority::Low);
     backlog.begin_pass(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     backlog.reserve_for_low();
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [9]);
 }
@@ -133,7 +133,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
 /// alternates between the kinds, so that neither starves with a budget of one.
 #[test]
 fn half_of_the_budget_is_for_low_priority() {
-    for (budget, others, low_gets_odd, first) in [
+    for (budget, others, odd_went_to_low, first) in [
         (8, 9, false, 4),
         (8, 2, true, 6),
         (8, 0, true, 8),
@@ -148,8 +148,8 @@ fn half_of_the_budget_is_for_low_priority() {
         (1..=others).for_each(|index| push(index, Priority::Low));
         (10..20).for_each(|index| push(index, Priority::Urgent));
         let mut backlog = backlog(budget);
-        backlog.low_gets_odd = !low_gets_odd;
-        backlog.take_more(&mailbox);
+        backlog.odd_went_to_low = !odd_went_to_low;
+        backlog.take_from(&mailbox);
         reverse(&mut backlog, &links);
         backlog.reserve_for_low();
         assert_eq!(
@@ -175,7 +175,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
     let (mut backlog, mut kinds) = (backlog(0), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
         backlog.begin_pass(budget);
-        backlog.take_more(&mailbox);
+        backlog.take_from(&mailbox);
         reverse(&mut backlog, &links);
         backlog.reserve_for_low();
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
@@ -193,11 +193,11 @@ fn a_pass_without_budget_knows_whether_messages_are_left() {
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
     (1..3).for_each(push);
     let mut backlog = backlog(1);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [2]);
     push(3);
     backlog.begin_pass(1);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert_eq!((consumed(&mut backlog, &mailbox, &links), backlog.count()), (vec![1], 1));
 }
 
@@ -214,7 +214,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
         let (mut passes, mut order) = (0, vec![]);
         while passes == 0 || !backlog.is_empty() {
             backlog.begin_pass(ALL);
-            backlog.take_more(&mailbox);
+            backlog.take_from(&mailbox);
             assert_eq!(backlog.count() > 0, count > 0);
             reverse(&mut backlog, &links);
             order = consumed(&mut backlog, &mailbox, &links);
@@ -225,21 +225,21 @@ fn urgent_messages_are_consumed_in_fifo_order() {
     }
 }
 
-/// The published count never exceeds `MANY`.
+/// The published count never exceeds `COUNT_LIMIT`.
 #[test]
 fn a_flood_that_is_partly_reversed_is_counted_as_many() {
     let (mailbox, links) =
-        (Mailbox::default(), (0..=2 * MANY).map(|_| Link::default()).collect::<Vec<_>>());
-    (1..=2 * MANY)
+        (Mailbox::default(), (0..=2 * COUNT_LIMIT).map(|_| Link::default()).collect::<Vec<_>>());
+    (1..=2 * COUNT_LIMIT)
         .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
     let mut backlog = backlog(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     // Miri is about a thousand times slower.
-    for _ in 0..if cfg!(miri) { 3 } else { MANY } {
+    for _ in 0..if cfg!(miri) { 3 } else { COUNT_LIMIT } {
         backlog.begin_pass(ALL);
         backlog.reversals_left = 1;
         reverse(&mut backlog, &links);
-        assert_eq!(backlog.count(), MANY);
+        assert_eq!(backlog.count(), COUNT_LIMIT);
     }
 }
 
@@ -250,30 +250,30 @@ fn a_kind_is_taken_once_in_a_pass() {
     let mut backlog = backlog(ALL);
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     push(1, Priority::Low);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [1]);
     push(2, Priority::Low);
     push(3, Priority::Urgent);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert!(backlog.is_empty(), "it has been looked for");
     backlog.poll_again(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [3], "which had not come before");
     backlog.begin_pass(ALL);
-    backlog.take_more(&mailbox);
+    backlog.take_from(&mailbox);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [2]);
 }
 
 #[test]
 fn a_closed_mailbox_refuses() {
     let (mailbox, link) = (Mailbox::default(), Link::default());
-    assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [Messages::default(); 2]));
+    assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [MessageList::default(); 2]));
     for priority in [Priority::Urgent, Priority::Low] {
-        assert_eq!(mailbox.push(1, &link, priority), Push::Closed);
+        assert_eq!(mailbox.push(1, &link, priority), PushOutcome::Closed);
         let mut backlog = backlog(ALL);
-        backlog.take_more(&mailbox);
+        backlog.take_from(&mailbox);
         assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
-        assert_eq!((mailbox.depth(), mailbox.peek()), (0, [Messages::default(); 2]));
+        assert_eq!((mailbox.depth(), mailbox.peek()), (0, [MessageList::default(); 2]));
     }
 }
 
@@ -285,9 +285,9 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.must_not_sleep(1, false));
     assert_eq!(depth_of(mailbox.push(2, &links[1], Priority::Urgent)), 1);
     assert_eq!(depth_of(mailbox.push(3, &links[2], Priority::Low)), 2);
-    assert!(mailbox.must_not_sleep(9, false) && mailbox.is_urgent());
+    assert!(mailbox.must_not_sleep(9, false) && mailbox.has_urgent());
     assert_eq!(mailbox.depth(), 3);
-    Backlog::default().take_more(&mailbox);
+    Backlog::default().take_from(&mailbox);
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
@@ -302,7 +302,7 @@ fn a_wrapped_count_still_passes_multiples_of_the_backlog() {
             pushed.is_multiple_of(WAKE_BACKLOG),
             "the {pushed}-th"
         );
-        assert!(stack.depth() == pushed.min(MANY) && stack.depth() >= last);
+        assert!(stack.depth() == pushed.min(COUNT_LIMIT) && stack.depth() >= last);
         last = stack.depth();
     }
 }
@@ -313,19 +313,19 @@ fn a_count_of_many_stays_until_the_last_message() {
     let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
     let links = [Link::default(), Link::default(), Link::default(), Link(AtomicU32::new(1))];
     let mut backlog = backlog(ALL);
-    backlog.left = [Messages::default(), Messages::of(head)];
+    backlog.taken = [MessageList::default(), MessageList::of(head)];
     let mut counts = vec![];
     while !backlog.is_empty() {
         counts.push(backlog.count());
         assert!(next(&mut backlog, &links).is_some());
     }
-    assert_eq!((counts, backlog.count()), (vec![MANY; 3], 0));
+    assert_eq!((counts, backlog.count()), (vec![COUNT_LIMIT; 3], 0));
 }
 
 #[test]
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
         let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
-        assert_eq!(depth_of(stack.push(index, &Link::default(), 0)), MANY);
+        assert_eq!(depth_of(stack.push(index, &Link::default(), 0)), COUNT_LIMIT);
     }
 }

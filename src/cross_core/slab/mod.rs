@@ -97,7 +97,7 @@ use crate::{
         mailbox::Link,
         origin::{AddRecord, Origin},
         reclaim::{Pinned, PublishedPointer},
-        state::{Cancel, FollowUp, Kind, Mover, StateWord},
+        state::{Cancel, FollowUp, Mover, StateWord, TimerKind},
     },
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES_MAX},
     util::{
@@ -478,7 +478,7 @@ impl NodeView<'_> {
     /// ended during the move.
     #[inline]
     pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
-        let (lives, next) = self.state.end_move(Mover::Other);
+        let (lives, next) = self.state.end_move(Mover::Remote);
         (lives, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
     }
 
@@ -494,7 +494,7 @@ impl NodeView<'_> {
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
         *taken = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state.end_move(Mover::Other).1
+        self.state.end_move(Mover::Remote).1
     }
 }
 
@@ -536,8 +536,8 @@ impl RemoteNode {
         // SAFETY: this thread has taken the node.
         unsafe { page.add_records[place].set(AddRecord::new(origin, || 0)) };
         page.requested[place].write(due);
-        let kind = if period == 0 { Kind::Shared } else { Kind::Periodic };
-        if kind == Kind::Periodic {
+        let kind = if period == 0 { TimerKind::Shared } else { TimerKind::Periodic };
+        if kind == TimerKind::Periodic {
             // SAFETY: this thread has taken the node.
             unsafe { node.header.deadline.set(period) };
         }

@@ -20,7 +20,7 @@ use crate::{
         mailbox::Link,
         origin::{AddRecord, Origin},
         reclaim::pin,
-        state::{ClaimedRun, Freed, Kind, StateWord, Swept},
+        state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
     },
     limits::{REMOTE_GENERATION, RETIRED_MAX, SPARE_PAGES_MAX},
     util::{
@@ -439,7 +439,7 @@ impl<T> OwnerNodes<T> {
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)
-            && self.entry(index).state().pending_owner_added() == Some(generation)
+            && self.entry(index).state().pending_owner_generation() == Some(generation)
     }
 
     /// Returns the first node from `index` on with a pending timer that the owner has added, and
@@ -448,7 +448,7 @@ impl<T> OwnerNodes<T> {
         while page_of(index) < self.pages.numbers_end() {
             if !self.has_page_of(index) {
                 index = index_of(page_of(index) + 1, 0);
-            } else if let Some(generation) = self.entry(index).state().pending_owner_added() {
+            } else if let Some(generation) = self.entry(index).state().pending_owner_generation() {
                 return Some((index, generation));
             } else {
                 index += 1;
@@ -593,7 +593,7 @@ impl<'n, T> NodeRef<'n, T> {
     pub(crate) fn arm(
         self,
         generation: u64,
-        kind: Kind,
+        kind: TimerKind,
         payload: impl BuildInPlace<T>,
         origin: Origin,
         now: impl FnOnce() -> u64,

@@ -8,7 +8,7 @@ use crate::{
     cross_core::{
         callback::RunOnce,
         reclaim::{pin, tests::attempts},
-        state::{Cancel, Collected, Freed, Kind, Swept},
+        state::{Cancel, Collected, Freed, Swept, TimerKind},
     },
     limits::RETIRED_MAX,
     wheel::Storage,
@@ -18,7 +18,7 @@ use crate::{
 fn arm<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
     let index = own.take_node()?;
     let origin = Origin::caller();
-    own.entry(index).arm(generation, Kind::Shared, ByValue(payload), origin, || 0);
+    own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), origin, || 0);
     Some(index)
 }
 

@@ -51,7 +51,7 @@
 //! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own` | a plain store: no other thread has a handle |
 //! | `Private` | `Idle` | owner | `sweep` | swap, as in every phase |
 //! | `Armed`, not moved | `Running` | owner | `claim` | swap: it fires |
-//! | `Armed`, moved | not moved | owner | `claim`, `movable`, `collect` | swap: the owner takes over the deadline |
+//! | `Armed`, moved | not moved | owner | `claim`, `begin_own_move`, `collect` | swap: the owner takes over the deadline |
 //! | any, queued | not queued | owner | `collect` | swap: the message has been consumed |
 //! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
 //! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
@@ -124,9 +124,10 @@
 //!   a periodic timer sees the work of its runs. The reader may find a later word of the same node
 //!   instead, so every plain store of the owner releases, which costs nothing on x86. Swaps
 //!   continue the release sequence of the word they replace.
-//! - S3: `end_move` and `arm_remote` release. The calls that clear *moved* (`claim`, `movable`,
-//!   `collect`, `sweep`) acquire, and so does the next `begin_move`. So the requested deadline is
-//!   read and written in order, and the owner reads the period that the adder has written.
+//! - S3: `end_move` and `arm_remote` release. The calls that clear *moved* (`claim`,
+//!   `begin_own_move`, `collect`, `sweep`) acquire, and so does the next `begin_move`. So the
+//!   requested deadline is read and written in order, and the owner reads the period that the adder
+//!   has written.
 //! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
 //!   when they set it. So the owner's use of a node's link happens before the next pusher's.
 //!   `arm_remote` needs none: its node comes from a free list (G1 in `slab::page`).
@@ -216,7 +217,7 @@ impl Phase {
 
 /// The kind of a new timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TimerKind {
     /// One-shot, and only the owner has a handle, so that ending it needs no swap.
     Private,
     /// One-shot; any thread may have a handle.
@@ -228,7 +229,7 @@ pub(crate) enum Kind {
 /// The result of the owner's attempt to fire a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Claim {
+pub(crate) enum ClaimOutcome {
     /// The timer is `Running` now. The owner takes the payload and must call `finish` or `rearm`.
     Fires(ClaimedRun),
     /// Another thread has moved the timer. The owner must link it at the new deadline, and claim it
@@ -312,19 +313,19 @@ pub(crate) enum Freed {
     /// The node can be reused.
     Now,
     /// The node's message has not been consumed. `collect` will free the node.
-    Queued,
+    Later,
 }
 
 /// Whether the owner can move a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Movable {
+pub(crate) enum OwnMove {
     /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
     /// The timer is pending, and linked in the wheel unless `unlinked` is true.
     Slow { periodic: bool, unlinked: bool },
     /// The timer has ended or is running, or the handle is stale.
-    No,
+    Refused,
 }
 
 /// The meaning of a consumed message.
@@ -372,13 +373,13 @@ pub(crate) enum FollowUp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mover {
     Owner,
-    Other,
+    Remote,
 }
 
 /// The result of an attempt to move a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Move {
+pub(crate) enum MoveOutcome {
     /// The caller must write the requested deadline and then end the move.
     Begun,
     /// Another thread's move of the timer is in progress. This move is ordered directly before it,
@@ -425,11 +426,11 @@ impl StateWord {
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
-    pub(crate) fn arm(&self, generation: u64, kind: Kind) {
+    pub(crate) fn arm(&self, generation: u64, kind: TimerKind) {
         let (phase, periodic) = match kind {
-            Kind::Private => (Phase::Private, 0),
-            Kind::Shared => (Phase::Armed, 0),
-            Kind::Periodic => (Phase::Armed, PERIODIC),
+            TimerKind::Private => (Phase::Private, 0),
+            TimerKind::Shared => (Phase::Armed, 0),
+            TimerKind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
         // Release (S2): a stale handle of the node's previous timer may read this word instead of
@@ -448,7 +449,7 @@ impl StateWord {
 
     /// Tries to fire the timer.
     #[inline]
-    pub(crate) fn claim(&self) -> Claim {
+    pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
         // The common case: a shared one-shot timer without flags.
         if Phase::is_plain_armed(word) {
@@ -456,29 +457,29 @@ impl StateWord {
             // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
             // owner. A failed swap is retried.
             if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return Claim::Fires(ClaimedRun(running));
+                return ClaimOutcome::Fires(ClaimedRun(running));
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
             // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
             // the word of a private timer.
             self.0.store(running, Ordering::Release);
-            return Claim::Fires(ClaimedRun(running));
+            return ClaimOutcome::Fires(ClaimedRun(running));
         }
         self.claim_slow()
     }
 
     #[inline(never)]
-    fn claim_slow(&self) -> Claim {
+    fn claim_slow(&self) -> ClaimOutcome {
         loop {
             let word = self.load_relaxed();
             let running = Phase::Running.set_in(word);
             let (to, claim) = match Phase::of(word) {
                 Phase::Armed if word & MOVED != 0 => {
-                    (word & !MOVED, Claim::Moved { periodic: word & PERIODIC != 0 })
+                    (word & !MOVED, ClaimOutcome::Moved { periodic: word & PERIODIC != 0 })
                 }
-                Phase::Armed => (running, Claim::Fires(ClaimedRun(running))),
-                _ => return Claim::AwaitsMessage,
+                Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
+                _ => return ClaimOutcome::AwaitsMessage,
             };
             // Acquire (S3): sees the requested deadline. Relaxed: a failed swap is retried.
             if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -516,10 +517,10 @@ impl StateWord {
                 return Err(Cancel::Ended);
             }
             let (to, answer) = match Phase::of(word) {
-                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Queued)),
+                Phase::Armed if word & QUEUED != 0 => (Phase::idle(word), Ok(Freed::Later)),
                 Phase::Armed => (Phase::idle(word), Ok(Freed::Now)),
                 Phase::Moving => {
-                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(Freed::Queued))
+                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(Freed::Later))
                 }
                 Phase::Running if word & PERIODIC != 0 => {
                     (Phase::Stopping.set_in(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
@@ -566,7 +567,7 @@ impl StateWord {
         // suffices: the only change that another thread may make is to `Stopping`, and that phase
         // ends here too.
         self.0.store(Phase::idle(word), Ordering::Release);
-        if word & QUEUED == 0 { Freed::Now } else { Freed::Queued }
+        if word & QUEUED == 0 { Freed::Now } else { Freed::Later }
     }
 
     /// Collects the node's message after the owner has taken it out of the mailbox and read its
@@ -590,7 +591,12 @@ impl StateWord {
             Phase::Armed
                 if word & MOVED != 0
                     && self
-                        .swap(word, consumed(word), Ordering::AcqRel, Ordering::Relaxed)
+                        .swap(
+                            word,
+                            without_message_flags(word),
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        )
                         .is_ok() =>
             {
                 Collected::Moved { periodic: word & PERIODIC != 0 }
@@ -605,9 +611,10 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let (to, collected) = match Phase::of(word) {
-                Phase::Armed if word & MOVED != 0 => {
-                    (consumed(word), Collected::Moved { periodic: word & PERIODIC != 0 })
-                }
+                Phase::Armed if word & MOVED != 0 => (
+                    without_message_flags(word),
+                    Collected::Moved { periodic: word & PERIODIC != 0 },
+                ),
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
                 // The mover or the canceller pushes the node again.
@@ -650,24 +657,24 @@ impl StateWord {
     /// Returns whether the owner may still move the timer. If so, discards the deadline of an
     /// earlier remote reset.
     #[inline]
-    pub(crate) fn movable(&self, generation: u64) -> Movable {
+    pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMove {
         let plain = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
-            return Movable::Fast;
+            return OwnMove::Fast;
         }
-        self.movable_slow(generation)
+        self.begin_own_move_slow(generation)
     }
 
     #[cold]
     #[inline(never)]
-    fn movable_slow(&self, generation: u64) -> Movable {
+    fn begin_own_move_slow(&self, generation: u64) -> OwnMove {
         loop {
             let word = self.load_relaxed();
             let unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
-            let yes = Movable::Slow { periodic: word & PERIODIC != 0, unlinked };
+            let yes = OwnMove::Slow { periodic: word & PERIODIC != 0, unlinked };
             match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return Movable::No,
+                _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
                 Phase::Armed | Phase::Private if !unlinked => return yes,
                 // Acquire (S3): the remote reset is ordered before this one. Relaxed: a failed swap
                 // is retried.
@@ -681,7 +688,7 @@ impl StateWord {
                 Phase::Armed => (),
                 // The remote reset is ordered after this one.
                 Phase::Moving => return yes,
-                _ => return Movable::No,
+                _ => return OwnMove::Refused,
             }
         }
     }
@@ -706,7 +713,7 @@ impl StateWord {
 
     /// Returns the generation of the node's timer, if it is pending and the owner added it. Its
     /// payload is then present until the owner takes it.
-    pub(crate) fn pending_owner_added(&self) -> Option<u64> {
+    pub(crate) fn pending_owner_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
         let generation = word >> GENERATION_SHIFT;
@@ -751,9 +758,9 @@ impl StateWord {
     /// Arms a new timer in a node that this thread has taken from a free list. The timer is due at
     /// the node's requested deadline. The caller must push the node on the owner's mailbox.
     #[inline]
-    pub(crate) fn arm_remote(&self, generation: u64, kind: Kind) {
+    pub(crate) fn arm_remote(&self, generation: u64, kind: TimerKind) {
         debug_assert!(self.is_free());
-        let flags = QUEUED | MOVED | if kind == Kind::Periodic { PERIODIC } else { 0 };
+        let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release (S3): publishes the requested deadline, the period and the payload. (S2): a stale
         // handle may read this word.
@@ -775,7 +782,7 @@ impl StateWord {
     /// Cancels from another thread, if the owner added the timer and no message of it is queued.
     /// If it returns true, the caller must push the node.
     #[inline]
-    pub(crate) fn cancel_likely(&self, generation: u64) -> bool {
+    pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
         // Tries the likely word without a load. A load before the swap would fetch the cache line
         // twice, once to read and once to write.
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
@@ -822,31 +829,31 @@ impl StateWord {
         }
     }
 
-    /// Begins a remote move. If the answer is [`Move::Begun`], the caller has exclusive use of the
-    /// node's requested deadline until [`end_move`](Self::end_move).
+    /// Begins a remote move. If the answer is [`MoveOutcome::Begun`], the caller has exclusive use
+    /// of the node's requested deadline until [`end_move`](Self::end_move).
     #[inline]
-    pub(crate) fn begin_move(&self, generation: u64) -> Move {
+    pub(crate) fn begin_move(&self, generation: u64) -> MoveOutcome {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
-        // Acquire, both: as in `begin_move_of`.
+        // Acquire, both: as in `begin_move_slow`.
         let begun =
             self.swap(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
-        begun.map_or_else(|found| self.begin_move_of(found, generation), |()| Move::Begun)
+        begun.map_or_else(|found| self.begin_move_slow(found, generation), |()| MoveOutcome::Begun)
     }
 
     #[inline(never)]
-    fn begin_move_of(&self, mut word: u64, generation: u64) -> Move {
+    fn begin_move_slow(&self, mut word: u64, generation: u64) -> MoveOutcome {
         loop {
             match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return Move::Refused,
+                _ if word >> GENERATION_SHIFT != generation => return MoveOutcome::Refused,
                 Phase::Armed => (),
-                Phase::Moving => return Move::Superseded,
-                _ => return Move::Refused,
+                Phase::Moving => return MoveOutcome::Superseded,
+                _ => return MoveOutcome::Refused,
             }
             // Acquire (S3): an earlier move's write of the deadline happens before this move's. A
             // refusal acquires too (S2).
             match self.swap(word, Phase::Moving.set_in(word), Ordering::Acquire, Ordering::Acquire)
             {
-                Ok(()) => return Move::Begun,
+                Ok(()) => return MoveOutcome::Begun,
                 Err(found) => word = found,
             }
         }
@@ -876,7 +883,7 @@ impl StateWord {
             let to = match Phase::of(word) {
                 Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
                 Phase::Cancelling
-                    if by == Mover::Other
+                    if by == Mover::Remote
                         && has_send_payload(word)
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
                 {
@@ -927,7 +934,7 @@ impl StateWord {
 
 /// Returns the word of a moved timer without *queued* and *moved*.
 #[inline]
-fn consumed(word: u64) -> u64 {
+fn without_message_flags(word: u64) -> u64 {
     word & !(QUEUED | MOVED)
 }
 

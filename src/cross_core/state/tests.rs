@@ -4,14 +4,14 @@ use super::*;
 
 const GENERATION: u64 = 7;
 
-fn armed(kind: Kind) -> StateWord {
+fn armed(kind: TimerKind) -> StateWord {
     let state = StateWord::default();
     state.arm(GENERATION, kind);
     state
 }
 
 /// Returns the word of a remotely moved timer, whose message is queued.
-fn moved(kind: Kind) -> StateWord {
+fn moved(kind: TimerKind) -> StateWord {
     let state = armed(kind);
     assert_eq!(move_it(&state), Some(FollowUp::Push));
     state
@@ -19,8 +19,8 @@ fn moved(kind: Kind) -> StateWord {
 
 /// Moves a timer remotely. Returns the next step of the mover.
 fn move_it(state: &StateWord) -> Option<FollowUp> {
-    (state.begin_move(GENERATION) == Move::Begun).then(|| {
-        let (lives, next) = state.end_move(Mover::Other);
+    (state.begin_move(GENERATION) == MoveOutcome::Begun).then(|| {
+        let (lives, next) = state.end_move(Mover::Remote);
         assert!(lives);
         next
     })
@@ -29,7 +29,7 @@ fn move_it(state: &StateWord) -> Option<FollowUp> {
 /// Claims a timer that fires.
 fn fire(state: &StateWord) -> ClaimedRun {
     match state.claim() {
-        Claim::Fires(run) => run,
+        ClaimOutcome::Fires(run) => run,
         other => panic!("{other:?}"),
     }
 }
@@ -47,7 +47,7 @@ fn cancel_own(state: &StateWord) -> Cancel {
 
 #[test]
 fn a_fired_timer_cannot_be_cancelled() {
-    for kind in [Kind::Private, Kind::Shared] {
+    for kind in [TimerKind::Private, TimerKind::Shared] {
         let state = armed(kind);
         let run = fire(&state);
         assert!(state.is_running(GENERATION) && !state.is_pending(GENERATION));
@@ -62,10 +62,10 @@ fn a_fired_timer_cannot_be_cancelled() {
 
 #[test]
 fn a_cancelled_timer_cannot_fire() {
-    let state = armed(Kind::Shared);
+    let state = armed(TimerKind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Push));
     assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
-    assert_eq!(state.claim(), Claim::AwaitsMessage);
+    assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(move_it(&state), None);
     assert!(state.is_cancelled_remotely() && !state.is_free());
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
@@ -75,19 +75,19 @@ fn a_cancelled_timer_cannot_fire() {
 
 #[test]
 fn a_stale_generation_does_nothing() {
-    let state = armed(Kind::Shared);
+    let state = armed(TimerKind::Shared);
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
         assert_eq!(state.cancel(stale), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(stale), Err(Cancel::Ended));
-        assert_eq!(state.begin_move(stale), Move::Refused);
-        assert!(!state.is_pending(stale) && state.movable(stale) == Movable::No);
+        assert_eq!(state.begin_move(stale), MoveOutcome::Refused);
+        assert!(!state.is_pending(stale) && state.begin_own_move(stale) == OwnMove::Refused);
     }
-    assert!(state.is_pending(7) && state.movable(7) == Movable::Fast);
+    assert!(state.is_pending(7) && state.begin_own_move(7) == OwnMove::Fast);
 }
 
 #[test]
 fn a_private_timer_needs_sharing_to_be_cancelled_from_elsewhere() {
-    let state = armed(Kind::Private);
+    let state = armed(TimerKind::Private);
     assert_eq!(cancel(&state), Cancel::Ended);
     state.share();
     assert_eq!(cancel(&state), Cancel::Cancelled);
@@ -96,7 +96,7 @@ fn a_private_timer_needs_sharing_to_be_cancelled_from_elsewhere() {
 #[test]
 fn a_cancel_during_a_run_forbids_the_next() {
     for cancel in [cancel, cancel_own] {
-        let state = armed(Kind::Periodic);
+        let state = armed(TimerKind::Periodic);
         let _ = fire(&state);
         assert!(state.rearm());
         let run = fire(&state);
@@ -109,16 +109,16 @@ fn a_cancel_during_a_run_forbids_the_next() {
 
 #[test]
 fn a_moved_timer_is_linked_before_it_fires() {
-    for (kind, periodic) in [(Kind::Shared, false), (Kind::Periodic, true)] {
+    for (kind, periodic) in [(TimerKind::Shared, false), (TimerKind::Periodic, true)] {
         let state = moved(kind);
         assert!(state.is_pending(GENERATION));
-        assert_eq!(state.claim(), Claim::Moved { periodic });
+        assert_eq!(state.claim(), ClaimOutcome::Moved { periodic });
         let run = fire(&state);
         if periodic {
             assert!(state.rearm());
-            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
+            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
         } else {
-            assert_eq!(state.finish(run), Freed::Queued);
+            assert_eq!(state.finish(run), Freed::Later);
         }
         // The timer's message is still in the mailbox.
         assert!(!state.is_free());
@@ -129,33 +129,33 @@ fn a_moved_timer_is_linked_before_it_fires() {
 
 #[test]
 fn a_message_reports_a_move_once() {
-    let state = moved(Kind::Shared);
+    let state = moved(TimerKind::Shared);
     assert_eq!(move_it(&state), Some(FollowUp::Nothing), "its message is queued already");
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
     assert_eq!(move_it(&state), Some(FollowUp::Push));
-    assert_eq!(state.claim(), Claim::Moved { periodic: false });
+    assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
     assert_eq!(state.collect(), Collected::Nothing);
     let _ = fire(&state);
 }
 
 #[test]
 fn the_owners_reset_takes_precedence_over_an_earlier_one() {
-    let state = moved(Kind::Shared);
-    assert_eq!(state.movable(GENERATION), Movable::Slow { periodic: false, unlinked: true });
+    let state = moved(TimerKind::Shared);
+    assert_eq!(state.begin_own_move(GENERATION), OwnMove::Slow { periodic: false, unlinked: true });
     assert_eq!(state.collect(), Collected::Nothing);
     let _ = fire(&state);
 }
 
 #[test]
 fn a_timer_that_is_being_moved_does_not_fire() {
-    let state = armed(Kind::Shared);
-    assert_eq!(state.begin_move(GENERATION), Move::Begun);
-    assert_eq!(state.begin_move(GENERATION), Move::Superseded);
+    let state = armed(TimerKind::Shared);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
-    assert_eq!(state.claim(), Claim::AwaitsMessage);
-    assert_eq!(state.movable(GENERATION), Movable::Slow { periodic: false, unlinked: true });
-    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
-    assert_eq!(state.claim(), Claim::Moved { periodic: false });
+    assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
+    assert_eq!(state.begin_own_move(GENERATION), OwnMove::Slow { periodic: false, unlinked: true });
+    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
+    assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
     for (own, collected) in
         [(false, Collected::Cancelled { has_payload: true }), (true, Collected::Freed)]
     {
-        let state = armed(Kind::Shared);
-        assert_eq!(state.begin_move(GENERATION), Move::Begun);
+        let state = armed(TimerKind::Shared);
+        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
         if own {
-            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
+            assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
         } else {
             assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
         }
@@ -176,7 +176,7 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
                 && !state.is_pending(GENERATION)
                 && state.is_cancelled_remotely() != own
         );
-        assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
+        assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
         assert_eq!(state.collect(), collected);
         assert!(state.is_free());
     }
@@ -184,27 +184,27 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
 
 #[test]
 fn a_cancel_after_a_move_needs_no_message_of_its_own() {
-    let state = moved(Kind::Shared);
+    let state = moved(TimerKind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
-    let state = moved(Kind::Shared);
-    assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Queued));
+    let state = moved(TimerKind::Shared);
+    assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
     assert_eq!(state.collect(), Collected::Freed);
 }
 
 #[test]
 fn a_message_consumed_during_a_move_is_followed_by_another() {
-    let state = moved(Kind::Shared);
-    assert_eq!(state.begin_move(GENERATION), Move::Begun);
+    let state = moved(TimerKind::Shared);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
     assert_eq!(state.collect(), Collected::Nothing);
-    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
+    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
 }
 
 #[test]
 fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
-    state.arm_remote(GENERATION, Kind::Shared);
+    state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.is_pending(GENERATION));
     assert_eq!(move_it(&state), Some(FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
@@ -215,19 +215,19 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
 #[test]
 fn a_remote_timer_is_disarmed_unless_the_sweep_has_ended_it() {
     let state = StateWord::default();
-    state.arm_remote(GENERATION, Kind::Shared);
+    state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.disarm_remote() && state.is_free());
-    state.arm_remote(GENERATION + 1, Kind::Shared);
+    state.arm_remote(GENERATION + 1, TimerKind::Shared);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
     assert!(!state.disarm_remote());
 }
 
 #[test]
 fn the_sweep_reports_pending_timers() {
-    assert_eq!(armed(Kind::Private).sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(armed(Kind::Shared).sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(moved(Kind::Shared).sweep(), Swept::HandedBack { moved: true });
-    let cancelled = armed(Kind::Shared);
+    assert_eq!(armed(TimerKind::Private).sweep(), Swept::HandedBack { moved: false });
+    assert_eq!(armed(TimerKind::Shared).sweep(), Swept::HandedBack { moved: false });
+    assert_eq!(moved(TimerKind::Shared).sweep(), Swept::HandedBack { moved: true });
+    let cancelled = armed(TimerKind::Shared);
     assert_eq!(cancel(&cancelled), Cancel::Cancelled);
     assert_eq!(cancelled.sweep(), Swept::Cancelled { has_payload: true });
     assert_eq!(cancelled.sweep(), Swept::Idle);
@@ -235,31 +235,31 @@ fn the_sweep_reports_pending_timers() {
 
 #[test]
 fn a_move_that_ends_after_the_sweep_fails() {
-    let state = armed(Kind::Shared);
-    assert_eq!(state.begin_move(GENERATION), Move::Begun);
+    let state = armed(TimerKind::Shared);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
-    assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::Idle)] {
-        let state = armed(Kind::Shared);
-        assert_eq!(state.begin_move(GENERATION), Move::Begun);
+        let state = armed(TimerKind::Shared);
+        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
         assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
-        assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
+        assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
     }
 }
 
 #[test]
 fn a_move_that_ends_after_the_sweep_keeps_the_previous_deadline() {
-    let state = moved(Kind::Shared);
-    assert_eq!(state.begin_move(GENERATION), Move::Begun);
+    let state = moved(TimerKind::Shared);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
-    assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
 }
 
 #[test]
 fn the_word_holds_the_largest_generation() {
     let state = StateWord::default();
-    state.arm(crate::limits::GENERATION_MAX, Kind::Shared);
+    state.arm(crate::limits::GENERATION_MAX, TimerKind::Shared);
     assert!(state.is_pending(crate::limits::GENERATION_MAX));
     assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, FollowUp::Push));
 }
@@ -267,7 +267,7 @@ fn the_word_holds_the_largest_generation() {
 /// Returns the word of a remotely added timer, before or after the owner has consumed its message.
 fn added_remotely(is_met: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
-    state.arm_remote(generation, Kind::Shared);
+    state.arm_remote(generation, TimerKind::Shared);
     if is_met {
         assert_eq!(state.collect(), Collected::Moved { periodic: false });
     }
@@ -283,12 +283,15 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
         // message.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
-        assert_eq!((state.claim(), state.movable(generation)), (Claim::AwaitsMessage, Movable::No));
+        assert_eq!(
+            (state.claim(), state.begin_own_move(generation)),
+            (ClaimOutcome::AwaitsMessage, OwnMove::Refused)
+        );
         if !is_met {
             assert_eq!(state.collect(), Collected::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
-        assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
+        assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
         assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -299,18 +302,18 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 fn a_cancelled_timer_is_queued_once() {
     let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
-    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Nothing));
+    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
 
 #[test]
 fn the_mover_of_a_cancelled_timer_takes_the_payload() {
-    for by in [Mover::Other, Mover::Owner] {
+    for by in [Mover::Remote, Mover::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(state.begin_move(generation), Move::Begun);
+        assert_eq!(state.begin_move(generation), MoveOutcome::Begun);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
-        if by == Mover::Other {
+        if by == Mover::Remote {
             assert_eq!(state.end_move(by), (true, FollowUp::Take));
         }
         assert_eq!(state.end_move(by), (true, FollowUp::Push));
@@ -321,9 +324,9 @@ fn the_mover_of_a_cancelled_timer_takes_the_payload() {
 #[test]
 fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.begin_move(generation), Move::Begun);
-    assert_eq!(state.cancel_own(generation), Ok(Freed::Queued));
-    assert_eq!(state.end_move(Mover::Other), (true, FollowUp::Push));
+    assert_eq!(state.begin_move(generation), MoveOutcome::Begun);
+    assert_eq!(state.cancel_own(generation), Ok(Freed::Later));
+    assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.collect(), Collected::Freed);
 }
 
@@ -332,6 +335,6 @@ fn the_last_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
-    assert_eq!(state.end_move(Mover::Other), (false, FollowUp::Nothing));
+    assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
     assert_eq!(state.sweep(), Swept::Idle);
 }
