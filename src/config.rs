@@ -40,7 +40,7 @@ pub struct Config {
     capacity: usize,
     limit: usize,
     name: Option<String>,
-    time_one_in: u32,
+    measure_one_in: u32,
     drop_within: Duration,
     wake: Option<WakeHook>,
     panic: Option<PanicHook>,
@@ -66,7 +66,7 @@ impl Config {
             capacity: 0,
             limit: usize::MAX,
             name: None,
-            time_one_in: 0,
+            measure_one_in: 0,
             drop_within: Duration::from_millis(100),
             wake: None,
             panic: None,
@@ -202,7 +202,7 @@ impl Config {
     /// ```
     #[must_use]
     pub fn time_callbacks(mut self, one_in: u32) -> Self {
-        self.time_one_in = one_in;
+        self.measure_one_in = one_in;
         self
     }
 
@@ -291,23 +291,31 @@ impl Config {
     }
 
     /// Returns the value of [`time_callbacks`](Self::time_callbacks).
-    pub(crate) fn time_one_in(&self) -> u32 {
-        self.time_one_in
+    pub(crate) fn measure_one_in(&self) -> u32 {
+        self.measure_one_in
     }
 
-    pub(crate) fn into_parts(self) -> Result<Parts, ConfigError> {
+    pub(crate) fn validate(self) -> Result<ValidConfig, ConfigError> {
         let tick =
             TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
         let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
         let hooks = Hooks::new(self.wake, self.panic);
         let drop_within = saturating_nanos(self.drop_within);
-        Ok(Parts { tick, clock: self.clock, capacity, limit, name: self.name, drop_within, hooks })
+        Ok(ValidConfig {
+            tick,
+            clock: self.clock,
+            capacity,
+            limit,
+            name: self.name,
+            drop_within,
+            hooks,
+        })
     }
 }
 
 /// A valid configuration.
-pub(crate) struct Parts {
+pub(crate) struct ValidConfig {
     pub(crate) tick: TickLength,
     pub(crate) clock: Clock,
     pub(crate) capacity: u32,
@@ -331,7 +339,7 @@ impl fmt::Debug for Config {
             .field("capacity", &self.capacity)
             .field("limit", &self.limit)
             .field("name", &self.name)
-            .field("time_callbacks", &self.time_one_in)
+            .field("time_callbacks", &self.measure_one_in)
             .field("drop_within", &self.drop_within)
             .finish_non_exhaustive()
     }
@@ -343,7 +351,7 @@ mod tests {
 
     #[test]
     fn an_absurd_capacity_is_reserved_up_to_a_limit() {
-        let parts = Config::new().capacity(usize::MAX).into_parts().expect("valid");
+        let parts = Config::new().capacity(usize::MAX).validate().expect("valid");
         assert_eq!(parts.capacity, RESERVE_MAX);
     }
 }

@@ -24,7 +24,7 @@ impl Reading {
     /// Advances to `next` without moving either bound back. Returns false if the clock went
     /// backwards: all of `next` is before the lower bound.
     #[inline]
-    pub(crate) fn clamp(&mut self, next: Self) -> bool {
+    pub(crate) fn advance_to(&mut self, next: Self) -> bool {
         let went_on = next.max >= self.min;
         *self = Self { min: self.min.max(next.min), max: self.max.max(next.max) };
         went_on
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn a_reading_is_clamped_at_both_ends() {
         let mut latest = Reading { min: 10, max: 20 };
-        assert!(latest.clamp(Reading { min: 12, max: 18 }), "inside what was said before");
+        assert!(latest.advance_to(Reading { min: 12, max: 18 }), "inside what was said before");
         assert_eq!(latest, Reading { min: 12, max: 20 });
-        assert!(!latest.clamp(Reading { min: 3, max: 11 }));
+        assert!(!latest.advance_to(Reading { min: 3, max: 11 }));
         assert_eq!(latest, Reading { min: 12, max: 20 });
-        assert!(latest.clamp(Reading::exact(25)));
+        assert!(latest.advance_to(Reading::exact(25)));
         assert_eq!(latest, Reading::exact(25));
     }
 
@@ -119,7 +119,7 @@ mod tests {
                     reading.min <= reading.max && reading.max - reading.min <= 10_000,
                     "{reading:?}"
                 );
-                assert!(latest.clamp(reading), "back to {reading:?} from {latest:?}");
+                assert!(latest.advance_to(reading), "back to {reading:?} from {latest:?}");
             }
             match random.u32(..8) {
                 0 => thread::sleep(Duration::from_micros(random.u64(..20_000))),

@@ -31,7 +31,7 @@ pub(crate) struct TickLength {
 }
 
 /// Readings from this one on are divided, not multiplied.
-const DIVIDED_FROM: u64 = 1 << 63;
+const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
     /// Returns `None` if `length` is shorter than a microsecond. Longer lengths saturate at 2^64
@@ -50,53 +50,53 @@ impl TickLength {
     /// Returns the first tick that is not before `nanos`. The last representable moment is never
     /// reached, even if a tick begins there.
     #[inline]
-    pub(crate) fn deadline(self, nanos: u64) -> u64 {
+    pub(crate) fn deadline_tick(self, nanos: u64) -> u64 {
         match nanos.checked_add(self.nanos - 1) {
-            Some(last) if last < DIVIDED_FROM => self.multiply(last),
-            _ => self.last_deadline(nanos),
+            Some(last) if last < SLOW_DIVISION_FROM => self.divide_fast(last),
+            _ => self.deadline_tick_slow(nanos),
         }
     }
 
     /// Returns the first tick that is not before `nanos`, after 292 years.
     #[cold]
-    fn last_deadline(self, nanos: u64) -> u64 {
+    fn deadline_tick_slow(self, nanos: u64) -> u64 {
         if nanos == u64::MAX { u64::MAX } else { nanos.div_ceil(self.nanos) }
     }
 
     /// Returns the last tick that has begun at `nanos`.
     #[inline]
     pub(crate) fn tick_at(self, nanos: u64) -> u64 {
-        if nanos < DIVIDED_FROM { self.multiply(nanos) } else { nanos / self.nanos }
+        if nanos < SLOW_DIVISION_FROM { self.divide_fast(nanos) } else { nanos / self.nanos }
     }
 
     /// Returns `nanos` divided by the length.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The upper half of 128 bits.
-    fn multiply(self, nanos: u64) -> u64 {
+    fn divide_fast(self, nanos: u64) -> u64 {
         ((u128::from(nanos) * u128::from(self.reciprocal)) >> 64) as u64 >> self.shift
     }
 
     /// Returns the beginning of the first tick that is not before `nanos`.
     pub(crate) fn round_up(self, nanos: u64) -> u64 {
-        self.start(self.deadline(nanos))
+        self.start_nanos(self.deadline_tick(nanos))
     }
 
     /// Returns the time to round up for a timer due at `nanos`. If `has_elapsed`, this is an
     /// earlier time, which rounds up to a tick that has begun. So the next turn fires the timer.
     #[inline]
-    pub(crate) fn due(self, nanos: u64, has_elapsed: bool) -> u64 {
+    pub(crate) fn adjusted_due(self, nanos: u64, has_elapsed: bool) -> u64 {
         // Selects a number instead of a code path, because another branch would slow adds down.
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
     /// Returns a period in nanoseconds, at least a tick.
-    pub(crate) fn period(self, period: Duration) -> u64 {
+    pub(crate) fn period_nanos(self, period: Duration) -> u64 {
         saturating_nanos(period).max(self.nanos)
     }
 
     /// Returns the beginning of `tick`.
     #[inline]
-    pub(crate) fn start(self, tick: u64) -> u64 {
+    pub(crate) fn start_nanos(self, tick: u64) -> u64 {
         tick.saturating_mul(self.nanos)
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn deadlines_round_up_and_now_rounds_down() {
         let tick = micros(1);
-        assert_eq!([0, 1, 999, 1000, 1001].map(|nanos| tick.deadline(nanos)), [0, 1, 1, 1, 2]);
+        assert_eq!([0, 1, 999, 1000, 1001].map(|nanos| tick.deadline_tick(nanos)), [0, 1, 1, 1, 2]);
         assert_eq!([0, 1, 999, 1000, 1999].map(|nanos| tick.tick_at(nanos)), [0, 0, 0, 1, 1]);
     }
 
@@ -142,9 +142,9 @@ mod tests {
             let tick = micros(length);
             let edge = if cfg!(miri) { 50 } else { 20_000 };
             for nanos in (0..edge).chain(u64::MAX - edge..u64::MAX) {
-                let deadline = tick.deadline(nanos);
-                assert!(tick.start(deadline) >= nanos);
-                assert!(deadline == 0 || tick.start(deadline - 1) < nanos);
+                let deadline = tick.deadline_tick(nanos);
+                assert!(tick.start_nanos(deadline) >= nanos);
+                assert!(deadline == 0 || tick.start_nanos(deadline - 1) < nanos);
                 assert!(tick.tick_at(nanos) <= deadline);
             }
         }
@@ -162,7 +162,7 @@ mod tests {
         let tick = TickLength::new(Duration::from_nanos(length)).expect("long enough");
         assert_eq!(tick.tick_at(nanos), nanos / length, "{nanos} / {length}");
         let deadline = if nanos == u64::MAX { u64::MAX } else { nanos.div_ceil(length) };
-        assert_eq!(tick.deadline(nanos), deadline, "{nanos} / {length}, rounded up");
+        assert_eq!(tick.deadline_tick(nanos), deadline, "{nanos} / {length}, rounded up");
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
     fn nothing_overflows() {
         let tick = micros(1);
         assert_eq!(saturating_nanos(Duration::MAX), u64::MAX);
-        assert_eq!(tick.start(u64::MAX), u64::MAX);
-        assert_eq!(tick.start(tick.deadline(u64::MAX)), u64::MAX);
+        assert_eq!(tick.start_nanos(u64::MAX), u64::MAX);
+        assert_eq!(tick.start_nanos(tick.deadline_tick(u64::MAX)), u64::MAX);
     }
 }

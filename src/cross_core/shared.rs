@@ -270,7 +270,7 @@ impl Shared {
 
     /// Returns the deadline of a timer that is added or moved now, with this delay.
     pub(crate) fn due_after(&self, delay: Duration) -> u64 {
-        self.tick.due(self.nanos_after(delay), delay.is_zero())
+        self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero())
     }
 
     /// Returns the deadline of a timer that is added or moved at `now`. Ignores the slack.
@@ -282,16 +282,16 @@ impl Shared {
         let nanos = start.saturating_add(self.spread.next(when.range));
         // A delay that is not zero has not elapsed, even if the sum saturates at `now`.
         let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
-        self.tick.due(nanos, !is_later && nanos <= now)
+        self.tick.adjusted_due(nanos, !is_later && nanos <= now)
     }
 
     /// Returns the deadline of a timer that is added or moved now. With slack, it is the tick in
     /// the allowed range that most timers share.
     pub(crate) fn due_when(&self, when: When) -> u64 {
         let nanos = self.due_without_slack(when, self.nanos_after(Duration::ZERO));
-        let first = self.tick.deadline(nanos);
+        let first = self.tick.deadline_tick(nanos);
         let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
-        if first < last { self.tick.start(coarsest(first.max(1), last)) } else { nanos }
+        if first < last { self.tick.start_nanos(coarsest(first.max(1), last)) } else { nanos }
     }
 
     /// Returns true if the clock shows `nanos` or more.
@@ -305,7 +305,7 @@ impl Shared {
 
     /// Returns a period in nanoseconds, at least a tick.
     pub(crate) fn period_nanos(&self, period: Duration) -> u64 {
-        self.tick.period(period)
+        self.tick.period_nanos(period)
     }
 
     /// Returns the sleep from which this thread must wake the owner after a request for the

@@ -93,25 +93,25 @@ impl BackendOps for LocalTimer {
 
     #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
-        Local::with_engine(|engine| engine.nanos_after(delay))
+        Local::with_current_engine(|engine| engine.nanos_after(delay))
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
-        Local::with_engine(|engine| engine.clock().nanos_at(instant))
+        Local::with_current_engine(|engine| engine.clock().nanos_at(instant))
     }
 
     fn instant_at(&self, nanos: u64) -> Instant {
-        let instant = Local::with_engine(|engine| engine.clock().instant_at(nanos));
+        let instant = Local::with_current_engine(|engine| engine.clock().instant_at(nanos));
         instant.unwrap_or_else(|_| self.now())
     }
 
     #[inline]
     fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason> {
-        Local::with_engine(|engine| engine.has_elapsed(nanos))
+        Local::with_current_engine(|engine| engine.has_elapsed(nanos))
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Local::with_engine(|engine| engine.tick().period(period))
+        Local::with_current_engine(|engine| engine.tick().period_nanos(period))
     }
 
     #[inline(never)]

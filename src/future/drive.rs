@@ -92,7 +92,7 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
 /// Announces a sleep of the driving task, whose waker ends the sleep early. In a thread without a
 /// wheel the timeout is zero.
 fn prepare_sleep(task: &Waker) -> PreparedSleep<'static> {
-    let prepared = Local::with(|local| local.prepare_sleep_of(task));
+    let prepared = Local::with(|local| local.prepare_sleep_of_task(task));
     prepared.unwrap_or_else(|_| PreparedSleep::ended())
 }
 

@@ -592,7 +592,7 @@ impl BackendOps for Remote {
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut wake = Some(RunOnce(move || waker.wake()));
         if let Some(wheel) = self.worker_wheel(self.at)
-            && let Some(Ok(handle)) = wheel.add_here(*nanos, origin, &mut wake)
+            && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, origin, &mut wake)
         {
             return Ok(handle);
         }

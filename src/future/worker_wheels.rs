@@ -74,7 +74,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY, CLAIM_TRIES},
     local::ShardRef,
-    shard::{Claimed as ClaimedTimer, DueTime, Engine, PreparedSleep, Taken},
+    shard::{ClaimedTimer, DueTime, Engine, PreparedSleep, TakenCallback},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
 };
 
@@ -82,13 +82,13 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct WorkerWheel {
     is_claimed: AtomicBool,
-    owned: UnsafeCell<Owned>,
+    owned: UnsafeCell<OwnerState>,
     shard_ref: ShardRef,
     shared: Arc<Shared>,
 }
 
 /// The part of a wheel that belongs to the thread that has claimed it.
-struct Owned {
+struct OwnerState {
     engine: Engine<Callback>,
     /// The end of the watcher's last announced sleep.
     announced_until: u64,
@@ -97,37 +97,37 @@ struct Owned {
     earliest_wake: u64,
 }
 
-// SAFETY: every callback of the shard is `Send`, as `add_here` and `ShardRef` demand. A shard of
-// such payloads is `Send`.
+// SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` demand. A
+// shard of such payloads is `Send`.
 unsafe impl Send for WorkerWheel {}
 
-// SAFETY: `owned` is reached through `Claimed` alone, by the one thread that has claimed the wheel.
-// The other fields are `Sync`.
+// SAFETY: `owned` is reached through `ClaimGuard` alone, by the one thread that has claimed the
+// wheel. The other fields are `Sync`.
 unsafe impl Sync for WorkerWheel {}
 
 /// A wheel that this thread has claimed. The drop releases it.
-struct Claimed<'w>(&'w WorkerWheel);
+struct ClaimGuard<'w>(&'w WorkerWheel);
 
-impl Deref for Claimed<'_> {
-    type Target = Owned;
+impl Deref for ClaimGuard<'_> {
+    type Target = OwnerState;
 
     #[inline]
-    fn deref(&self) -> &Owned {
+    fn deref(&self) -> &OwnerState {
         // SAFETY: this thread alone has claimed the wheel, and the borrow of `self` lets it only
         // read.
         self.0.owned.with_mut(|owned| unsafe { &*owned })
     }
 }
 
-impl DerefMut for Claimed<'_> {
+impl DerefMut for ClaimGuard<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Owned {
+    fn deref_mut(&mut self) -> &mut OwnerState {
         // SAFETY: this thread alone has claimed the wheel, and `self` is borrowed exclusively.
         self.0.owned.with_mut(|owned| unsafe { &mut *owned })
     }
 }
 
-impl Drop for Claimed<'_> {
+impl Drop for ClaimGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: publishes this owner's work (pairs with the Acquire of the next claim).
@@ -144,7 +144,11 @@ impl WorkerWheel {
         Ok(Self {
             is_claimed: AtomicBool::new(false),
             shard_ref: ShardRef::new(engine.number(), Arc::clone(&shared)),
-            owned: UnsafeCell::new(Owned { engine, announced_until: 0, earliest_wake: u64::MAX }),
+            owned: UnsafeCell::new(OwnerState {
+                engine,
+                announced_until: 0,
+                earliest_wake: u64::MAX,
+            }),
             shared,
         })
     }
@@ -152,24 +156,24 @@ impl WorkerWheel {
     /// Makes this thread the owner; returns `None` if another thread is the owner. The caller must
     /// not call user code while it holds the claim.
     #[inline]
-    fn try_claim(&self) -> Option<Claimed<'_>> {
-        // Acquire: sees the work of the previous owner (pairs with the Release of `Claimed`).
+    fn try_claim(&self) -> Option<ClaimGuard<'_>> {
+        // Acquire: sees the work of the previous owner (pairs with the Release of `ClaimGuard`).
         // Relaxed: a failure reads nothing.
         self.is_claimed
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then(|| Claimed(self))
+            .then(|| ClaimGuard(self))
     }
 
     /// Makes this thread the owner, and retries a few times.
     #[inline]
-    fn claim(&self) -> Option<Claimed<'_>> {
-        self.try_claim().or_else(|| self.claim_again())
+    fn claim(&self) -> Option<ClaimGuard<'_>> {
+        self.try_claim().or_else(|| self.retry_claim())
     }
 
     #[cold]
     #[inline(never)]
-    fn claim_again(&self) -> Option<Claimed<'_>> {
+    fn retry_claim(&self) -> Option<ClaimGuard<'_>> {
         (1..CLAIM_TRIES).find_map(|_| {
             hint::spin_loop();
             self.try_claim()
@@ -193,10 +197,10 @@ impl WorkerWheel {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let mut callback = Some(RunOnce(callback));
-        let mut added = self.add_here(nanos, origin, &mut callback);
+        let mut added = self.try_add_as_owner(nanos, origin, &mut callback);
         if added == Some(Err(AddErrorReason::Full)) {
             self.make_room();
-            added = self.add_here(nanos, origin, &mut callback);
+            added = self.try_add_as_owner(nanos, origin, &mut callback);
         }
         match (added, callback) {
             (Some(Ok(handle)), _) => Ok(handle),
@@ -211,14 +215,14 @@ impl WorkerWheel {
     /// Adds a timer as the owner; returns `None` if another thread is the owner. Takes the callback
     /// if it adds the timer.
     #[inline]
-    pub(super) fn add_here<F: FnOnce() + Send + 'static>(
+    pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
         origin: Origin,
         callback: &mut Option<RunOnce<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut owned = self.claim()?;
-        let Owned { engine, .. } = &mut *owned;
+        let OwnerState { engine, .. } = &mut *owned;
         let mut overdue = None;
         if !engine.may_add()
             && let Err(reason) = Self::allow_adds(engine, &mut overdue)
@@ -232,9 +236,9 @@ impl WorkerWheel {
             engine.publish_live();
             let due = engine.due_nanos(handle.index());
             if overdue.is_some() {
-                let _ = engine.publish_unqueried();
+                let _ = engine.publish_before_first_turn();
             }
-            self.release_before(owned, due);
+            self.release_and_wake_for(owned, due);
         } else {
             drop(owned);
         }
@@ -253,17 +257,17 @@ impl WorkerWheel {
         engine: &mut Engine<Callback>,
         overdue: &mut Option<u64>,
     ) -> Result<(), AddErrorReason> {
-        if engine.has_begun() {
+        if engine.loop_has_begun() {
             return engine.allow_adds(u64::MAX);
         }
-        let (next, now) = engine.publish_unqueried();
+        let (next, now) = engine.publish_before_first_turn();
         *overdue = Some(now.saturating_sub(next));
         engine.allow_adds(engine.adds_until_report())
     }
 
     /// Releases the wheel, and wakes the watcher if it sleeps beyond a deadline at `due`.
     #[inline]
-    fn release_before(&self, mut owned: Claimed<'_>, due: u64) {
+    fn release_and_wake_for(&self, mut owned: ClaimGuard<'_>, due: u64) {
         let is_missed = due < owned.announced_until;
         if is_missed {
             owned.earliest_wake = owned.earliest_wake.min(due);
@@ -306,7 +310,7 @@ impl WorkerWheel {
             return false;
         }
         let due = owned.engine.tick().round_up(nanos);
-        self.release_before(owned, due);
+        self.release_and_wake_for(owned, due);
         true
     }
 
@@ -319,19 +323,19 @@ impl WorkerWheel {
 
     /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks while the
     /// wheel is released. Does nothing if another thread has claimed it.
-    fn fire_due(&self) {
+    fn try_turn(&self) {
         let Some(mut owned) = self.try_claim() else { return };
         if !owned.engine.try_idle_turn() {
-            owned.engine.begin(usize::MAX);
+            owned.engine.begin_pass(usize::MAX);
         }
-        while let Some(taken) = owned.engine.take_next() {
+        while let Some(taken) = owned.engine.take_next_callback() {
             drop(owned);
             owned = match taken {
-                Taken::Due(claimed, callback) => {
+                TakenCallback::Due(claimed, callback) => {
                     self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
                     self.end_run(claimed)
                 }
-                Taken::Cancelled(callback) => {
+                TakenCallback::Cancelled(callback) => {
                     self.shared.hooks.drop_catching_panic(callback);
                     self.wait_for_claim()
                 }
@@ -340,10 +344,10 @@ impl WorkerWheel {
     }
 
     /// Ends the run of a timer. Arms a periodic timer again, unless it was cancelled during the run.
-    fn end_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> Claimed<'_> {
+    fn end_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
         let mut owned = self.wait_for_claim();
         if run.is_periodic() {
-            let next = owned.engine.next_run(index);
+            let next = owned.engine.advance_schedule(index);
             let Some(callback) = owned.engine.rearm(index, next) else { return owned };
             drop(owned);
             // The drop comes before `finish`, so that `cancel_wait` also waits for it.
@@ -355,7 +359,7 @@ impl WorkerWheel {
     }
 
     /// Makes the watcher's thread the owner, when the present owner's operation has ended.
-    fn wait_for_claim(&self) -> Claimed<'_> {
+    fn wait_for_claim(&self) -> ClaimGuard<'_> {
         loop {
             if let Some(owned) = self.try_claim() {
                 return owned;
@@ -365,11 +369,11 @@ impl WorkerWheel {
     }
 
     /// Announces the watcher's sleep; returns `None` if another thread has claimed the wheel.
-    fn announce(&self) -> Option<PreparedSleep<'static>> {
+    fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut owned = self.try_claim()?;
         let (until, is_long) = owned.engine.sleep_end();
         owned.engine.trim_before_sleep(until);
-        let Owned { engine, announced_until, earliest_wake } = &mut *owned;
+        let OwnerState { engine, announced_until, earliest_wake } = &mut *owned;
         if engine.has_elapsed(*earliest_wake) {
             *earliest_wake = u64::MAX;
         }
@@ -476,7 +480,7 @@ impl Watcher {
     /// ```
     pub fn turn(&mut self) {
         for wheel in &self.0.wheels {
-            wheel.fire_due();
+            wheel.try_turn();
         }
     }
 
@@ -502,7 +506,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn sleep_with<R>(&mut self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
-        let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce).collect();
+        let sleeps: Vec<_> = self.0.wheels.iter().map(WorkerWheel::announce_sleep).collect();
         let mut timeout = None;
         for sleep in &sleeps {
             let until = sleep

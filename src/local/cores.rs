@@ -65,7 +65,7 @@ pub struct Cores<R> {
     /// A thread returns `None` if it was not admitted to `run`.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
-    common: Arc<CoresShared>,
+    shared: Arc<CoresShared>,
 }
 
 /// One of the threads of [`Cores`]; the argument of the thread's function.
@@ -89,7 +89,7 @@ pub struct Cores<R> {
 pub struct Core {
     index: usize,
     pinned: Option<usize>,
-    common: Arc<CoresShared>,
+    shared: Arc<CoresShared>,
 }
 
 /// The data that all threads share.
@@ -175,7 +175,7 @@ impl Core {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shards(&self) -> &[ShardRef] {
-        &self.common.shards
+        &self.shared.shards
     }
 
     /// Drives the wheel of a thread that only runs timers, until the thread [should
@@ -217,7 +217,7 @@ impl Core {
     #[inline]
     pub fn is_stopping(&self) -> bool {
         // Relaxed: the thread itself stores it. Other threads may see it late.
-        self.common.stopping[self.index].load(Ordering::Relaxed)
+        self.shared.stopping[self.index].load(Ordering::Relaxed)
     }
 }
 
@@ -318,7 +318,7 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shards(&self) -> &[ShardRef] {
-        &self.common.shards
+        &self.shared.shards
     }
 
     /// Asks all threads to end.
@@ -345,14 +345,14 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        for (index, shard) in self.common.shards.iter().enumerate() {
-            let common = Arc::clone(&self.common);
+        for (index, shard) in self.shared.shards.iter().enumerate() {
+            let shared = Arc::clone(&self.shared);
             shard.post(move || {
                 // The second message is sent from a turn, so that it arrives after the thread's
                 // requests to itself.
-                let heard = Arc::clone(&common);
+                let heard = Arc::clone(&shared);
                 // Relaxed: see the load in `is_stopping`.
-                common.shards[index]
+                shared.shards[index]
                     .post(move || heard.stopping[index].store(true, Ordering::Relaxed));
             });
         }
@@ -554,7 +554,7 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
     /// Runs the thread. Returns `None` if it was not admitted to `run`.
     fn run_thread(
         self,
-        report: &mpsc::Sender<Started>,
+        report: &mpsc::Sender<StartReport>,
         admission: &mpsc::Receiver<Arc<CoresShared>>,
     ) -> Option<R> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
@@ -562,18 +562,18 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
         // The receiver of the report sends the permission to run, or drops its sender.
         let _ = report.send(ready);
-        let common = admission.recv().ok()?;
-        Some((self.run)(Core { index: self.index, pinned, common }, self.arg))
+        let shared = admission.recv().ok()?;
+        Some((self.run)(Core { index: self.index, pinned, shared }, self.arg))
     }
 }
 
 /// The result of a thread's start: the core to which it is pinned, and its wheel.
-type Started = Result<(Option<usize>, ShardRef), ConfigError>;
+type StartReport = Result<(Option<usize>, ShardRef), ConfigError>;
 
 /// Threads that have started and wait for the permission to run.
 struct Starting<R> {
     threads: Vec<JoinHandle<Option<R>>>,
-    reports: Vec<mpsc::Receiver<Started>>,
+    reports: Vec<mpsc::Receiver<StartReport>>,
     permits: Vec<mpsc::Sender<Arc<CoresShared>>>,
 }
 
@@ -605,7 +605,7 @@ impl<R: Send + 'static> Starting<R> {
             );
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
-            Ok((pinned, shards)) => Ok(self.open(pinned, shards.into_boxed_slice())),
+            Ok((pinned, shards)) => Ok(self.release_threads(pinned, shards.into_boxed_slice())),
             Err(error) => {
                 self.abort_start();
                 Err(error.into())
@@ -613,14 +613,14 @@ impl<R: Send + 'static> Starting<R> {
         }
     }
 
-    fn open(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
+    fn release_threads(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
         let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
-        let common = Arc::new(CoresShared { shards, stopping });
+        let shared = Arc::new(CoresShared { shards, stopping });
         for admission in self.permits {
             // The send succeeds, because the waiting thread holds the receiver.
-            let _ = admission.send(Arc::clone(&common));
+            let _ = admission.send(Arc::clone(&shared));
         }
-        Cores { threads: self.threads, pinned, common }
+        Cores { threads: self.threads, pinned, shared }
     }
 
     /// Drops the permits, waits for the threads, and returns their panics.

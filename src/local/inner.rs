@@ -27,7 +27,7 @@ use crate::{
         state::{Freed, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{Claimed, DueTime, Engine, Message, PreparedSleep, SweptTimers},
+    shard::{ClaimedTimer, DueTime, Engine, MessageWork, PreparedSleep, SweptTimers},
     util::sync::per_thread,
     when::When,
 };
@@ -45,13 +45,13 @@ per_thread! {
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
     /// A loop has turned or announced a sleep, and is not in a turn.
-    Between,
+    Driven,
     /// A turn is under way.
     InTurn,
     /// A loop has registered, and has neither turned nor announced a sleep yet.
     Registered,
     /// No loop has registered.
-    Missing,
+    Undriven,
     /// The wheel was drained.
     Ended,
 }
@@ -61,7 +61,7 @@ struct TurnGuard<'turn>(&'turn Cell<DriverState>);
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
-        self.0.set(DriverState::Between);
+        self.0.set(DriverState::Driven);
     }
 }
 
@@ -72,15 +72,15 @@ pub(crate) struct Local {
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
     /// The number of descriptors and tasks that drive the wheel.
-    drivers: Cell<u32>,
-    /// A loop has registered, so the thread has a driver even if `drivers` is zero.
-    is_registered: Cell<bool>,
+    driver_count: Cell<u32>,
+    /// A loop has registered, so the thread has a driver even if `driver_count` is zero.
+    has_registered_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
     /// The end of the last announced sleep, in nanoseconds of the clock. The first add or reset
     /// after that sleep sets `AWAKE`. Without a driver the value is `u64::MAX`, so that adds take
     /// the slow path.
-    sleeps_until: Cell<u64>,
+    announced_until: Cell<u64>,
     sampler: Sampler,
 }
 
@@ -115,13 +115,13 @@ struct EndOfTurnWork {
     trim: bool,
 }
 
-/// The value of `sleeps_until` while no sleep is announced. No deadline is earlier, so adds skip
+/// The value of `announced_until` while no sleep is announced. No deadline is earlier, so adds skip
 /// the wake-up.
 const AWAKE: u64 = 0;
 
 impl Local {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let sampler = Sampler::new(config.time_one_in());
+        let sampler = Sampler::new(config.measure_one_in());
         let mut engine = Engine::of_callbacks(config)?;
         engine.never_abandon_passes();
         Owner::set(Some(Owner { shard: engine.number(), ops: &OWNER_OPS }));
@@ -129,12 +129,12 @@ impl Local {
         let local = Self {
             engine: RefCell::new(engine),
             shared,
-            driver: Cell::new(DriverState::Missing),
-            drivers: Cell::new(0),
-            is_registered: Cell::new(false),
+            driver: Cell::new(DriverState::Undriven),
+            driver_count: Cell::new(0),
+            has_registered_loop: Cell::new(false),
             clients: RefCell::default(),
             requested_work: Cell::default(),
-            sleeps_until: Cell::new(u64::MAX),
+            announced_until: Cell::new(u64::MAX),
             sampler,
         };
         local.publish_undriven_state(u64::MAX);
@@ -147,7 +147,7 @@ impl Local {
             if place.get().is_some() {
                 return Err(ConfigError::AlreadyRunning);
             }
-            let local = Self::publish(place, Self::new(config)?);
+            let local = Self::set_current(place, Self::new(config)?);
             local.register_driver();
             Ok(())
         });
@@ -166,10 +166,10 @@ impl Local {
 
     /// Calls `look` with this thread's engine. Returns an error if there is none.
     #[inline]
-    pub(crate) fn with_engine<R>(
+    pub(crate) fn with_current_engine<R>(
         look: impl FnOnce(&mut Engine<Callback>) -> R,
     ) -> Result<R, AddErrorReason> {
-        Self::with(|local| local.step(look))
+        Self::with(|local| local.with_engine(look))
     }
 
     /// Returns this thread's wheel, and creates it on first use.
@@ -187,13 +187,13 @@ impl Local {
         let made = LOCAL.try_with(|place| {
             // The default configuration is valid, so this is the only possible error.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
-            Ok(NonNull::from(Self::publish(place, local)))
+            Ok(NonNull::from(Self::set_current(place, local)))
         });
         made.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
     /// Makes `local` the wheel of this thread, which has none yet.
-    fn publish(place: &OnceCell<Self>, local: Self) -> &Self {
+    fn set_current(place: &OnceCell<Self>, local: Self) -> &Self {
         let local = place.get_or_init(|| local);
         // If `CURRENT` is already destroyed, destructors of thread-locals find no wheel.
         let _ = CURRENT.try_with(|here| here.set(Some(NonNull::from(local))));
@@ -224,7 +224,7 @@ impl Local {
                 return None;
             }
             drop(engine);
-            local.wake_if_earlier(due);
+            local.wake_for_deadline(due);
             Some(due)
         });
         moved.ok().flatten()
@@ -232,7 +232,7 @@ impl Local {
 
     /// Runs one step with the engine borrowed. The step must not call user code.
     #[inline]
-    pub(super) fn step<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
+    pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.engine.borrow_mut())
     }
 
@@ -251,7 +251,7 @@ impl Local {
         let handle = engine.insert(due, kind, origin, callback)?;
         drop(engine);
         if self.is_sleep_announced() {
-            self.wake_for(handle);
+            self.wake_for_timer(handle);
         }
         Ok(handle)
     }
@@ -274,7 +274,8 @@ impl Local {
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
         let adds = self.report_if_undriven();
-        let make_room = || self.step(|engine| engine.make_room(adds, OwnerNodes::needs_drop));
+        let make_room =
+            || self.with_engine(|engine| engine.make_room(adds, OwnerNodes::needs_drop));
         while let Some(callback) = make_room()? {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -283,25 +284,25 @@ impl Local {
 
     /// Records that a loop of the thread is going to turn the wheel.
     pub(super) fn register_driver(&self) {
-        self.is_registered.set(true);
+        self.has_registered_loop.set(true);
         self.expect_turns();
     }
 
     /// Counts a descriptor or task that is going to turn the wheel.
     pub(super) fn add_driver(&self) {
-        if self.drivers.replace(self.drivers.get() + 1) == 0 {
-            self.is_registered.set(!matches!(self.driver.get(), DriverState::Missing));
+        if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
+            self.has_registered_loop.set(!matches!(self.driver.get(), DriverState::Undriven));
         }
         self.expect_turns();
     }
 
     /// Ends the registration of a descriptor or task. In a turn, the thread stays registered.
     pub(super) fn remove_driver(&self) {
-        self.drivers.update(|drivers| drivers - 1);
-        let is_last = self.drivers.get() == 0 && !self.is_registered.get();
+        self.driver_count.update(|drivers| drivers - 1);
+        let is_last = self.driver_count.get() == 0 && !self.has_registered_loop.get();
         if is_last && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended) {
-            self.driver.set(DriverState::Missing);
-            let (_, now) = self.step(|engine| engine.publish_unqueried());
+            self.driver.set(DriverState::Undriven);
+            let (_, now) = self.with_engine(|engine| engine.publish_before_first_turn());
             self.publish_undriven_state(if self.shared.mailbox.has_urgent() {
                 now
             } else {
@@ -311,7 +312,7 @@ impl Local {
     }
 
     fn expect_turns(&self) {
-        if let DriverState::Missing = self.driver.get() {
+        if let DriverState::Undriven = self.driver.get() {
             self.driver.set(DriverState::Registered);
             self.shared.gauges.expect_loop();
         }
@@ -319,7 +320,7 @@ impl Local {
 
     /// Publishes that no loop drives the wheel, and the deadline of a remote request.
     fn publish_undriven_state(&self, remote_due: u64) {
-        self.sleeps_until.set(u64::MAX);
+        self.announced_until.set(u64::MAX);
         self.shared.gauges.record_lost_driver(remote_due);
         self.shared.parker.set_undriven();
     }
@@ -327,8 +328,8 @@ impl Local {
     /// Panics if no loop is going to turn the wheel.
     #[inline]
     pub(crate) fn assert_driven(&self) {
-        if let DriverState::Missing = self.driver.get() {
-            no_driver();
+        if let DriverState::Undriven = self.driver.get() {
+            panic_without_driver();
         }
     }
 
@@ -336,7 +337,7 @@ impl Local {
     /// wheel was drained.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
-        matches!(self.driver.get(), DriverState::Between) || self.begin_driving_slow()
+        matches!(self.driver.get(), DriverState::Driven) || self.begin_driving_slow()
     }
 
     #[cold]
@@ -345,9 +346,9 @@ impl Local {
         if let DriverState::InTurn | DriverState::Ended = self.driver.get() {
             return false;
         }
-        self.driver.set(DriverState::Between);
+        self.driver.set(DriverState::Driven);
         self.shared.parker.set_driven();
-        self.sleeps_until.set(AWAKE);
+        self.announced_until.set(AWAKE);
         true
     }
 
@@ -355,30 +356,30 @@ impl Local {
     /// not begun. Returns the number of adds until the next check.
     fn report_if_undriven(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
-        let (next, _) = self.step(|engine| engine.publish_unqueried());
+        let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
         let next = next.min(self.shared.gauges.remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
-        self.step(|engine| engine.adds_until_report())
+        self.with_engine(|engine| engine.adds_until_report())
     }
 
     /// Handles a new deadline at `nanos` of this thread when no sleep is announced. Before the
     /// loop's first turn or announced sleep, it publishes the next deadline for other threads.
     /// Without a driver, it also reports a timer that has been overdue for too long.
-    fn publish_undriven(&self, nanos: u64) {
+    fn publish_deadline_if_undriven(&self, nanos: u64) {
         match self.driver.get() {
-            DriverState::Between | DriverState::InTurn | DriverState::Ended => {
-                self.sleeps_until.set(AWAKE);
+            DriverState::Driven | DriverState::InTurn | DriverState::Ended => {
+                self.announced_until.set(AWAKE);
             }
             DriverState::Registered => {
-                self.sleeps_until.set(AWAKE);
-                self.step(|engine| {
-                    let _ = engine.publish_unqueried();
+                self.announced_until.set(AWAKE);
+                self.with_engine(|engine| {
+                    let _ = engine.publish_before_first_turn();
                     // The add after the next one checks for an overdue timer.
                     let _ = engine.allow_adds(1);
                 });
             }
-            DriverState::Missing => {
-                let (next, now) = self.step(|engine| engine.publish_unqueried());
+            DriverState::Undriven => {
+                let (next, now) = self.with_engine(|engine| engine.publish_before_first_turn());
                 let next = next.min(self.shared.gauges.remote_due());
                 // A timer that was added after its own deadline does not report itself.
                 if next < nanos {
@@ -412,25 +413,25 @@ impl Local {
         if try_idle(&mut engine) {
             return Turn { live: engine.len(), ..Turn::default() };
         }
-        local.pass(engine, budget)
+        local.run_pass(engine, budget)
     }
 
     /// Runs a turn that may find work.
     #[inline(never)]
-    fn pass<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
+    fn run_pass<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
         let mut turn = Turn::default();
         if let DriverState::InTurn = self.driver.get() {
             (turn.live, turn.nested) = (engine.len(), true);
             return turn;
         }
-        if !matches!(self.driver.get(), DriverState::Between) && !self.begin_driving() {
+        if !matches!(self.driver.get(), DriverState::Driven) && !self.begin_driving() {
             // The wheel was drained.
             return turn;
         }
         self.driver.set(DriverState::InTurn);
         let _turning = TurnGuard(&self.driver);
         let touched = engine.touched();
-        engine.begin(budget);
+        engine.begin_pass(budget);
         if engine.has_urgent_messages() {
             drop(engine);
             engine = self.consume_messages(&mut turn);
@@ -438,9 +439,9 @@ impl Local {
         while let Some((claimed, callback)) = engine.begin_next_run() {
             drop(engine);
             turn.fired += 1;
-            engine = self.run(claimed, callback);
+            engine = self.run_callback(claimed, callback);
         }
-        if engine.take_remaining() {
+        if engine.take_remaining_messages() {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }
@@ -466,17 +467,17 @@ impl Local {
         let mut engine = self.engine.borrow_mut();
         while let Some(message) = engine.next_message(&mut turn.collected, OwnerNodes::needs_drop) {
             engine = match message {
-                Message::Cancelled(index) => {
+                MessageWork::Cancelled(index) => {
                     let callback = engine.take_collected(index);
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()
                 }
-                Message::Due(claimed) => {
+                MessageWork::Due(claimed) => {
                     let callback = engine.begin_run(claimed);
                     drop(engine);
                     turn.fired += 1;
-                    self.run(claimed, callback)
+                    self.run_callback(claimed, callback)
                 }
             };
         }
@@ -486,8 +487,12 @@ impl Local {
     /// Runs the callback of a claimed timer, and ends its run.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a callback 20 instructions")]
-    fn run(&self, claimed: Claimed, callback: CallbackInPlace) -> RefMut<'_, Engine<Callback>> {
-        self.call(|| callback.run());
+    fn run_callback(
+        &self,
+        claimed: ClaimedTimer,
+        callback: CallbackInPlace,
+    ) -> RefMut<'_, Engine<Callback>> {
+        self.call_measured(|| callback.run());
         if claimed.run.is_periodic() {
             return self.rearm_or_end(claimed);
         }
@@ -498,25 +503,28 @@ impl Local {
 
     /// Arms a periodic timer again after its run, or ends it if it was cancelled during the run.
     #[inline(never)]
-    fn rearm_or_end(&self, Claimed { index, run, .. }: Claimed) -> RefMut<'_, Engine<Callback>> {
+    fn rearm_or_end(
+        &self,
+        ClaimedTimer { index, run, .. }: ClaimedTimer,
+    ) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
-        let next = engine.next_run(index);
+        let next = engine.advance_schedule(index);
         let stopped = engine.rearm(index, next);
         drop(engine);
         match stopped {
             Some(callback) => {
                 // The drop comes before `finish`, so that `cancel_wait` also waits for it.
                 self.shared.hooks.drop_catching_panic(callback);
-                self.step(|engine| engine.finish(index, run));
+                self.with_engine(|engine| engine.finish(index, run));
             }
-            None => self.wake_if_earlier(next),
+            None => self.wake_for_deadline(next),
         }
         self.engine.borrow_mut()
     }
 
     /// Calls the user's code, and measures it if the sampler selects this call.
     #[inline]
-    fn call(&self, callback: impl FnOnce()) {
+    fn call_measured(&self, callback: impl FnOnce()) {
         let began = self.sampler.selects_this().then(|| self.shared.clock().nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
@@ -528,7 +536,7 @@ impl Local {
     /// adds may need the capacity.
     #[inline]
     pub(super) fn publish_cancel_if_asleep(&self) {
-        if self.sleeps_until.get() != AWAKE {
+        if self.announced_until.get() != AWAKE {
             self.publish_cancel();
         }
     }
@@ -537,11 +545,11 @@ impl Local {
     /// loop's first turn.
     #[cold]
     fn publish_cancel(&self) {
-        self.step(|engine| {
+        self.with_engine(|engine| {
             // Other threads may need the freed capacity before the sleep ends.
             engine.publish_live();
-            if let DriverState::Missing = self.driver.get() {
-                let _ = engine.publish_unqueried();
+            if let DriverState::Undriven = self.driver.get() {
+                let _ = engine.publish_before_first_turn();
             }
         });
     }
@@ -554,9 +562,9 @@ impl Local {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.flush();
         if self.flush_is_pending() {
-            return Some(self.step(|engine| engine.now()));
+            return Some(self.with_engine(|engine| engine.now()));
         }
-        self.step(|engine| engine.next_deadline())
+        self.with_engine(|engine| engine.next_deadline())
     }
 
     pub(super) fn time_until_next(&self) -> Option<Duration> {
@@ -565,7 +573,7 @@ impl Local {
         self.time_until_turn()
     }
 
-    pub(crate) fn prepare_sleep_of(&self, task: &Waker) -> PreparedSleep<'static> {
+    pub(crate) fn prepare_sleep_of_task(&self, task: &Waker) -> PreparedSleep<'static> {
         // Another thread is waking the task right now, so the task must not sleep.
         if !self.shared.hooks.set_driver_task(Some(task)) {
             return PreparedSleep::ended();
@@ -576,7 +584,7 @@ impl Local {
     /// Returns the time until the next deadline, or zero if a flush is pending: the last flush may
     /// have called a wake hook that queued further messages.
     fn time_until_turn(&self) -> Option<Duration> {
-        let time = self.step(|engine| engine.time_until_next());
+        let time = self.with_engine(|engine| engine.time_until_next());
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
@@ -585,16 +593,16 @@ impl Local {
         if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::ended();
         }
-        let (until, is_long, trims) = self.step(|engine| {
+        let (until, is_long, trims) = self.with_engine(|engine| {
             let (until, is_long) = engine.sleep_end();
             (until, is_long, engine.trim_before_sleep(until))
         });
         if trims {
             self.trim(true);
         }
-        self.sleeps_until.set(until.unwrap_or(u64::MAX));
+        self.announced_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
-            let time = self.step(|engine| engine.time_until(until));
+            let time = self.with_engine(|engine| engine.time_until(until));
             // A hook called by this announcement may have queued messages, which a turn must send.
             if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
         })
@@ -616,7 +624,7 @@ impl Local {
         // This thread no longer owns the shard's number, because another shard may get it.
         Owner::set(None);
         self.driver.set(DriverState::Ended);
-        let SweptTimers { pending, cancelled, .. } = self.step(Engine::close);
+        let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
         for callback in cancelled {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -626,7 +634,7 @@ impl Local {
 
     /// Registers a client. The client must cancel its timers before it is dropped, since another
     /// client may then get its identifier.
-    pub(crate) fn register(&self, client: Weak<dyn Client>) -> ClientId {
+    pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
         // The other clients keep their positions, because timers refer to clients by position.
         let free = clients.iter().position(|client| client.strong_count() == 0);
@@ -645,15 +653,15 @@ impl Local {
     pub(crate) fn request_flush(&self) {
         if !self.flush_is_pending() {
             self.requested_work.update(|work| EndOfTurnWork { flush: true, ..work });
-            self.step(|engine| engine.request_pass());
+            self.with_engine(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
-            self.wake_if_earlier(0);
+            self.wake_for_deadline(0);
         }
     }
 
     pub(crate) fn request_trim(&self) {
         self.requested_work.update(|work| EndOfTurnWork { trim: true, ..work });
-        self.step(|engine| engine.request_pass());
+        self.with_engine(|engine| engine.request_pass());
     }
 
     #[inline]
@@ -688,40 +696,40 @@ impl Local {
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {
-        ShardRef::new(self.step(|engine| engine.number()), Arc::clone(&self.shared))
+        ShardRef::new(self.with_engine(|engine| engine.number()), Arc::clone(&self.shared))
     }
 
     #[inline]
     pub(super) fn is_sleep_announced(&self) -> bool {
-        self.sleeps_until.get() != AWAKE
+        self.announced_until.get() != AWAKE
     }
 
     /// Ends an announced sleep that would miss a timer of this thread.
     #[cold]
-    pub(super) fn wake_for(&self, timer: TimerHandle) {
-        self.end_announced_sleep(self.step(|engine| engine.due_nanos(timer.index())));
+    pub(super) fn wake_for_timer(&self, timer: TimerHandle) {
+        self.wake_for_deadline_slow(self.with_engine(|engine| engine.due_nanos(timer.index())));
     }
 
     /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
     #[inline]
-    pub(super) fn wake_if_earlier(&self, nanos: u64) {
+    pub(super) fn wake_for_deadline(&self, nanos: u64) {
         if self.is_sleep_announced() {
-            self.end_announced_sleep(nanos);
+            self.wake_for_deadline_slow(nanos);
         }
     }
 
     /// Wakes the owner if it has announced a sleep that would miss a deadline at `nanos`.
     #[cold]
-    fn end_announced_sleep(&self, nanos: u64) {
+    fn wake_for_deadline_slow(&self, nanos: u64) {
         let asleep = self.shared.parker.sleep_in_progress().filter(|asleep| !asleep.is_undriven());
         let Some(asleep) = asleep else {
-            return self.publish_undriven(nanos);
+            return self.publish_deadline_if_undriven(nanos);
         };
-        if self.step(|engine| engine.tick().round_up(nanos)) < self.sleeps_until.get() {
+        if self.with_engine(|engine| engine.tick().round_up(nanos)) < self.announced_until.get() {
             // Cleared before the call, because the hook may itself add timers and announce a sleep.
-            let until = self.sleeps_until.replace(AWAKE);
-            if !self.shared.wake(asleep) && self.sleeps_until.get() == AWAKE {
-                self.sleeps_until.set(until);
+            let until = self.announced_until.replace(AWAKE);
+            if !self.shared.wake(asleep) && self.announced_until.get() == AWAKE {
+                self.announced_until.set(until);
             }
         }
     }
@@ -759,17 +767,17 @@ impl Local {
 
     /// Returns true if this is a pending timer of this thread.
     pub(crate) fn is_pending(handle: TimerHandle) -> bool {
-        Self::with_engine(|engine| engine.is_pending(handle)).unwrap_or(false)
+        Self::with_current_engine(|engine| engine.is_pending(handle)).unwrap_or(false)
     }
 
     /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
     /// client must cancel the timer before it reuses `index`. It must call
-    /// [`end_sleep_beyond`](Self::end_sleep_beyond) as soon as nothing is borrowed.
+    /// [`wake_for_client_timer`](Self::wake_for_client_timer) as soon as nothing is borrowed.
     ///
     /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
     /// refers to the client.
     #[inline(never)]
-    pub(crate) fn add_expiry(
+    pub(crate) fn add_client_timer(
         client: ClientId,
         index: u32,
         delay: Duration,
@@ -780,7 +788,7 @@ impl Local {
                 client.expire(index);
             }
         };
-        let added = Self::with_engine(|engine| {
+        let added = Self::with_current_engine(|engine| {
             if !engine.may_add() {
                 return None;
             }
@@ -792,22 +800,22 @@ impl Local {
 
     /// Ends an announced sleep that would miss `timer`, which a client has just added.
     #[inline]
-    pub(crate) fn end_sleep_beyond(timer: LocalHandle) {
+    pub(crate) fn wake_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|local| {
             if local.is_sleep_announced() {
-                local.wake_for(timer.handle());
+                local.wake_for_timer(timer.handle());
             }
         });
     }
 
-    /// Cancels a timer that [`add_expiry`](Self::add_expiry) has added. Returns true if the cancel
-    /// won.
+    /// Cancels a timer that [`add_client_timer`](Self::add_client_timer) has added. Returns true if
+    /// the cancel won.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
-    pub(crate) fn cancel_expiry(timer: LocalHandle) -> bool {
+    pub(crate) fn cancel_client_timer(timer: LocalHandle) -> bool {
         let cancelled = Self::with(|local| {
             // The callback has no destructor to run.
-            let cancelled = local.step(|engine| engine.cancel(timer.handle(), |_| false));
+            let cancelled = local.with_engine(|engine| engine.cancel(timer.handle(), |_| false));
             if cancelled.is_ok() {
                 local.publish_cancel_if_asleep();
             }
@@ -840,7 +848,7 @@ impl Local {
 
 /// Panics because a future's timer would never fire.
 #[cold]
-fn no_driver() -> ! {
+fn panic_without_driver() -> ! {
     panic!(
         "no loop drives this thread's wheel, so a future that waits for it would never end: before the first poll, call `run` \
          of the package for your runtime (corewheel-tokio, -compio, -monoio, -glommio, -smol), or make a driver by \
@@ -889,5 +897,5 @@ fn is_turning() -> bool {
 
 fn share(handle: TimerHandle) {
     // Nothing needs to be shared if the timer has ended.
-    let _ = Local::with_engine(|engine| engine.share(handle));
+    let _ = Local::with_current_engine(|engine| engine.share(handle));
 }

@@ -617,7 +617,7 @@ impl LocalTimer {
     /// assert_eq!(local_timer().len(), 0);
     /// ```
     pub fn len(self) -> usize {
-        Local::with_engine(|engine| engine.len()).unwrap_or(0)
+        Local::with_current_engine(|engine| engine.len()).unwrap_or(0)
     }
 
     /// Returns true if no timer is live.
@@ -652,7 +652,8 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn now(self) -> Instant {
-        Local::with_engine(|engine| engine.now()).unwrap_or_else(|_| Clock::monotonic().now())
+        Local::with_current_engine(|engine| engine.now())
+            .unwrap_or_else(|_| Clock::monotonic().now())
     }
 
     /// Returns this thread's clock, for a [`Shard`](crate::Shard) or a wheel of another thread that
@@ -680,7 +681,8 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn clock(self) -> Clock {
-        Local::with_engine(|engine| engine.clock().clone()).unwrap_or_else(|_| Clock::monotonic())
+        Local::with_current_engine(|engine| engine.clock().clone())
+            .unwrap_or_else(|_| Clock::monotonic())
     }
 
     /// Returns the counts of this thread's timers so far. Cost: some nanoseconds for each queued
@@ -697,7 +699,7 @@ impl LocalTimer {
     /// assert_eq!((counts.added, counts.cancelled, counts.live), (1, 1, 0));
     /// ```
     pub fn counts(self) -> Counts {
-        Local::with_engine(|engine| engine.counts()).unwrap_or_default()
+        Local::with_current_engine(|engine| engine.counts()).unwrap_or_default()
     }
 
     /// Returns the activity of this thread's wheel and the lateness of its timers; see
@@ -717,7 +719,7 @@ impl LocalTimer {
     /// assert_eq!(metrics.loop_lateness.count(), 1);
     /// ```
     pub fn metrics(self) -> Option<ShardMetrics> {
-        Local::with_engine(|engine| engine.metrics()).ok()
+        Local::with_current_engine(|engine| engine.metrics()).ok()
     }
 
     /// Returns the calls that added the live timers, and the timers' ages. Use it to find timers
@@ -742,7 +744,7 @@ impl LocalTimer {
     /// ```
     #[cfg(feature = "origins")]
     pub fn live_report(self) -> crate::metrics::LiveReport {
-        Local::with_engine(|engine| engine.live_report()).unwrap_or_default()
+        Local::with_current_engine(|engine| engine.live_report()).unwrap_or_default()
     }
 
     /// Returns the deadline of a pending timer of this thread, rounded up to a tick. For a periodic
@@ -815,7 +817,7 @@ impl LocalTimer {
     /// ```
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub fn set_period(self, handle: TimerHandle, period: Duration) -> bool {
-        Local::with_engine(|engine| engine.set_period(handle, period)).unwrap_or(false)
+        Local::with_current_engine(|engine| engine.set_period(handle, period)).unwrap_or(false)
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
@@ -1035,5 +1037,5 @@ fn with_pending<R>(
     let if_pending = |engine: &mut Engine<Callback>| {
         if engine.is_pending(handle) { look(engine) } else { None }
     };
-    Local::with_engine(if_pending).ok().flatten()
+    Local::with_current_engine(if_pending).ok().flatten()
 }

@@ -55,17 +55,17 @@ use crate::{
 /// ```
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
-    shared: Rc<Shared<OwnedCallback>>,
+    shared: Rc<OwnedTimerState<OwnedCallback>>,
     /// False for the reference that a callback gets, whose drop does not cancel the timer.
-    owns: bool,
+    cancels_on_drop: bool,
 }
 
 type OwnedCallback = dyn FnMut(&OwnedTimer);
 
 /// The part that the `OwnedTimer` and the armed callback share.
-struct Shared<F: ?Sized> {
+struct OwnedTimerState<F: ?Sized> {
     /// The timer of the last arming.
-    armed: Cell<Option<LocalHandle>>,
+    armed_handle: Cell<Option<LocalHandle>>,
     /// The timer of the last arming has fired.
     has_fired: Cell<bool>,
     /// The user's callback. Borrowed while it runs; it is never called inside itself.
@@ -113,12 +113,12 @@ impl OwnedTimer {
     /// # drop(keep_alive);
     /// ```
     pub fn new(callback: impl FnMut(&OwnedTimer) + 'static) -> Self {
-        let shared = Shared {
-            armed: Cell::new(None),
+        let shared = OwnedTimerState {
+            armed_handle: Cell::new(None),
             has_fired: Cell::new(false),
             callback: RefCell::new(callback),
         };
-        Self { shared: Rc::new(shared), owns: true }
+        Self { shared: Rc::new(shared), cancels_on_drop: true }
     }
 
     /// Arms the timer, or moves it if it is pending. Returns true if it was pending.
@@ -172,13 +172,14 @@ impl OwnedTimer {
     #[track_caller]
     pub fn try_arm(&self, when: impl Into<When>) -> Result<bool, AddErrorReason> {
         let when = when.into();
-        if self.shared.armed.get().is_some_and(|timer| timer.reset(when)) {
+        if self.shared.armed_handle.get().is_some_and(|timer| timer.reset(when)) {
             return Ok(true);
         }
         let shared = Rc::clone(&self.shared);
-        let added = local_timer().try_add_local(when, move || Self { shared, owns: false }.fire());
+        let added = local_timer()
+            .try_add_local(when, move || Self { shared, cancels_on_drop: false }.fire());
         let timer = added.map_err(|refused| refused.reason())?;
-        self.shared.armed.set(Some(timer));
+        self.shared.armed_handle.set(Some(timer));
         self.shared.has_fired.set(false);
         Ok(false)
     }
@@ -204,7 +205,7 @@ impl OwnedTimer {
     /// assert_eq!(flush.cancel(), Cancel::Ended);
     /// ```
     pub fn cancel(&self) -> Cancel {
-        self.shared.armed.get().map_or(Cancel::Ended, LocalHandle::cancel)
+        self.shared.armed_handle.get().map_or(Cancel::Ended, LocalHandle::cancel)
     }
 
     /// Returns whether the timer is pending, running or ended. A timer that was never armed has
@@ -222,7 +223,7 @@ impl OwnedTimer {
     /// assert_eq!(flush.status(), TimerStatus::Pending);
     /// ```
     pub fn status(&self) -> TimerStatus {
-        self.shared.armed.get().map_or(TimerStatus::Ended, |timer| timer.handle().status())
+        self.shared.armed_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle().status())
     }
 
     /// Returns how the timer ended after its last arming. Returns `None` while it is pending or
@@ -245,7 +246,7 @@ impl OwnedTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn end(&self) -> Option<TimerEnd> {
-        let has_ended = self.shared.armed.get()?.handle().status() == TimerStatus::Ended;
+        let has_ended = self.shared.armed_handle.get()?.handle().status() == TimerStatus::Ended;
         let end = if self.shared.has_fired.get() { TimerEnd::Fired } else { TimerEnd::Cancelled };
         has_ended.then_some(end)
     }
@@ -267,13 +268,13 @@ impl OwnedTimer {
     /// assert_eq!(flush.end(), Some(TimerEnd::Cancelled));
     /// ```
     pub fn handle(&self) -> Option<TimerHandle> {
-        self.shared.armed.get().map(LocalHandle::share)
+        self.shared.armed_handle.get().map(LocalHandle::share)
     }
 }
 
 impl Drop for OwnedTimer {
     fn drop(&mut self) {
-        if self.owns {
+        if self.cancels_on_drop {
             self.cancel();
         }
     }

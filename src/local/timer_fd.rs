@@ -86,7 +86,7 @@ impl Local {
     fn descriptor(&self) -> Result<Arc<Descriptor>, TimerFdError> {
         self.shared.hooks.descriptor().get_or_open(|| {
             let clock = self
-                .step(|engine| engine.clock().kernel_clock())
+                .with_engine(|engine| engine.clock().kernel_clock())
                 .ok_or(TimerFdError::VirtualTime)?;
             Descriptor::open(clock).map_err(TimerFdError::System)
         })
@@ -95,8 +95,8 @@ impl Local {
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
         self.flush();
         // Arms before the announcement, because arming after it might undo a wake.
-        let (until, _) = self.step(|engine| engine.sleep_end());
-        descriptor.arm(until, || self.step(|engine| engine.time_until(until)));
+        let (until, _) = self.with_engine(|engine| engine.sleep_end());
+        descriptor.arm(until, || self.with_engine(|engine| engine.time_until(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.fire();

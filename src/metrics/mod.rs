@@ -173,7 +173,7 @@ impl Level {
     fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
         let levels = shard_levels().zip(occupied);
         let level = |((ticks, slots), &occupied)| Self {
-            slot: Duration::from_nanos(tick.start(ticks)),
+            slot: Duration::from_nanos(tick.start_nanos(ticks)),
             slots,
             occupied,
         };

@@ -739,13 +739,13 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.entry(self.hash.of(&key), key));
         let index = table.next_index();
-        let Some(timer) = Local::add_expiry(client, index, timeout, Origin::caller()) else {
+        let Some(timer) = Local::add_client_timer(client, index, timeout, Origin::caller()) else {
             return Err((operation, entry.map(KeyEntry::into_key)));
         };
         let id = table.park(index, operation, timer, entry);
         drop(table);
         self.drop_removed_keys();
-        Local::end_sleep_beyond(timer);
+        Local::wake_for_client_timer(timer);
         Ok(id)
     }
 
@@ -802,7 +802,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[cold]
     fn register(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
         let this: Rc<dyn Client> = Rc::clone(self) as _;
-        let client = Local::with(|local| local.register(Rc::downgrade(&this)))?;
+        let client = Local::with(|local| local.register_client(Rc::downgrade(&this)))?;
         self.client.set(Some(client));
         Ok(client)
     }

@@ -216,7 +216,7 @@ impl<K, Op> Parked<K, Op> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     fn claim(&self) -> bool {
-        Local::cancel_expiry(self.timer) || self.completed.is_none() && Local::has_ended()
+        Local::cancel_client_timer(self.timer) || self.completed.is_none() && Local::has_ended()
     }
 }
 
@@ -317,7 +317,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Cancels the timer of an operation whose purgatory ends.
     pub(super) fn cancel_timer(&mut self, index: u32) {
-        Local::cancel_expiry(self.operations.at(index).timer);
+        Local::cancel_client_timer(self.operations.at(index).timer);
     }
 
     /// Removes the record of an operation, with its watches on this core. Returns the latest of its

@@ -20,7 +20,7 @@ use crate::{
         schedule::Schedule,
         tick::{TickLength, saturating_nanos},
     },
-    config::{Config, Parts},
+    config::{Config, ValidConfig},
     cross_core::{
         callback::{Callback, CallbackInPlace},
         handle::TimerHandle,
@@ -78,7 +78,7 @@ pub(crate) struct Engine<T> {
 /// A due timer that the owner has claimed and not yet finished, and whose payload is in its node.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedTimer {
     pub(crate) index: u32,
     pub(crate) run: ClaimedRun,
     /// The deadline in nanoseconds of the clock, rounded up to a tick.
@@ -104,19 +104,19 @@ impl DueTime {
 
 /// The work that a message leaves to the caller, which does it while nothing is borrowed.
 #[must_use]
-pub(crate) enum Message {
+pub(crate) enum MessageWork {
     /// The timer was cancelled: the caller takes its payload
     /// ([`take_collected`](Engine::take_collected)) and drops it.
     Cancelled(u32),
     /// The timer was added or moved, and its deadline has elapsed: the caller runs it.
-    Due(Claimed),
+    Due(ClaimedTimer),
 }
 
 /// A callback that a pass leaves to the caller, to run or drop it without a borrow of the shard.
 #[must_use]
-pub(crate) enum Taken {
+pub(crate) enum TakenCallback {
     /// The timer fires. The callback stays in its node until the timer has ended.
-    Due(Claimed, CallbackInPlace),
+    Due(ClaimedTimer, CallbackInPlace),
     /// Another thread has cancelled the timer.
     Cancelled(Callback),
 }
@@ -137,8 +137,8 @@ impl<T> Engine<T> {
         config: Config,
         (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
     ) -> Result<Self, ConfigError> {
-        let Parts { tick, clock, capacity, limit, hooks, name, drop_within } =
-            config.into_parts()?;
+        let ValidConfig { tick, clock, capacity, limit, hooks, name, drop_within } =
+            config.validate()?;
         let shared =
             Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
         let registration = registry::register(&shared)?;
@@ -151,7 +151,7 @@ impl<T> Engine<T> {
             next_generation: registration.first_generation,
             adds_allowed_until: 0,
             nodes,
-            wheel: RawWheel::starting_at(tick.tick_at(time.turn)),
+            wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
             short_sleeps_until: 0,
             limit,
@@ -242,7 +242,7 @@ impl<T> Engine<T> {
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock().max;
         let delay = saturating_nanos(delay);
-        self.time.tick.due(now.saturating_add(delay), delay == 0)
+        self.time.tick.adjusted_due(now.saturating_add(delay), delay == 0)
     }
 
     /// Returns the due time of a timer that is added now with `when`.
@@ -255,7 +255,7 @@ impl<T> Engine<T> {
 
     /// Returns the first due time of a periodic timer that is added now.
     pub(crate) fn due_every(&mut self, period: Duration) -> DueTime {
-        let period = self.time.tick.period(period);
+        let period = self.time.tick.period_nanos(period);
         DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
@@ -304,7 +304,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
         node.arm(generation, kind, payload, origin, || self.time.now());
-        let deadline = self.time.tick.deadline(due.nanos);
+        let deadline = self.time.tick.deadline_tick(due.nanos);
         if due.slack == 0 {
             self.wheel.link(&self.nodes, node, deadline);
         } else {
@@ -371,7 +371,7 @@ impl<T> Engine<T> {
     fn cancel_queued(&mut self, index: u32) -> Freed {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
-            self.count_cancelled_unseen();
+            self.count_cancelled_before_admission();
         } else {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
@@ -380,7 +380,7 @@ impl<T> Engine<T> {
     }
 
     /// Counts a remote timer that was cancelled before it was admitted.
-    pub(super) fn count_cancelled_unseen(&mut self) {
+    pub(super) fn count_cancelled_before_admission(&mut self) {
         self.stats.counts.added += 1;
         self.stats.counts.cancelled += 1;
         self.shared.admission.release();
@@ -403,7 +403,7 @@ impl<T> Engine<T> {
         match node.state().begin_own_move(generation) {
             // A concurrent remote cancel is ordered after this move.
             OwnMove::Fast => {
-                self.wheel.relink(&self.nodes, node, self.time.tick.deadline(due));
+                self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
                 self.stats.counts.resets += 1;
                 true
             }
@@ -419,7 +419,7 @@ impl<T> Engine<T> {
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, unlinked: bool) {
-        let deadline = self.time.tick.deadline(due);
+        let deadline = self.time.tick.deadline_tick(due);
         self.stats.counts.resets += 1;
         let node = self.nodes.entry(index);
         if unlinked {
@@ -470,17 +470,17 @@ impl<T> Engine<T> {
 
     /// Returns the deadline of a pending timer, rounded up to a tick.
     pub(crate) fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
-        self.due_of(handle).map(|nanos| self.time.clock.instant_at(nanos))
+        self.pending_due_nanos(handle).map(|nanos| self.time.clock.instant_at(nanos))
     }
 
     /// Returns the time until the deadline of a pending timer; zero if it has elapsed.
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
-        let nanos = self.due_of(handle)?;
+        let nanos = self.pending_due_nanos(handle)?;
         Some(Duration::from_nanos(nanos.saturating_sub(self.time.now())))
     }
 
     /// Returns the deadline of a pending timer in nanoseconds of the clock, rounded up to a tick.
-    fn due_of(&self, handle: TimerHandle) -> Option<u64> {
+    fn pending_due_nanos(&self, handle: TimerHandle) -> Option<u64> {
         let index = handle.index();
         if handle.shard() != self.number || !self.nodes.has_page_of(index) {
             return None;
@@ -495,7 +495,7 @@ impl<T> Engine<T> {
 
     /// Returns the deadline of a live timer, in nanoseconds of the clock.
     pub(crate) fn due_nanos(&self, index: u32) -> u64 {
-        self.time.tick.start(self.nodes.entry(index).deadline())
+        self.time.tick.start_nanos(self.nodes.entry(index).deadline())
     }
 
     /// Changes the period of a periodic timer of this shard. Returns false if there is none.
@@ -506,7 +506,7 @@ impl<T> Engine<T> {
             && self.nodes.ensure_adopted(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
-            let period = self.time.tick.period(period);
+            let period = self.time.tick.period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
                 // The period is still in the node, where the adder has written it.
@@ -530,7 +530,7 @@ impl<T> Engine<T> {
     /// Uses the reading `now` of a loop that has read the clock itself. If there is no work, counts
     /// a turn and returns true.
     pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
-        self.time.read_by_loop(now);
+        self.time.use_loop_reading(now);
         self.publish_clock();
         self.finish_if_idle(self.time.latest.min)
     }
@@ -539,7 +539,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn finish_if_idle(&mut self, now: u64) -> bool {
-        let is_idle = now < self.time.tick.start(self.wheel.idle_until())
+        let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until())
             && self.stats.is_routine(now)
             && !self.nodes.has_garbage()
             && self.shared.mailbox.is_empty();
@@ -552,8 +552,8 @@ impl<T> Engine<T> {
 
     /// Begins a pass after the clock was read, and ends it if it finds no work. Returns true if
     /// there is work.
-    pub(crate) fn begin_or_end(&mut self, budget: usize) -> bool {
-        self.begin(budget);
+    pub(crate) fn begin_unless_idle(&mut self, budget: usize) -> bool {
+        self.begin_pass(budget);
         let is_idle = self.wheel.is_done() && self.backlog.is_empty();
         if is_idle {
             // Messages that arrive from here on belong to the next pass.
@@ -566,7 +566,7 @@ impl<T> Engine<T> {
     /// Begins a pass that may find work.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
-    pub(crate) fn begin(&mut self, budget: usize) {
+    pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.stats.begin_pass(&mut self.time, &self.shared.gauges);
         if self.nodes.has_housekeeping() {
             self.do_housekeeping();
@@ -580,9 +580,9 @@ impl<T> Engine<T> {
         } else {
             self.backlog.begin_empty_pass();
         }
-        let target = self.time.tick.tick_at(self.time.turn);
+        let target = self.time.tick.tick_at(self.time.turn_start);
         if self.has_urgent_messages() || !self.wheel.try_idle_pass(target) {
-            self.wheel.begin(&self.nodes, target, budget);
+            self.wheel.begin_pass(&self.nodes, target, budget);
         }
     }
 
@@ -612,7 +612,7 @@ impl<T> Engine<T> {
 
     /// Takes low-priority and new messages after the last due timer. Returns true if there are any.
     #[inline]
-    pub(crate) fn take_remaining(&mut self) -> bool {
+    pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.poll_mailbox()
     }
 
@@ -644,7 +644,7 @@ impl<T> Engine<T> {
     pub(crate) fn claim_due<R>(
         &mut self,
         fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
-    ) -> Option<(Claimed, R)> {
+    ) -> Option<(ClaimedTimer, R)> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
             let index = node.index();
@@ -652,8 +652,8 @@ impl<T> Engine<T> {
                 ClaimOutcome::Fires(run) => {
                     let fired = fire(node, run);
                     self.stats.count_due(deadline, &self.time, &self.shared.gauges);
-                    let due = self.time.tick.start(deadline);
-                    return Some((Claimed { index, run, due }, fired));
+                    let due = self.time.tick.start_nanos(deadline);
+                    return Some((ClaimedTimer { index, run, due }, fired));
                 }
                 ClaimOutcome::Moved { periodic } => {
                     self.stats.counts.resets_elsewhere += 1;
@@ -670,9 +670,9 @@ impl<T> Engine<T> {
     /// Links a timer at the deadline of a remote reset or add. If the pass has already reached that
     /// deadline, claims the timer instead.
     #[inline]
-    pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<Claimed> {
+    pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
-        let deadline = self.time.tick.deadline(node.requested_deadline().read());
+        let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
         if periodic || deadline <= self.wheel.now() {
             return self.apply_move_slow(index, periodic);
         }
@@ -681,10 +681,10 @@ impl<T> Engine<T> {
     }
 
     #[inline(never)]
-    fn apply_move_slow(&mut self, index: u32, mut periodic: bool) -> Option<Claimed> {
+    fn apply_move_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
         for _ in 0..MOVES_APPLIED_MAX {
             let nanos = self.nodes.entry(index).requested_deadline().read();
-            let deadline = self.time.tick.deadline(nanos);
+            let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
                 self.nodes.schedule_mut(index).due = nanos;
             }
@@ -694,7 +694,7 @@ impl<T> Engine<T> {
             };
             match node.state().claim() {
                 ClaimOutcome::Fires(run) => {
-                    return Some(self.run_already_due(index, run, deadline, due));
+                    return Some(self.count_already_due(index, run, deadline, due));
                 }
                 ClaimOutcome::Moved { periodic: again } => {
                     self.stats.counts.resets_elsewhere += 1;
@@ -705,7 +705,7 @@ impl<T> Engine<T> {
         }
         // Other threads keep resetting the timer to elapsed deadlines. Leaves it to the next pass.
         let node = self.nodes.entry(index);
-        let deadline = self.time.tick.deadline(node.requested_deadline().read());
+        let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
     }
@@ -713,7 +713,7 @@ impl<T> Engine<T> {
     /// Admits a remote timer: it counts as live from now on. Links it, or claims it; see
     /// [`apply_move`](Self::apply_move).
     #[inline]
-    pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<Claimed> {
+    pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
         if is_periodic {
             let period = node.requested_period();
@@ -731,7 +731,7 @@ impl<T> Engine<T> {
             self.shared.admission.set_live(self.stats.live);
             self.shared.admission.release();
         }
-        let deadline = self.time.tick.deadline(node.requested_deadline().read());
+        let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
         if !is_periodic && deadline > self.wheel.now() {
             self.wheel.link(&self.nodes, node, deadline);
             return None;
@@ -740,7 +740,7 @@ impl<T> Engine<T> {
             && let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline)
             && let ClaimOutcome::Fires(run) = node.state().claim()
         {
-            return Some(self.run_already_due(index, run, deadline, due));
+            return Some(self.count_already_due(index, run, deadline, due));
         }
         self.apply_move_slow(index, is_periodic)
     }
@@ -748,21 +748,27 @@ impl<T> Engine<T> {
     /// Counts a claimed timer whose deadline had elapsed when its message was consumed, and returns
     /// it as due at `due`, the current tick of the pass.
     #[inline]
-    fn run_already_due(&mut self, index: u32, run: ClaimedRun, deadline: u64, due: u64) -> Claimed {
-        let asked = self.time.tick.start(deadline);
+    fn count_already_due(
+        &mut self,
+        index: u32,
+        run: ClaimedRun,
+        deadline: u64,
+        due: u64,
+    ) -> ClaimedTimer {
+        let asked = self.time.tick.start_nanos(deadline);
         self.stats.count_already_due(asked, &self.time, &self.shared.gauges);
-        Claimed { index, run, due: self.time.tick.start(due) }
+        ClaimedTimer { index, run, due: self.time.tick.start_nanos(due) }
     }
 
     /// Ends a claimed timer and takes its payload. The caller must call
-    /// [`count_ended`](Self::count_ended).
-    pub(super) fn end(&mut self, claimed: Claimed) -> (Claimed, EndedTimer<T>) {
+    /// [`count_and_free_ended`](Self::count_and_free_ended).
+    pub(super) fn end_claimed(&mut self, claimed: ClaimedTimer) -> (ClaimedTimer, EndedTimer<T>) {
         (claimed, EndedTimer::of(self.nodes.entry(claimed.index), claimed.run))
     }
 
     /// Counts a timer that has fired and ended, and frees its node.
     #[inline]
-    pub(super) fn count_ended(&mut self, claimed: Claimed, freed: Freed) {
+    pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: Freed) {
         self.stats.count_fired();
         if freed == Freed::Now {
             self.free(claimed.index, claimed.run.generation());
@@ -771,7 +777,7 @@ impl<T> Engine<T> {
 
     /// Finishes the run of a claimed timer, and frees its node unless a message about it is queued.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `begin`")]
+    #[allow(clippy::inline_always, reason = "as in `begin_pass`")]
     pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
         if self.nodes.entry(index).state().finish(run) == Freed::Now {
             self.free(index, run.generation());
@@ -779,8 +785,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the next deadline of a periodic timer after its run, in nanoseconds of the clock.
-    pub(crate) fn next_run(&mut self, index: u32) -> u64 {
-        self.nodes.schedule_mut(index).advance_past(self.time.turn)
+    pub(crate) fn advance_schedule(&mut self, index: u32) -> u64 {
+        self.nodes.schedule_mut(index).advance_past(self.time.turn_start)
     }
 
     /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If the timer was
@@ -790,7 +796,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         let payload = node.rearm();
         if payload.is_none() {
-            self.wheel.link(&self.nodes, node, self.time.tick.deadline(nanos));
+            self.wheel.link(&self.nodes, node, self.time.tick.deadline_tick(nanos));
         } else {
             let elsewhere = node.state().was_stopped_remotely();
             self.stats.count_cancelled();
@@ -808,9 +814,9 @@ impl<T> Engine<T> {
     pub(crate) fn next_nanos(&self) -> Option<u64> {
         // An urgent message may carry an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
-            return Some(self.time.turn);
+            return Some(self.time.turn_start);
         }
-        self.wheel.next_deadline().map(|tick| self.time.tick.start(tick))
+        self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick))
     }
 
     /// Returns the time until the next deadline for a loop that is about to sleep.
@@ -850,7 +856,7 @@ impl<T> Engine<T> {
     /// Frees retired pages before a long sleep. Unlike
     /// [`trim_before_sleep`](Self::trim_before_sleep), it needs only `&self`, so it retires no
     /// pages.
-    pub(super) fn free_before_sleep(&self, until: Option<u64>) {
+    pub(super) fn free_retired_before_sleep(&self, until: Option<u64>) {
         if self.is_long_sleep(until) {
             self.nodes.free_retired();
         }
@@ -864,7 +870,7 @@ impl<T> Engine<T> {
     pub(crate) fn counts(&self) -> Counts {
         let waiting = self.backlog.taken().into_iter().chain(self.shared.mailbox.peek());
         let (held, queued) = self.count_messages(waiting);
-        Counts { held, queued, ..self.counted() }
+        Counts { held, queued, ..self.counts_without_messages() }
     }
 
     /// Returns the activity of the shard and the lateness of its timers.
@@ -882,7 +888,7 @@ impl<T> Engine<T> {
 
     /// Returns the counts, without those of queued messages.
     #[inline]
-    fn counted(&self) -> Counts {
+    fn counts_without_messages(&self) -> Counts {
         Counts {
             live: self.stats.live.into(),
             panicked: self.shared.hooks.panic_count(),
@@ -903,11 +909,11 @@ impl<T> Engine<T> {
     /// Publishes the counts and the next deadline of a wheel whose loop has not begun. Returns that
     /// deadline and the present time, in nanoseconds of the clock.
     #[cold]
-    pub(crate) fn publish_unqueried(&self) -> (u64, u64) {
-        let next = self.wheel.next_deadline().map(|tick| self.time.tick.start(tick));
+    pub(crate) fn publish_before_first_turn(&self) -> (u64, u64) {
+        let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
         self.publish();
         self.stats.await_first_turn();
-        self.shared.gauges.set_next_due(self.time.wake_up(next));
+        self.shared.gauges.set_next_due(self.time.wake_up_time(next));
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
@@ -918,19 +924,19 @@ impl<T> Engine<T> {
     }
 
     /// Returns true if the loop has turned or has asked how long it may sleep.
-    pub(crate) fn has_begun(&self) -> bool {
+    pub(crate) fn loop_has_begun(&self) -> bool {
         self.stats.counts.turns > 0 || !self.stats.awaits_first_turn()
     }
 
     /// Ends the pass. Returns true if it leaves a backlog to the next one.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `begin`")]
+    #[allow(clippy::inline_always, reason = "as in `begin_pass`")]
     pub(crate) fn end_pass(&mut self) -> bool {
         let is_behind = self.is_behind();
         if self.stats.in_pass {
             self.stats.end_pass(is_behind, &self.time, &self.shared.gauges);
             self.publish_live();
-            if self.stats.counts.turns >= self.stats.publish_at.get() {
+            if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
                 self.publish();
             }
         }
@@ -947,7 +953,7 @@ impl<T> Engine<T> {
             return;
         }
         self.publish();
-        self.stats.record_sleep(self.time.wake_up(next), now, &self.time, &self.shared.gauges);
+        self.stats.record_sleep(self.time.wake_up_time(next), now, &self.time, &self.shared.gauges);
     }
 
     /// Declares that the driver never abandons a pass.
@@ -969,10 +975,14 @@ impl<T> Engine<T> {
         let other_changes =
             cancelled + handed_back + resets + resets_elsewhere + self.time.regressions + overruns;
         let changed = (self.wheel.touched() + other_changes, self.backlog.count());
-        self.stats.publish_at.set(turns + PUBLISH_EVERY_TURNS);
+        self.stats.publish_at_turn.set(turns + PUBLISH_EVERY_TURNS);
         if self.stats.last_published.replace(changed) != changed {
             let held = self.backlog.cancelled_count().into();
-            let counts = Counts { held, queued: self.backlog.count().into(), ..self.counted() };
+            let counts = Counts {
+                held,
+                queued: self.backlog.count().into(),
+                ..self.counts_without_messages()
+            };
             self.shared.gauges.publish(&counts.to_words());
         }
         if self.shared.gauges.levels_are_requested() {
@@ -1054,18 +1064,19 @@ impl<T> Engine<T> {
 impl<T> Engine<T> {
     /// Consumes the pass's first urgent messages, until one yields a timer that must run now.
     #[cold]
-    pub(super) fn next_urgent(&mut self) -> Option<Claimed> {
-        let claimed = self.next_due_message();
+    pub(super) fn next_urgent(&mut self) -> Option<ClaimedTimer> {
+        let claimed = self.next_due_from_messages();
         if claimed.is_none() {
-            self.take_remaining();
+            self.take_remaining_messages();
         }
         claimed
     }
 
     /// Consumes the remaining and new messages, until one yields a timer that must run now. If none
     /// does, ends the pass.
-    pub(super) fn next_remaining_or_end(&mut self) -> Option<Claimed> {
-        let claimed = if self.take_remaining() { self.next_due_message() } else { None };
+    pub(super) fn next_remaining_or_end(&mut self) -> Option<ClaimedTimer> {
+        let claimed =
+            if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
         if claimed.is_none() {
             self.backlog.end_pass();
             self.end_pass();
@@ -1073,14 +1084,14 @@ impl<T> Engine<T> {
         claimed
     }
 
-    fn next_due_message(&mut self) -> Option<Claimed> {
+    fn next_due_from_messages(&mut self) -> Option<ClaimedTimer> {
         loop {
             match self.next_message(&mut 0, |_| true)? {
-                Message::Cancelled(index) => {
+                MessageWork::Cancelled(index) => {
                     let payload = self.take_collected(index);
                     self.shared.hooks.drop_catching_panic(payload);
                 }
-                Message::Due(claimed) => return Some(claimed),
+                MessageWork::Due(claimed) => return Some(claimed),
             }
         }
     }
@@ -1092,7 +1103,7 @@ impl<T> Engine<T> {
         &mut self,
         collected: &mut usize,
         is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
-    ) -> Option<Message> {
+    ) -> Option<MessageWork> {
         loop {
             let (index, link) = match self.take_message() {
                 (0, _) => self.take_new_message()?,
@@ -1106,7 +1117,7 @@ impl<T> Engine<T> {
                 Collected::Cancelled { has_payload } => {
                     *collected += 1;
                     if self.collect_cancelled(index, has_payload, &is_wanted) {
-                        return Some(Message::Cancelled(index));
+                        return Some(MessageWork::Cancelled(index));
                     }
                 }
                 Collected::Freed => {
@@ -1121,7 +1132,7 @@ impl<T> Engine<T> {
                         self.apply_move(index, periodic)
                     };
                     if let Some(claimed) = claimed {
-                        return Some(Message::Due(claimed));
+                        return Some(MessageWork::Due(claimed));
                     }
                 }
                 Collected::Nothing => (),
@@ -1190,7 +1201,7 @@ impl<T> Engine<T> {
     ) -> bool {
         let node = self.nodes.entry(index);
         if has_payload {
-            self.short_sleeps_until = self.time.turn.saturating_add(self.shared.drop_within);
+            self.short_sleeps_until = self.time.turn_start.saturating_add(self.shared.drop_within);
         }
         let is_wanted = has_payload && is_wanted(node);
         let generation = node.state().generation();
@@ -1200,7 +1211,7 @@ impl<T> Engine<T> {
             self.wheel.unlink(&self.nodes, node);
             self.stats.count_cancelled();
         } else if node.is_not_admitted() {
-            self.count_cancelled_unseen();
+            self.count_cancelled_before_admission();
         } else {
             self.stats.count_cancelled();
         }
@@ -1262,7 +1273,7 @@ impl Engine<Callback> {
 
     /// Claims the next timer that is due in this pass, and returns its callback, to run it.
     #[inline]
-    pub(crate) fn begin_next_run(&mut self) -> Option<(Claimed, CallbackInPlace)> {
+    pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackInPlace)> {
         let (claimed, callback) = self.claim_due(OwnerNodes::claimed_callback)?;
         self.count_run(claimed.run);
         Some((claimed, callback))
@@ -1276,27 +1287,27 @@ impl Engine<Callback> {
     }
 
     /// Returns the callback of a claimed timer, to run it.
-    pub(crate) fn begin_run(&mut self, claimed: Claimed) -> CallbackInPlace {
+    pub(crate) fn begin_run(&mut self, claimed: ClaimedTimer) -> CallbackInPlace {
         self.count_run(claimed.run);
         OwnerNodes::claimed_callback(self.nodes.entry(claimed.index), claimed.run)
     }
 
     /// Takes the next callback of this pass. If there is none, ends the pass.
-    pub(crate) fn take_next(&mut self) -> Option<Taken> {
+    pub(crate) fn take_next_callback(&mut self) -> Option<TakenCallback> {
         if !self.stats.in_pass {
             return None;
         }
         if self.has_urgent_messages() {
-            if let Some(taken) = self.take_of_message() {
+            if let Some(taken) = self.take_callback_of_message() {
                 return Some(taken);
             }
-            self.take_remaining();
+            self.take_remaining_messages();
         }
         if let Some((claimed, callback)) = self.begin_next_run() {
-            return Some(Taken::Due(claimed, callback));
+            return Some(TakenCallback::Due(claimed, callback));
         }
-        if self.take_remaining()
-            && let Some(taken) = self.take_of_message()
+        if self.take_remaining_messages()
+            && let Some(taken) = self.take_callback_of_message()
         {
             return Some(taken);
         }
@@ -1305,10 +1316,10 @@ impl Engine<Callback> {
         None
     }
 
-    fn take_of_message(&mut self) -> Option<Taken> {
+    fn take_callback_of_message(&mut self) -> Option<TakenCallback> {
         Some(match self.next_message(&mut 0, |_| true)? {
-            Message::Cancelled(index) => Taken::Cancelled(self.take_collected(index)),
-            Message::Due(claimed) => Taken::Due(claimed, self.begin_run(claimed)),
+            MessageWork::Cancelled(index) => TakenCallback::Cancelled(self.take_collected(index)),
+            MessageWork::Due(claimed) => TakenCallback::Due(claimed, self.begin_run(claimed)),
         })
     }
 

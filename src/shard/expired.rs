@@ -42,7 +42,7 @@ pub(super) struct Times {
     /// The instant at which the clock shows zero.
     pub(super) origin: Instant,
     pub(super) due: u64,
-    pub(super) turn: u64,
+    pub(super) turn_start: u64,
 }
 
 impl<P> Expired<P> {
@@ -94,7 +94,7 @@ impl<P> Expired<P> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn lateness(&self) -> Duration {
-        Duration::from_nanos(self.times.turn.saturating_sub(self.times.due))
+        Duration::from_nanos(self.times.turn_start.saturating_sub(self.times.due))
     }
 
     /// Replaces the payload.

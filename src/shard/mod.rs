@@ -12,7 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::engine::{Claimed, DueTime, Engine, Message, SweptTimers, Taken};
+pub(crate) use self::engine::{
+    ClaimedTimer, DueTime, Engine, MessageWork, SweptTimers, TakenCallback,
+};
 use self::expired::Times;
 pub use self::{
     expired::{Expired, Expiry},
@@ -489,7 +491,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn turn_at(&mut self, now: Instant) {
         if !self.engine.try_idle_turn_at(now) {
-            self.engine.begin_or_end(usize::MAX);
+            self.engine.begin_unless_idle(usize::MAX);
         }
     }
 
@@ -521,7 +523,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn turn_within(&mut self, budget: usize) {
         if !self.engine.try_idle_turn() {
-            self.engine.begin_or_end(budget);
+            self.engine.begin_unless_idle(budget);
         }
     }
 
@@ -703,7 +705,7 @@ impl<T> Shard<T> {
             return PreparedSleep::ended();
         }
         let (until, is_long) = self.engine.sleep_end();
-        self.engine.free_before_sleep(until);
+        self.engine.free_retired_before_sleep(until);
         PreparedSleep::new(&self.engine.shared, until, is_long, || self.engine.time_until(until))
     }
 
@@ -1072,15 +1074,15 @@ impl<T> Shard<T> {
         origin: Origin,
         payload: &mut Option<ByValue<T>>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        if self.engine.has_begun() {
+        if self.engine.loop_has_begun() {
             self.make_room(u64::MAX)?;
             return self.engine.insert(due, kind, origin, payload);
         }
-        let (next, now) = self.engine.publish_unqueried();
+        let (next, now) = self.engine.publish_before_first_turn();
         self.engine.shared.report_undriven(now.saturating_sub(next));
         self.make_room(self.engine.adds_until_report())?;
         let handle = self.engine.insert(due, kind, origin, payload)?;
-        let _ = self.engine.publish_unqueried();
+        let _ = self.engine.publish_before_first_turn();
         Ok(handle)
     }
 
@@ -1098,13 +1100,13 @@ impl<T> Shard<T> {
         let before =
             if self.engine.has_urgent_messages() { self.engine.next_urgent() } else { None };
         let (claimed, ended) = match before {
-            Some(claimed) => self.engine.end(claimed),
+            Some(claimed) => self.engine.end_claimed(claimed),
             None => {
                 if let Some(fired) = self.engine.claim_due(EndedTimer::of) {
                     fired
                 } else {
                     let claimed = self.engine.next_remaining_or_end()?;
-                    self.engine.end(claimed)
+                    self.engine.end_claimed(claimed)
                 }
             }
         };
@@ -1115,11 +1117,11 @@ impl<T> Shard<T> {
         let claimed = self.claim_in_pass()?;
         let index = claimed.index;
         if !claimed.run.is_periodic() {
-            let (claimed, ended) = self.engine.end(claimed);
+            let (claimed, ended) = self.engine.end_claimed(claimed);
             return Some(Expiry::Ended(self.end_expired(claimed, ended)));
         }
         let expired = self.expired(claimed, claimed.run.generation(), ());
-        let next = self.engine.next_run(index);
+        let next = self.engine.advance_schedule(index);
         if let Some(payload) = self.engine.rearm(index, next) {
             self.engine.finish(index, claimed.run);
             return Some(Expiry::Ended(expired.with(payload)));
@@ -1128,7 +1130,7 @@ impl<T> Shard<T> {
     }
 
     /// Claims the next due timer of this pass. If there is none, ends the pass.
-    fn claim_in_pass(&mut self) -> Option<Claimed> {
+    fn claim_in_pass(&mut self) -> Option<ClaimedTimer> {
         let before =
             if self.engine.has_urgent_messages() { self.engine.next_urgent() } else { None };
         before
@@ -1138,8 +1140,8 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a timer that has fired and ended.
     #[inline]
-    fn end_expired(&mut self, claimed: Claimed, ended: EndedTimer<T>) -> Expired<T> {
-        self.engine.count_ended(claimed, ended.freed);
+    fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
+        self.engine.count_and_free_ended(claimed, ended.freed);
         self.expired(claimed, ended.generation, ended.payload)
     }
 
@@ -1147,13 +1149,16 @@ impl<T> Shard<T> {
     #[inline]
     fn expired<P>(
         &self,
-        Claimed { index, due, .. }: Claimed,
+        ClaimedTimer { index, due, .. }: ClaimedTimer,
         generation: u64,
         payload: P,
     ) -> Expired<P> {
         let handle = TimerHandle::new(self.engine.number, index, generation);
-        let times =
-            Times { origin: self.engine.time.clock.origin(), due, turn: self.engine.time.turn };
+        let times = Times {
+            origin: self.engine.time.clock.origin(),
+            due,
+            turn_start: self.engine.time.turn_start,
+        };
         Expired::new(handle, payload, times)
     }
 }

@@ -28,12 +28,12 @@ pub(super) struct Stats {
     last_due_tick: u64,
     last_due_count: u32,
     /// The last turn has ended, and its length was not measured yet.
-    is_unmeasured: Cell<bool>,
+    turn_is_unmeasured: Cell<bool>,
     /// The sum of changes and the number of queued messages when the counts were last published.
     pub(super) last_published: Cell<(u64, u32)>,
     /// The number of the turn that must publish the counts. Zero if the loop has neither turned nor
     /// asked how long it may sleep.
-    pub(super) publish_at: Cell<u64>,
+    pub(super) publish_at_turn: Cell<u64>,
 }
 
 impl Stats {
@@ -41,7 +41,7 @@ impl Stats {
     /// loop did not schedule this turn, and the counts were published recently.
     #[inline]
     pub(super) fn is_routine(&self, now: u64) -> bool {
-        now < self.routine_until.get() && self.counts.turns < self.publish_at.get()
+        now < self.routine_until.get() && self.counts.turns < self.publish_at_turn.get()
     }
 
     /// Records that messages were taken out of the mailbox outside of a pass, and left in the
@@ -59,12 +59,12 @@ impl Stats {
     /// Returns true if the loop has neither ended a turn nor asked how long it may sleep, or if the
     /// owner has lost its driver since.
     pub(super) fn awaits_first_turn(&self) -> bool {
-        self.publish_at.get() == 0
+        self.publish_at_turn.get() == 0
     }
 
     /// Records, after a publication of the counts, that the loop has still not begun.
     pub(super) fn await_first_turn(&self) {
-        self.publish_at.set(0);
+        self.publish_at_turn.set(0);
     }
 
     /// Begins a pass.
@@ -72,26 +72,26 @@ impl Stats {
     pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
         if self.in_pass {
             // The lateness of an abandoned pass's timers is measured up to the turn of that pass.
-            self.record_fired(time, gauges);
+            self.publish_due_lateness(time, gauges);
         }
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
         // An abandoned pass counts as one that left a backlog.
         self.backlog_left |= mem::replace(&mut self.in_pass, true);
         self.request_pass();
-        gauges.record_turn_begin(time.turn, self.counts.turns);
+        gauges.record_turn_begin(time.turn_start, self.counts.turns);
     }
 
     /// Ends a pass, which has left a backlog to the next one if `is_behind`.
     #[inline]
     pub(super) fn end_pass(&mut self, is_behind: bool, time: &Time, gauges: &Gauges) {
         self.in_pass = false;
-        self.record_fired(time, gauges);
+        self.publish_due_lateness(time, gauges);
         self.backlog_left = is_behind;
         self.routine_until.set(if is_behind { 0 } else { u64::MAX });
         self.counts.overruns += u64::from(is_behind);
         gauges.record_turn_end(self.counts.turns);
-        self.is_unmeasured.set(true);
+        self.turn_is_unmeasured.set(true);
     }
 
     #[inline]
@@ -112,7 +112,7 @@ impl Stats {
     pub(super) fn count_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
         if due != self.last_due_tick {
-            self.record_fired(time, gauges);
+            self.publish_due_lateness(time, gauges);
             self.last_due_tick = due;
         }
         self.last_due_count += 1;
@@ -124,30 +124,30 @@ impl Stats {
         self.counts.runs += 1;
         // Zero means that the request was to run at once, which is never late.
         if due > 0 {
-            self.record_late(due, 1, time, gauges);
+            self.record_lateness(due, 1, time, gauges);
         }
     }
 
     /// Publishes the lateness of the last timers with a common deadline.
     #[inline]
-    fn record_fired(&mut self, time: &Time, gauges: &Gauges) {
+    fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
         let timers = mem::take(&mut self.last_due_count);
         if timers > 0 {
-            self.record_late(time.tick.start(self.last_due_tick), timers, time, gauges);
+            self.record_lateness(time.tick.start_nanos(self.last_due_tick), timers, time, gauges);
         }
     }
 
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
-    fn record_late(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
-        let by = match (due > time.turn_before, self.backlog_left) {
+    fn record_lateness(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
+        let by = match (due > time.previous_turn_start, self.backlog_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::Turn,
             // These timers were already due when they were added or moved, so they count as on
             // time.
             (false, false) => return,
         };
-        gauges.record_lateness(by, time.turn.saturating_sub(due), timers);
+        gauges.record_lateness(by, time.turn_start.saturating_sub(due), timers);
     }
 
     /// Records that the loop is about to sleep until `wake_up`, and how long its last turn took.
@@ -159,8 +159,8 @@ impl Stats {
             // The pass was abandoned.
             gauges.record_turn_end(self.counts.turns);
         }
-        if self.is_unmeasured.replace(false) {
-            gauges.record_turn_length(now.saturating_sub(time.turn));
+        if self.turn_is_unmeasured.replace(false) {
+            gauges.record_turn_length(now.saturating_sub(time.turn_start));
         }
     }
 }

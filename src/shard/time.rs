@@ -13,9 +13,9 @@ pub(super) struct Time {
     /// The latest reading of the clock. It never goes back.
     pub(super) latest: Reading,
     /// The reading at the beginning of the last turn.
-    pub(super) turn: u64,
+    pub(super) turn_start: u64,
     /// The reading at the beginning of the previous turn.
-    pub(super) turn_before: u64,
+    pub(super) previous_turn_start: u64,
     /// The number of times the clock went back.
     pub(super) regressions: u64,
 }
@@ -25,8 +25,8 @@ impl Time {
     pub(super) fn new(clock: Clock, tick: TickLength) -> Self {
         let mut reader = clock.reader();
         let latest = reader.read(&clock);
-        let (turn, turn_before) = (latest.min, 0);
-        Self { clock, tick, reader, latest, turn, turn_before, regressions: 0 }
+        let (turn_start, previous_turn_start) = (latest.min, 0);
+        Self { clock, tick, reader, latest, turn_start, previous_turn_start, regressions: 0 }
     }
 
     /// Reads the clock. Returns true if the new reading is entirely after the latest one.
@@ -38,7 +38,7 @@ impl Time {
         if is_later {
             self.latest = reading;
         } else {
-            self.clamp(reading);
+            self.read_slow(reading);
         }
         is_later
     }
@@ -46,13 +46,13 @@ impl Time {
     /// Handles a clock that has gone back or reads an interval.
     #[cold]
     #[inline(never)]
-    fn clamp(&mut self, reading: Reading) {
-        self.regressions += u64::from(!self.latest.clamp(reading));
+    fn read_slow(&mut self, reading: Reading) {
+        self.regressions += u64::from(!self.latest.advance_to(reading));
     }
 
     /// Uses the reading of a loop that has read the clock itself.
-    pub(super) fn read_by_loop(&mut self, now: Instant) {
-        self.latest.clamp(Reading::exact(self.clock.nanos_at(now)));
+    pub(super) fn use_loop_reading(&mut self, now: Instant) {
+        self.latest.advance_to(Reading::exact(self.clock.nanos_at(now)));
     }
 
     /// Returns the present, exact and not before the latest reading.
@@ -63,12 +63,12 @@ impl Time {
     /// Begins a turn.
     #[inline]
     pub(super) fn begin_turn(&mut self, now: u64) {
-        self.turn_before = mem::replace(&mut self.turn, now);
+        self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
     /// Returns the wake-up time for the next deadline, in nanoseconds. For a deadline that is not
     /// after the last turn, this is one nanosecond after that turn.
-    pub(super) fn wake_up(&self, next: Option<u64>) -> u64 {
-        next.map_or(u64::MAX, |next| next.max(self.turn.saturating_add(1)))
+    pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
+        next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }
 }

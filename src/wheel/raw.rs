@@ -455,7 +455,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Begins a pass that returns the entries due at `pass_end`, and touches at most `budget`
     /// entries. `pass_end` never goes back.
     #[inline]
-    pub(crate) fn begin(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
+    pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
         if self.has_late() {
             self.merge_late(storage);

@@ -294,7 +294,7 @@ mod over_a_storage {
         }
 
         fn begin(&mut self, pass_end: u64) {
-            self.raw.begin(&self.entries, pass_end, usize::MAX);
+            self.raw.begin_pass(&self.entries, pass_end, usize::MAX);
         }
 
         fn pop(&mut self) -> Option<(u32, u64)> {
