@@ -22,7 +22,7 @@ pub(crate) const SPARE_PAGES_MAX: u32 = if TINY { 1 } else { 2 };
 pub(crate) const UNUSED_BATCH: usize = if TINY { 1 } else { 64 };
 
 /// Turns after which an empty table of a purgatory frees its memory.
-pub(crate) const TURNS_PER_INTERVAL: u32 = if LOOM {
+pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
     1
 } else if TINY {
     4
@@ -36,7 +36,7 @@ pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
 /// Revolutions that the first level of a wheel can hold, as a power of two. In a shard it reaches
 /// 129 s ahead, so that the timeouts of most servers are linked once and never cascade.
-pub(crate) const WIDE_BITS: u32 = if TINY { 2 } else { 6 };
+pub(crate) const NEAR_REVOLUTION_BITS: u32 = if TINY { 2 } else { 6 };
 
 /// Slots whose entries are prefetched at the same time. Their lists are walked side by side,
 /// because a walk along one list waits for each entry's cache line.
@@ -80,15 +80,15 @@ pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 /// Number of epoch flushes at the end of a shard. Three suffice for an epoch to end if no thread is
 /// pinned. So memory and hooks are freed at once, unless another thread reads them. Under loom,
 /// where each step multiplies the interleavings, one.
-pub(crate) const FLUSHES: usize = if LOOM { 1 } else { 4 };
+pub(crate) const EPOCH_FLUSHES: usize = if LOOM { 1 } else { 4 };
 
 /// Retired pages that are freed in one step. A step retires fewer pages, so the backlog shrinks.
-pub(crate) const FREED_MAX: usize = 4;
+pub(crate) const PAGES_FREED_MAX: usize = 4;
 
 /// Retired pages that may wait for readers, 2.5 MiB. Without a stalled reader, only a few wait.
 /// While a reader stalls, further empty pages stay in the table. So a shard never uses more memory
 /// than its peak of live timers needed, plus these pages (P8).
-pub(crate) const RETIRED_MAX: usize = if TINY { 4 } else { 8 };
+pub(crate) const RETIRED_PAGES_MAX: usize = if TINY { 4 } else { 8 };
 
 /// Shards that can exist at the same time. The number of an ended shard is reused.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
@@ -113,7 +113,7 @@ pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 
 /// An empty slab of a purgatory that has more slots than this may free its memory.
-pub(crate) const SPARE_SLOTS_MAX: usize = if TINY { 2 } else { 1024 };
+pub(crate) const SPARE_RECORDS_MAX: usize = if TINY { 2 } else { 1024 };
 
 /// Consumed batches that a purgatory keeps for reuse. They suffice for a busy turn, and take 1.5
 /// KiB each if keys are small.
@@ -160,7 +160,7 @@ pub(crate) const PUBLISH_EVERY_TURNS: u64 = if TINY { 2 } else { 64 };
 
 /// Counters that the owner of a shard publishes together. Under loom, where each adds
 /// interleavings, two.
-pub(crate) const COUNTED: usize = if LOOM { 2 } else { usize::MAX };
+pub(crate) const PUBLISHED_COUNTERS: usize = if LOOM { 2 } else { usize::MAX };
 
 /// A histogram does not distinguish durations below two to this power, in nanoseconds.
 pub(crate) const HISTOGRAM_FINEST: u32 = 10;

@@ -35,7 +35,7 @@ mod machine {
     }
 
     fn is_invariant() -> bool {
-        leaf(EXTENDED_LEAF).eax >= POWER_LEAF && leaf(POWER_LEAF).edx & INVARIANT != 0
+        cpuid_leaf(EXTENDED_LEAF).eax >= POWER_LEAF && cpuid_leaf(POWER_LEAF).edx & INVARIANT != 0
     }
 
     fn kernel_uses_counter() -> bool {
@@ -43,7 +43,7 @@ mod machine {
     }
 
     #[allow(unused_unsafe)] // Newer toolchains call it safe.
-    fn leaf(number: u32) -> std::arch::x86_64::CpuidResult {
+    fn cpuid_leaf(number: u32) -> std::arch::x86_64::CpuidResult {
         // SAFETY: every x86_64 processor has the instruction; it reads no memory.
         unsafe { __cpuid(number) }
     }

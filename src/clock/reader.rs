@@ -50,7 +50,7 @@ impl Reader {
             return Reading::exact(clock.nanos());
         };
         let count = counter::read();
-        match estimator.at(count) {
+        match estimator.estimate_at(count) {
             Some(reading) => reading,
             None => self.read_exact(count, clock),
         }

@@ -39,7 +39,7 @@ impl AddRecord {
     }
 
     /// Returns the same call with the time that `now` returns.
-    pub(crate) fn at(self, now: impl FnOnce() -> u64) -> Self {
+    pub(crate) fn with_time(self, now: impl FnOnce() -> u64) -> Self {
         Self(
             #[cfg(feature = "origins")]
             self.0.map(|(origin, _)| (origin, now())),

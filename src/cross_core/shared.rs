@@ -21,11 +21,11 @@ use crate::{
         state::{Cancel, FollowUp, MoveOutcome, TimerStatus},
     },
     error::AddErrorReason,
-    gauges::{Gauges, Turns},
+    gauges::{Gauges, TurnState},
     limits::WAKE_BACKLOG,
     trace,
     util::sync::{AtomicU64, Ordering},
-    wheel::coarsest,
+    wheel::coarsest_tick,
     when::{Spread, Start, When},
 };
 
@@ -153,7 +153,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn report_if_overdue(&self) {
-        if let Some(due) = self.turns().due_since() {
+        if let Some(due) = self.turn_state().due_since() {
             self.report_undriven(self.clock.nanos().saturating_sub(due));
         }
     }
@@ -173,10 +173,10 @@ impl Shared {
 
     /// Returns the state of the owner's turns. An owner without a loop has not seen remote
     /// requests, so the next due time includes their deadlines.
-    pub(crate) fn turns(&self) -> Turns {
-        let turns = self.gauges.turns();
+    pub(crate) fn turn_state(&self) -> TurnState {
+        let turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
-            return Turns { next_due: turns.next_due.min(self.gauges.remote_due()), ..turns };
+            return TurnState { next_due: turns.next_due.min(self.gauges.remote_due()), ..turns };
         }
         turns
     }
@@ -291,7 +291,7 @@ impl Shared {
         let nanos = self.due_without_slack(when, self.nanos_after(Duration::ZERO));
         let first = self.tick.deadline_tick(nanos);
         let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
-        if first < last { self.tick.start_nanos(coarsest(first.max(1), last)) } else { nanos }
+        if first < last { self.tick.start_nanos(coarsest_tick(first.max(1), last)) } else { nanos }
     }
 
     /// Returns true if the clock shows `nanos` or more.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::limits::COUNTED;
+use crate::limits::PUBLISHED_COUNTERS;
 
 /// Declares [`Counts`] and its conversion to words, in the order of the fields.
 macro_rules! counts {
@@ -28,7 +28,7 @@ macro_rules! counts {
 
         /// The words that an owner publishes together.
         pub(crate) const WORDS: usize =
-            if COUNTED < FIELDS.len() { COUNTED } else { FIELDS.len() };
+            if PUBLISHED_COUNTERS < FIELDS.len() { PUBLISHED_COUNTERS } else { FIELDS.len() };
         const FIELDS: &[&str] = &[$(stringify!($field)),*];
     };
 }

@@ -13,20 +13,20 @@ const CELLS_BITS: u32 = 2;
 
 /// The counts of each cell, written by one thread.
 #[derive(Debug)]
-pub(super) struct Cells {
+pub(super) struct AtomicHistogram {
     counts: [AtomicU64; HISTOGRAM_CELLS],
     nanos: AtomicU64,
     max: AtomicU64,
 }
 
-impl Default for Cells {
+impl Default for AtomicHistogram {
     fn default() -> Self {
         let counts = [(); HISTOGRAM_CELLS].map(|()| AtomicU64::new(0));
         Self { counts, nanos: AtomicU64::new(0), max: AtomicU64::new(0) }
     }
 }
 
-impl Cells {
+impl AtomicHistogram {
     /// Counts `nanos`, `times` times. Only one thread may call it.
     pub(super) fn add(&self, nanos: u64, times: u32) {
         // Relaxed, also below: one thread writes. The count is stored last, and publishes the other
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn counted_values_are_reported() {
-        let cells = Cells::default();
+        let cells = AtomicHistogram::default();
         assert_eq!(cells.read().percentile(99.0), Duration::ZERO);
         cells.add(0, 90);
         cells.add(5_000, 9);
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
         // The last duration is above the percentile.
         for (count, percent) in [(1_000, 99.9), (10_000, 99.99), (1_000_000, 99.9999)] {
-            let cells = Cells::default();
+            let cells = AtomicHistogram::default();
             cells.add(1_000, count - 1);
             cells.add(9_000_000, 1);
             assert_eq!(
@@ -360,7 +360,7 @@ mod tests {
     /// A maximum that is too small would cut off percentiles.
     #[test]
     fn counted_values_are_in_the_sum_and_the_maximum() {
-        let (cells, last) = (Cells::default(), if cfg!(miri) { 30 } else { 100_000 });
+        let (cells, last) = (AtomicHistogram::default(), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {
             scope.spawn(|| (1..=last).for_each(|nanos| cells.add(nanos * 2_000, 1)));
             let mut count = 0;
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn two_readings_have_a_difference() {
-        let cells = Cells::default();
+        let cells = AtomicHistogram::default();
         cells.add(2_000, 3);
         let before = cells.read();
         cells.add(9_000, 2);
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn large_values_saturate() {
-        let cells = Cells::default();
+        let cells = AtomicHistogram::default();
         cells.add(u64::MAX, u32::MAX);
         cells.add(u64::MAX, 1);
         assert_eq!(
@@ -402,14 +402,14 @@ mod tests {
     /// Such durations occur when leases end while the machine is suspended.
     #[test]
     fn values_beyond_the_last_range_are_reported_as_the_longest() {
-        let (cells, hours) = (Cells::default(), Duration::from_secs(8 * 3_600));
+        let (cells, hours) = (AtomicHistogram::default(), Duration::from_secs(8 * 3_600));
         cells.add(u64::try_from(hours.as_nanos()).expect("it fits"), 100);
         cells.add(5_000_000_000_000, 1);
         let read = cells.read();
         assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);
         assert_eq!(read.ranges().collect::<Vec<_>>(), [(hours, 101)]);
         // 2^42 ns, or 73 minutes, is the first value beyond it.
-        let cells = Cells::default();
+        let cells = AtomicHistogram::default();
         for nanos in [(1 << 42) - 1, 1 << 42] {
             cells.add(nanos, 1);
         }

@@ -11,7 +11,7 @@ mod counts;
 mod histogram;
 
 pub(crate) use self::counts::WORDS;
-use self::histogram::Cells;
+use self::histogram::AtomicHistogram;
 pub use self::{counts::Counts, histogram::Histogram};
 use crate::{
     limits::{SHARD_LEVELS, UNDRIVEN_GRACE},
@@ -49,13 +49,13 @@ pub(crate) struct Gauges {
     /// disables the report.
     undriven_grace: AtomicU64,
     longest_turn: AtomicU64,
-    lateness: [Cells; 2],
-    callbacks: Cells,
+    lateness: [AtomicHistogram; 2],
+    callbacks: AtomicHistogram,
     /// Nonzero if a thread has requested the levels, which cost more to publish than the other
     /// numbers.
     levels_requested: AtomicU64,
     /// The number of occupied slots of each level.
-    occupied: [AtomicU64; SHARD_LEVELS],
+    occupied_slots: [AtomicU64; SHARD_LEVELS],
     stalls: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ const UNPUBLISHED: u64 = u64::MAX;
 
 /// How many turns a shard has begun, and when. Times are in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turns {
+pub(crate) struct TurnState {
     /// Identifies the shard.
     pub(crate) serial: u64,
     pub(crate) begun: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Turns {
     pub(crate) next_due: u64,
 }
 
-impl Turns {
+impl TurnState {
     /// Returns the time at which the next turn was due, if the shard is between two turns. `None`
     /// if no turn is needed.
     pub(crate) fn due_since(self) -> Option<u64> {
@@ -100,16 +100,16 @@ impl Gauges {
             undriven_grace: AtomicU64::new(u64::MAX),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
-            callbacks: Cells::default(),
+            callbacks: AtomicHistogram::default(),
             levels_requested: AtomicU64::new(0),
-            occupied: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
+            occupied_slots: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             stalls: AtomicU64::new(0),
         }
     }
 
     /// Sets the serial and the shard's number, before the shard is published.
     pub(crate) fn set_serial(&self, serial: u64, number: u32) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: both are published with the shard.
             self.serial.store(serial, Ordering::Relaxed);
             self.number.store(number.into(), Ordering::Relaxed);
@@ -129,14 +129,14 @@ impl Gauges {
     }
 
     #[inline]
-    fn publishes(&self) -> bool {
+    fn is_enabled(&self) -> bool {
         !IS_MODEL || self.has_name
     }
 
     /// Records that the owner begins its `begun`-th turn.
     #[inline]
     pub(crate) fn record_turn_begin(&self, now: u64, begun: u64) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: published by the next store.
             self.turn_began.store(now, Ordering::Relaxed);
             // Release: publishes `turn_began`, and the end of earlier turns; pairs with the Acquire
@@ -148,7 +148,7 @@ impl Gauges {
     /// Records that the owner has ended its `begun`-th turn.
     #[inline]
     pub(crate) fn record_turn_end(&self, begun: u64) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: an independent word. A thread that sees it late believes that the turn was a
             // little longer.
             self.turns_ended.store(begun, Ordering::Relaxed);
@@ -158,7 +158,7 @@ impl Gauges {
     /// Publishes the owner's counts.
     #[inline]
     pub(crate) fn publish(&self, counts: &[u64; WORDS]) {
-        if self.publishes() {
+        if self.is_enabled() {
             self.counts.publish(counts);
         }
     }
@@ -166,7 +166,7 @@ impl Gauges {
     /// Publishes the time at which the loop must turn next.
     #[inline]
     pub(crate) fn set_next_due(&self, next_due: u64) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: an independent word.
             self.next_due.store(next_due, Ordering::Relaxed);
         }
@@ -175,7 +175,7 @@ impl Gauges {
     /// Records that the shard has no driver. `due` is the earliest deadline that another thread has
     /// requested; `u64::MAX` means none.
     pub(crate) fn record_lost_driver(&self, due: u64) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: two independent words.
             self.remote_due.store(due, Ordering::Relaxed);
             self.undriven_grace.store(UNDRIVEN_GRACE[0], Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl Gauges {
 
     /// Records that a new shard has an owner, whose loop begins later.
     pub(crate) fn expect_first_turn(&self) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: an independent word.
             self.undriven_grace.store(UNDRIVEN_GRACE[1], Ordering::Relaxed);
         }
@@ -192,7 +192,7 @@ impl Gauges {
 
     /// Records that a driver is registered, whose loop begins later.
     pub(crate) fn expect_loop(&self) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: an independent word.
             self.undriven_grace.fetch_max(UNDRIVEN_GRACE[1], Ordering::Relaxed);
         }
@@ -202,14 +202,14 @@ impl Gauges {
     /// reports it. Later calls return false, until the owner has lost another driver.
     pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: the swap gives the value to only one caller.
-        self.publishes()
+        self.is_enabled()
             && overdue >= self.undriven_grace.load(Ordering::Relaxed)
             && self.undriven_grace.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
     /// Records that another thread has requested a turn at `due`, while no loop drives the owner.
     pub(crate) fn lower_remote_due(&self, due: u64) {
-        if self.publishes() {
+        if self.is_enabled() {
             // Relaxed: an independent word.
             self.remote_due.fetch_min(due, Ordering::Relaxed);
         }
@@ -226,21 +226,21 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_turn_length(&self, nanos: u64) {
         // Relaxed: only the owner writes this independent word.
-        if self.publishes() && nanos > self.longest_turn.load(Ordering::Relaxed) {
+        if self.is_enabled() && nanos > self.longest_turn.load(Ordering::Relaxed) {
             self.longest_turn.store(nanos, Ordering::Relaxed);
         }
     }
 
     /// Records that `timers` timers fired `nanos` late.
     pub(crate) fn record_lateness(&self, by: LateCause, nanos: u64, timers: u32) {
-        if self.publishes() {
+        if self.is_enabled() {
             self.lateness[by as usize].add(nanos, timers);
         }
     }
 
     /// Records the length of a measured callback.
     pub(crate) fn record_callback(&self, nanos: u64) {
-        if self.publishes() {
+        if self.is_enabled() {
             self.callbacks.add(nanos, 1);
         }
     }
@@ -253,8 +253,8 @@ impl Gauges {
     }
 
     /// Publishes the number of occupied slots of each level.
-    pub(crate) fn publish_levels(&self, occupied: impl Iterator<Item = u32>) {
-        for (place, slots) in self.occupied.iter().zip(occupied) {
+    pub(crate) fn publish_levels(&self, occupied_slots: impl Iterator<Item = u32>) {
+        for (place, slots) in self.occupied_slots.iter().zip(occupied_slots) {
             // Relaxed: each word is read independently.
             place.store(slots.into(), Ordering::Relaxed);
         }
@@ -271,10 +271,11 @@ impl Gauges {
 
     /// Returns the number of occupied slots of each level, or `None` if the owner has not published
     /// these numbers.
-    pub(crate) fn occupied(&self) -> Option<[u64; SHARD_LEVELS]> {
+    pub(crate) fn occupied_slots(&self) -> Option<[u64; SHARD_LEVELS]> {
         // Relaxed: as in `publish_levels`.
-        let occupied = self.occupied.each_ref().map(|place| place.load(Ordering::Relaxed));
-        (!occupied.contains(&UNPUBLISHED)).then_some(occupied)
+        let occupied_slots =
+            self.occupied_slots.each_ref().map(|place| place.load(Ordering::Relaxed));
+        (!occupied_slots.contains(&UNPUBLISHED)).then_some(occupied_slots)
     }
 
     /// Counts a stall that a watch has reported.
@@ -305,14 +306,14 @@ impl Gauges {
         self.longest_turn.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn turns(&self) -> Turns {
+    pub(crate) fn turn_state(&self) -> TurnState {
         // Acquire: `turn_began` belongs to this turn or a later one; pairs with the Release in
         // `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed, here and below: independent words. The end is read after the beginning, so a
         // turn that ends in between counts as ended.
         let ended = self.turns_ended.load(Ordering::Relaxed);
-        Turns {
+        TurnState {
             serial: self.serial(),
             begun,
             is_in_turn: begun > ended,
@@ -331,13 +332,13 @@ mod tests {
     #[test]
     fn levels_are_published_once_per_request() {
         let gauges = Gauges::new(true);
-        assert_eq!((gauges.levels_are_requested(), gauges.occupied()), (false, None));
+        assert_eq!((gauges.levels_are_requested(), gauges.occupied_slots()), (false, None));
         gauges.request_levels();
         assert!(gauges.levels_are_requested());
         gauges.publish_levels(0..);
         assert!(
             !gauges.levels_are_requested()
-                && gauges.occupied().is_some_and(|slots| slots[..3] == [0, 1, 2])
+                && gauges.occupied_slots().is_some_and(|slots| slots[..3] == [0, 1, 2])
         );
     }
 
@@ -355,11 +356,11 @@ mod tests {
             });
             let mut begun = 0;
             while begun < last {
-                let turns = gauges.turns();
+                let turns = gauges.turn_state();
                 assert!(turns.begun >= begun && turns.began_at >= turns.begun * NANOS, "{turns:?}");
                 begun = turns.begun;
             }
         });
-        assert!(!gauges.turns().is_in_turn);
+        assert!(!gauges.turn_state().is_in_turn);
     }
 }

@@ -194,7 +194,7 @@ impl ShardMetrics {
         // The clock is read before the turns: if this thread is delayed between the two readings,
         // `overdue` becomes too short, not too long.
         let now = shared.clock().nanos();
-        let turns = shared.turns();
+        let turns = shared.turn_state();
         let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
             held: told.held + u64::from(shared.mailbox.cancelled_count()),
@@ -213,7 +213,7 @@ impl ShardMetrics {
             overdue: Duration::from_nanos(due_since.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations(),
             levels: gauges
-                .occupied()
+                .occupied_slots()
                 .map_or_else(Vec::new, |occupied| Level::all(shared.tick, &occupied)),
             stalls: gauges.stalls(),
             serial: gauges.serial(),

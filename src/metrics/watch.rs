@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     cross_core::{hooks::catch_panic_silently, registry, shared::Shared},
-    gauges::Turns,
+    gauges::TurnState,
     trace,
 };
 
@@ -193,11 +193,11 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
 }
 
 /// Returns the shard's turns and its stall, if it is stalled.
-fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, Stall)> {
+fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnState, Stall)> {
     // The clock is read before the turns: if this thread is delayed between the two readings, the
     // stall seems shorter, not longer.
     let now = shared.clock().nanos();
-    let turns = shared.turns();
+    let turns = shared.turn_state();
     let lasted = now.saturating_sub(turns.stalled_since()?);
     let lasted = Duration::from_nanos(lasted);
     let stall = || Stall {
@@ -210,7 +210,7 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(Turns, 
     (lasted > limit).then(|| (turns, stall()))
 }
 
-impl Turns {
+impl TurnState {
     /// Returns the time, in nanoseconds of the owner's clock, since which the owner has been in its
     /// turn or late for one. `None` if neither.
     fn stalled_since(self) -> Option<u64> {
@@ -234,7 +234,7 @@ impl fmt::Display for Stall {
 mod tests {
     use std::{thread, time::Instant};
 
-    use super::{Duration, PoisonError, StopSignal, Turns};
+    use super::{Duration, PoisonError, StopSignal, TurnState};
 
     #[test]
     fn a_wait_ends_in_time_or_when_it_is_over() {
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn an_owner_in_a_turn_or_late_for_one_is_stalled() {
         let since = |is_in_turn, began_at, next_due| {
-            Turns { serial: 1, begun: 3, is_in_turn, began_at, next_due }.stalled_since()
+            TurnState { serial: 1, begun: 3, is_in_turn, began_at, next_due }.stalled_since()
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));

@@ -16,7 +16,7 @@ use std::{mem, num::NonZeroU64};
 use super::operation::{Completion, Id, PurgatoryCounts};
 use crate::{
     cross_core::handle::LocalHandle,
-    limits::{SPARE_SLOTS_MAX, TURNS_PER_INTERVAL},
+    limits::{SPARE_RECORDS_MAX, TRIM_INTERVAL_TURNS},
     local::Local,
 };
 
@@ -575,7 +575,7 @@ impl<K, Op> Table<K, Op> {
     /// to free.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns += 1;
-        if is_long_sleep || self.turns >= TURNS_PER_INTERVAL {
+        if is_long_sleep || self.turns >= TRIM_INTERVAL_TURNS {
             self.turns = 0;
             self.operations.end_interval(is_long_sleep);
             self.extra.end_interval(is_long_sleep);
@@ -825,7 +825,7 @@ impl<T> Records<T> {
     }
 
     fn has_excess_memory(&self) -> bool {
-        self.len == 0 && self.places.capacity() > SPARE_SLOTS_MAX
+        self.len == 0 && self.places.capacity() > SPARE_RECORDS_MAX
     }
 
     /// If no record is in use, frees the memory if it is more than twice the peak of the interval,
@@ -1048,12 +1048,12 @@ mod tests {
         let mut table = Numbers::new();
         round(&mut table, 100);
         let large = capacities(&table);
-        for _ in 0..10 * TURNS_PER_INTERVAL {
+        for _ in 0..10 * TRIM_INTERVAL_TURNS {
             assert!(table.trim(false), "there is memory to free");
             round(&mut table, 100);
             assert_eq!(capacities(&table), large);
         }
-        for _ in 0..2 * TURNS_PER_INTERVAL {
+        for _ in 0..2 * TRIM_INTERVAL_TURNS {
             table.trim(false);
             round(&mut table, 10);
         }
@@ -1062,7 +1062,7 @@ mod tests {
             small.iter().zip(large).all(|(&small, large)| small < large),
             "{small:?} {large:?}"
         );
-        for _ in 0..2 * TURNS_PER_INTERVAL {
+        for _ in 0..2 * TRIM_INTERVAL_TURNS {
             table.trim(false);
         }
         assert!(!table.trim(false), "there is nothing to free");

@@ -875,7 +875,7 @@ impl<T> Engine<T> {
 
     /// Returns the activity of the shard and the lateness of its timers.
     pub(crate) fn metrics(&self) -> ShardMetrics {
-        self.shared.gauges.publish_levels(self.wheel.occupied());
+        self.shared.gauges.publish_levels(self.wheel.occupied_slots());
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
@@ -986,7 +986,7 @@ impl<T> Engine<T> {
             self.shared.gauges.publish(&counts.to_words());
         }
         if self.shared.gauges.levels_are_requested() {
-            self.shared.gauges.publish_levels(self.wheel.occupied());
+            self.shared.gauges.publish_levels(self.wheel.occupied_slots());
         }
     }
 

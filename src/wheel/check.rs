@@ -108,13 +108,13 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
     /// will be visited.
     fn entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let wheel = self.wheel;
-        let current = Geometry::<BITS, LEVELS>::number(level, wheel.current);
+        let current = Geometry::<BITS, LEVELS>::slot_number(level, wheel.current);
         let here = Geometry::<BITS, LEVELS>::position(level, current);
         let ahead = u64::from(Geometry::<BITS, LEVELS>::position(
             level,
             u64::from(position.wrapping_sub(here)),
         ));
-        let start = Geometry::<BITS, LEVELS>::start(level, current + ahead);
+        let start = Geometry::<BITS, LEVELS>::slot_start(level, current + ahead);
         assert!(start <= deadline, "an entry that would fire late");
         let is_exact = matches!(location, Location::NEAR | Location::ALIGNED);
         assert!(start == deadline || !is_exact, "a reset that was not counted");

@@ -8,13 +8,13 @@
 
 use core::ops::Range;
 
-use crate::limits::WIDE_BITS;
+use crate::limits::NEAR_REVOLUTION_BITS;
 
 /// The number of revolutions that the first level reaches, including the current one.
-const NEAR_REVOLUTIONS: u64 = 1 << WIDE_BITS;
+const NEAR_REVOLUTIONS: u64 = 1 << NEAR_REVOLUTION_BITS;
 
 /// Returns the tick from `first` to `last` that is divisible by the largest power of two.
-pub(crate) fn coarsest(first: u64, last: u64) -> u64 {
+pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
     debug_assert!(1 <= first && first <= last);
     let differing = ((first - 1) ^ last).ilog2();
     last >> differing << differing
@@ -26,7 +26,7 @@ pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
 impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Slots of the first level.
-    pub(super) const NEAR_RING: usize = 1 << (BITS + WIDE_BITS);
+    pub(super) const NEAR_RING: usize = 1 << (BITS + NEAR_REVOLUTION_BITS);
     /// Slots of every other level.
     pub(super) const FAR_RING: usize = 2 << BITS;
     /// Evaluated when a wheel is created: a geometry that does not fit does not compile.
@@ -48,19 +48,19 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// Returns the number of the slot of `level` that covers `tick`.
     #[inline]
-    pub(super) fn number(level: usize, tick: u64) -> u64 {
+    pub(super) fn slot_number(level: usize, tick: u64) -> u64 {
         tick >> Self::shift(level)
     }
 
     /// Returns the number of the revolution of `level` that covers `tick`.
     #[inline]
-    pub(super) fn revolution(level: usize, tick: u64) -> u64 {
-        Self::number(level, tick) >> BITS
+    pub(super) fn revolution_number(level: usize, tick: u64) -> u64 {
+        Self::slot_number(level, tick) >> BITS
     }
 
     /// Returns the first tick of slot `number` of `level`.
     #[inline]
-    pub(super) fn start(level: usize, number: u64) -> u64 {
+    pub(super) fn slot_start(level: usize, number: u64) -> u64 {
         number << Self::shift(level)
     }
 
@@ -92,13 +92,13 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the slot of an upper level that covers `tick`.
     #[inline]
     pub(super) fn far_at(level: usize, tick: u64) -> u32 {
-        Self::far_slot(level, Self::position(level, Self::number(level, tick)))
+        Self::far_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
     /// Returns the aligned slot that belongs to the slot of `level` at `tick`.
     #[inline]
     pub(super) fn aligned_at(level: usize, tick: u64) -> u32 {
-        Self::aligned_slot(level, Self::position(level, Self::number(level, tick)))
+        Self::aligned_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
     /// Returns the slot at a position of an upper level.
@@ -130,7 +130,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the first tick of the revolution of the first level that covers `tick`.
     #[inline]
     pub(super) fn revolution_start(tick: u64) -> u64 {
-        Self::start(1, Self::number(1, tick))
+        Self::slot_start(1, Self::slot_number(1, tick))
     }
 
     /// Returns the last tick that the first level reaches while the wheel is in the revolution that
@@ -153,26 +153,26 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     #[inline]
     fn revolutions(level: usize, now: u64, deadline: u64) -> u64 {
         debug_assert!(now <= deadline);
-        Self::revolution(level, deadline) - Self::revolution(level, now)
+        Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
     /// Returns the lowest level that reaches a deadline beyond the first level. Its slot there is
     /// neither the current one, which has cascaded, nor the next one, which is being cascaded.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
-        if Self::reaches(1, now, deadline) { 1 } else { Self::upper_level_of(now, deadline) }
+        if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }
     }
 
     #[cold]
-    fn upper_level_of(now: u64, deadline: u64) -> usize {
+    fn far_level_of_slow(now: u64, deadline: u64) -> usize {
         let mut levels = 2..LEVELS;
         let level = levels.find(|&level| Self::reaches(level, now, deadline));
         level.unwrap_or_else(|| unreachable!("the last level reaches all"))
     }
 
     /// Returns true if a slot of `level` starts at `tick`.
-    pub(super) fn starts(level: usize, tick: u64) -> bool {
-        Self::start(level, Self::number(level, tick)) == tick
+    pub(super) fn slot_starts_at(level: usize, tick: u64) -> bool {
+        Self::slot_start(level, Self::slot_number(level, tick)) == tick
     }
 
     /// Returns the highest level that has a slot starting at `tick`.
@@ -196,7 +196,7 @@ mod tests {
                 .filter(|&deadline| deadline > Tiny::last_near(Tiny::revolution_start(now)))
             {
                 let level = Tiny::far_level_of(now, deadline);
-                let ahead = Tiny::number(level, deadline) - Tiny::number(level, now);
+                let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);
                 assert!(
                     ahead < Tiny::FAR_RING as u64,
                     "two entries of different slots would share one"
@@ -214,7 +214,7 @@ mod tests {
         for tick in 0..1000 {
             let highest = Tiny::highest_starting_at(tick);
             for level in 0..8 {
-                let starts = Tiny::start(level, Tiny::number(level, tick)) == tick;
+                let starts = Tiny::slot_start(level, Tiny::slot_number(level, tick)) == tick;
                 assert_eq!(starts, level <= highest || tick == 0);
             }
         }

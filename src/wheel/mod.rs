@@ -43,7 +43,7 @@ use core::{
 use self::entries::Entries;
 #[cfg(feature = "std")]
 pub(crate) use self::{
-    level::coarsest,
+    level::coarsest_tick,
     raw::shard_levels,
     storage::{Links, Location, Placement},
 };

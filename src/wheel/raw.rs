@@ -35,7 +35,7 @@
 use alloc::{boxed::Box, vec};
 
 use super::{
-    level::{Geometry, coarsest},
+    level::{Geometry, coarsest_tick},
     prefetcher::Prefetcher,
     slot::Slots,
     storage::{Entry, Links, Location, Placement, Storage},
@@ -97,7 +97,7 @@ pub(super) enum Stage {
 pub(crate) fn shard_levels() -> impl Iterator<Item = (u64, u64)> {
     type Levels = Geometry<SHARD_BITS, SHARD_LEVELS>;
     let slots = |level| if level == 0 { Levels::NEAR_RING } else { Levels::FAR_RING };
-    (0..SHARD_LEVELS).map(move |level| (Levels::start(level, 1), slots(level) as u64))
+    (0..SHARD_LEVELS).map(move |level| (Levels::slot_start(level, 1), slots(level) as u64))
 }
 
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
@@ -176,12 +176,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if last <= self.pass_end {
             return self.link(storage, entry, last);
         }
-        let chosen = coarsest(deadline.max(self.pass_end + 1), last);
+        let chosen = coarsest_tick(deadline.max(self.pass_end + 1), last);
         if chosen <= self.last_near {
             return self.link(storage, entry, chosen);
         }
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, chosen);
-        if !Geometry::<BITS, LEVELS>::starts(level, chosen) {
+        if !Geometry::<BITS, LEVELS>::slot_starts_at(level, chosen) {
             return self.link(storage, entry, chosen);
         }
         self.touched += 1;
@@ -215,7 +215,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let location = entry.location();
         let is_later = deadline > self.pass_end && deadline >= entry.deadline();
-        if is_later && (location.is_before_deadline() || self.try_defer(entry, location)) {
+        if is_later && (location.may_precede_deadline() || self.try_defer(entry, location)) {
             self.touched += 1;
             entry.set_deadline(deadline);
         } else if is_later && location == Location::NEAR {
@@ -242,8 +242,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
-        if is_near && let Some(slot) = self.slots.unlink_alone(entry.links()) {
-            self.slots.clear(slot);
+        if is_near && let Some(slot) = self.slots.try_unlink_alone(entry.links()) {
+            self.slots.mark_empty(slot);
             self.link_again(storage, entry, deadline);
         } else {
             self.relink_among_others(storage, entry, deadline);
@@ -334,7 +334,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Returns how many slots of each level have entries.
     #[cfg(feature = "std")]
-    pub(crate) fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn occupied_slots(&self) -> impl Iterator<Item = u32> + '_ {
         (0..LEVELS).map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slots(level)))
     }
 
@@ -360,7 +360,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         location: Location,
     ) {
         let slot = Geometry::<BITS, LEVELS>::near_at(tick);
-        self.slots.mark(slot);
+        self.slots.mark_occupied(slot);
         if tick < self.idle_until {
             self.idle_until = tick;
         }
@@ -383,9 +383,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Marks the slot of an upper level that covers `tick`. Its aligned slot shares the mark.
     fn mark_far(&mut self, level: usize, tick: u64) {
-        let number = Geometry::<BITS, LEVELS>::number(level, tick);
-        self.slots.mark(Geometry::<BITS, LEVELS>::far_at(level, tick));
-        self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::start(level, number));
+        let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
+        self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_at(level, tick));
+        self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::slot_start(level, number));
     }
 
     /// Unlinks an entry. The caller counts it.
@@ -393,15 +393,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let Placement { links, location, .. } = entry.take_placement();
         if !location.is_near() {
-            self.detach_other(storage, entry.index(), links, location);
+            self.detach_not_near(storage, entry.index(), links, location);
         } else if let Some(slot) = self.slots.unlink(storage, links) {
-            self.slots.clear(slot);
+            self.slots.mark_empty(slot);
         }
     }
 
     /// Unlinks an entry that was not linked into a slot of the first level.
     #[inline(never)]
-    fn detach_other(
+    fn detach_not_near(
         &mut self,
         storage: &impl Storage,
         index: u32,
@@ -415,7 +415,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if let Some(slot) = location.far_slot() {
             self.count_unlinked_far(slot);
         } else if let Some(slot) = emptied {
-            self.clear(slot);
+            self.on_slot_emptied(slot);
         }
     }
 
@@ -424,29 +424,29 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         *waiting -= 1;
         self.uncascaded_total -= 1;
         if *waiting == 0 {
-            self.clear(slot);
+            self.on_slot_emptied(slot);
         }
     }
 
     /// Updates the marks after a slot was emptied.
     #[inline]
-    fn clear(&mut self, slot: u32) {
+    fn on_slot_emptied(&mut self, slot: u32) {
         if (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
-            self.slots.clear(slot);
+            self.slots.mark_empty(slot);
         } else if slot < Geometry::<BITS, LEVELS>::LATE {
-            self.clear_far(slot);
+            self.on_far_slot_emptied(slot);
         }
     }
 
     /// Clears the mark of a slot of an upper level if the slot and its aligned slot are empty.
     #[cold]
     #[inline(never)]
-    fn clear_far(&mut self, slot: u32) {
+    fn on_far_slot_emptied(&mut self, slot: u32) {
         let (level, position) = Geometry::<BITS, LEVELS>::far_level_and_position(slot);
         let plain = Geometry::<BITS, LEVELS>::far_slot(level, position);
         let aligned = Geometry::<BITS, LEVELS>::aligned_slot(level, position);
         if self.slots.is_empty(plain) && self.slots.is_empty(aligned) {
-            self.slots.clear(plain);
+            self.slots.mark_empty(plain);
         }
     }
 
@@ -490,7 +490,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let tick = self.pass_end;
         let slot = if tick <= self.last_near {
             let slot = Geometry::<BITS, LEVELS>::near_at(tick);
-            self.slots.mark(slot);
+            self.slots.mark_occupied(slot);
             self.idle_until = self.idle_until.min(tick);
             slot
         } else {
@@ -519,7 +519,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 if self.current == self.pass_end {
                     return None;
                 }
-                self.step(storage);
+                self.advance_current(storage);
             }
             let slot = match self.stage {
                 Stage::Expire => Geometry::<BITS, LEVELS>::near_at(self.current),
@@ -536,7 +536,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             };
             let first = self.slots.first(slot);
             if first == 0 {
-                self.slot_has_expired();
+                self.advance_stage();
                 continue;
             }
             if self.budget == 0 {
@@ -547,8 +547,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             let entry = storage.entry(first);
             let Placement { deadline, links: Links { next, .. }, .. } = entry.take_placement();
             if !self.slots.pop(storage, slot, first, next) {
-                self.clear(slot);
-                self.slot_has_expired();
+                self.on_slot_emptied(slot);
+                self.advance_stage();
             }
             self.step_prefetcher(storage);
             if deadline <= self.current {
@@ -563,8 +563,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Continues after an empty slot with the next aligned slot that starts at `current`, if there
     /// is one.
     #[inline]
-    fn slot_has_expired(&mut self) {
-        if !Geometry::<BITS, LEVELS>::starts(1, self.current) {
+    fn advance_stage(&mut self) {
+        if !Geometry::<BITS, LEVELS>::slot_starts_at(1, self.current) {
             self.stage = Stage::Done;
             return;
         }
@@ -608,10 +608,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Moves `current` to the next occupied slot, or to `pass_end` if that comes first.
     #[inline]
-    fn step(&mut self, storage: &impl Storage) {
+    fn advance_current(&mut self, storage: &impl Storage) {
         let next = self.current + 1;
         if self.pass_end > next || !self.is_this_revolution(next) {
-            return self.jump(storage);
+            return self.advance_current_slow(storage);
         }
         // The fast path: the next tick is in the same revolution.
         self.current = next;
@@ -627,7 +627,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     #[inline(never)]
-    fn jump(&mut self, storage: &impl Storage) {
+    fn advance_current_slow(&mut self, storage: &impl Storage) {
         let start = self.next_start().unwrap_or(u64::MAX);
         let next = start.min(self.pass_end);
         let goes_round = !self.is_this_revolution(next);
@@ -656,9 +656,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = if self.cascade_pending || self.has_late() {
             0
         } else {
-            let revolution = Geometry::<BITS, LEVELS>::revolution(0, self.current);
-            let last = Geometry::<BITS, LEVELS>::start(1, revolution)
-                | (Geometry::<BITS, LEVELS>::start(1, 1) - 1);
+            let revolution = Geometry::<BITS, LEVELS>::revolution_number(0, self.current);
+            let last = Geometry::<BITS, LEVELS>::slot_start(1, revolution)
+                | (Geometry::<BITS, LEVELS>::slot_start(1, 1) - 1);
             self.next_start().unwrap_or(u64::MAX).min(last)
         };
     }
@@ -710,10 +710,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let number = Geometry::<BITS, LEVELS>::number(level, self.current);
+            let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
             let (start, end) = (
-                Geometry::<BITS, LEVELS>::start(level, number),
-                Geometry::<BITS, LEVELS>::start(level, number + 1),
+                Geometry::<BITS, LEVELS>::slot_start(level, number),
+                Geometry::<BITS, LEVELS>::slot_start(level, number + 1),
             );
             let since = self.cascaded_until.max(start.saturating_sub(1));
             let waiting = u64::from(self.uncascaded_in(slot));
@@ -733,7 +733,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Returns the slot of an upper level that comes after the current one.
     fn next_slot(&self, level: usize) -> u32 {
-        let number = Geometry::<BITS, LEVELS>::number(level, self.current) + 1;
+        let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
         Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
     }
 
@@ -771,14 +771,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn next_start_of(&self, level: usize) -> Option<u64> {
-        Some(Geometry::<BITS, LEVELS>::start(level, self.next_occupied(level)?))
+        Some(Geometry::<BITS, LEVELS>::slot_start(level, self.next_occupied(level)?))
     }
 
     /// Returns the number of the first occupied slot of a level after the current one.
     #[inline]
     fn next_occupied(&self, level: usize) -> Option<u64> {
         let slots = Geometry::<BITS, LEVELS>::slots(level);
-        let current = Geometry::<BITS, LEVELS>::number(level, self.current);
+        let current = Geometry::<BITS, LEVELS>::slot_number(level, self.current);
         let from = Geometry::<BITS, LEVELS>::position(level, current.wrapping_add(1));
         let found = self
             .slots
@@ -791,12 +791,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the next tick with work, at most `pass_end` if there are late entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late().then_some(self.pass_end);
-        self.next_work().into_iter().chain(late).chain(self.next_portion()).min()
+        self.next_work().into_iter().chain(late).chain(self.next_cascade_portion()).min()
     }
 
     /// Returns the tick at which the loop must turn next, so that the next upper slots are cascaded
     /// in portions.
-    fn next_portion(&self) -> Option<u64> {
+    fn next_cascade_portion(&self) -> Option<u64> {
         if self.uncascaded_total <= CASCADED_MAX {
             return None;
         }
@@ -808,8 +808,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, position));
                 // The slot's own start cascades one portion, so one turn less is needed.
                 let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
-                let start = Geometry::<BITS, LEVELS>::start(level, number);
-                let slot_before = start - Geometry::<BITS, LEVELS>::start(level, 1);
+                let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
+                let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);
                 (portions > 0)
                     .then(|| start.saturating_sub(portions).max(slot_before).max(self.current + 1))
             })

@@ -26,12 +26,12 @@ use super::{
 use crate::limits::{DEFERRED_MAX, INDEX_MAX};
 
 /// Marks a `previous` link that holds a slot instead of an entry.
-const SLOT: u32 = 1 << 31;
+const SLOT_FLAG: u32 = 1 << 31;
 /// One deferred entry, in the counter of a head.
-const COUNT_ONE: u32 = 1 << 25;
-const FIRST: u32 = COUNT_ONE - 1;
+const DEFERRED_ONE: u32 = 1 << 25;
+const FIRST_MASK: u32 = DEFERRED_ONE - 1;
 const _: () = assert!(
-    INDEX_MAX <= FIRST && DEFERRED_MAX < u32::MAX / COUNT_ONE,
+    INDEX_MAX <= FIRST_MASK && DEFERRED_MAX < u32::MAX / DEFERRED_ONE,
     "an index and a count fit a head"
 );
 
@@ -85,13 +85,13 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// Marks a slot as occupied.
     #[inline]
-    pub(super) fn mark(&mut self, slot: u32) {
+    pub(super) fn mark_occupied(&mut self, slot: u32) {
         *self.occupied_mut(slot) |= 1 << (slot % 64);
     }
 
     /// Marks a slot as empty.
     #[inline]
-    pub(super) fn clear(&mut self, slot: u32) {
+    pub(super) fn mark_empty(&mut self, slot: u32) {
         *self.occupied_mut(slot) &= !(1 << (slot % 64));
     }
 
@@ -137,16 +137,16 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Returns the first entry of a slot; 0 if there is none.
     #[inline]
     pub(super) fn first(&self, slot: u32) -> u32 {
-        self.head(slot) & FIRST
+        self.head(slot) & FIRST_MASK
     }
 
     /// Counts an entry of a slot as deferred. Returns false if the slot has too many of them.
     #[inline]
     pub(super) fn try_defer(&mut self, slot: u32) -> bool {
         let head = self.head_mut(slot);
-        let has_room = *head < DEFERRED_MAX * COUNT_ONE;
+        let has_room = *head < DEFERRED_MAX * DEFERRED_ONE;
         if has_room {
-            *head += COUNT_ONE;
+            *head += DEFERRED_ONE;
         }
         has_room
     }
@@ -156,10 +156,10 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, index: u32) -> Links {
         let head = self.head_mut(slot);
-        let next = *head & FIRST;
+        let next = *head & FIRST_MASK;
         *head ^= next ^ index;
         storage.set_previous(next, index);
-        Links { previous: SLOT | slot, next }
+        Links { previous: SLOT_FLAG | slot, next }
     }
 
     /// Links an entry to the front of the late slot.
@@ -188,17 +188,17 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
             return false;
         }
         *head ^= first ^ next;
-        storage.set_previous(next, SLOT | slot);
+        storage.set_previous(next, SLOT_FLAG | slot);
         true
     }
 
     /// Unlinks an entry if it is alone in its slot. Returns that slot.
     #[inline]
-    pub(super) fn unlink_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
-        let slot = previous & !SLOT;
-        // The first entry has the bit `SLOT` in `previous`. The last entry has 0 in `next`, and
-        // only 0 minus one has that bit.
-        let is_alone = previous & next.wrapping_sub(1) & SLOT != 0;
+    pub(super) fn try_unlink_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
+        let slot = previous & !SLOT_FLAG;
+        // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`,
+        // and only 0 minus one has that bit.
+        let is_alone = previous & next.wrapping_sub(1) & SLOT_FLAG != 0;
         if is_alone {
             *self.head_mut(slot) = 0;
         }
@@ -214,24 +214,24 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         storage: &S,
         Links { previous, next }: Links,
     ) -> Option<u32> {
-        let emptied = self.unlink_alone(Links { previous, next });
+        let emptied = self.try_unlink_alone(Links { previous, next });
         if emptied.is_some() {
             return emptied;
         }
-        let (is_first, slot) = (previous & SLOT != 0, previous & !SLOT);
+        let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.set_previous(next, previous);
         // Always makes both writes; one of them may go to index 0, whose links are never read. A
         // branch on the entry's position in the list would be unpredictable.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
-        *head = select_unpredictable(is_first, next | *head & !FIRST, *head);
+        *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);
         None
     }
 
     /// Updates `last_late` when a late entry is unlinked.
     pub(super) fn on_unlinked_late(&mut self, index: u32, Links { previous, .. }: Links) {
         if index == self.last_late {
-            self.last_late = if previous & SLOT == 0 { previous } else { 0 };
+            self.last_late = if previous & SLOT_FLAG == 0 { previous } else { 0 };
         }
     }
 
@@ -240,9 +240,9 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     pub(super) fn splice_late(&mut self, storage: &impl Storage, slot: u32) {
         let from = mem::take(self.head_mut(Geometry::<BITS, LEVELS>::LATE));
         let head = self.head_mut(slot);
-        let first = *head & FIRST;
+        let first = *head & FIRST_MASK;
         *head ^= first ^ from;
-        storage.set_previous(from, SLOT | slot);
+        storage.set_previous(from, SLOT_FLAG | slot);
         storage.set_previous(first, self.last_late);
         storage.set_next(self.last_late, first);
         self.last_late = 0;
@@ -251,7 +251,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Returns the entries of a slot; panics if a link is wrong.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn entries(&self, storage: &impl Storage, slot: u32) -> alloc::vec::Vec<u32> {
-        let (mut at, mut previous) = (self.first(slot), SLOT | slot);
+        let (mut at, mut previous) = (self.first(slot), SLOT_FLAG | slot);
         assert!(at != 0 || self.is_empty(slot), "a count without entries");
         let mut entries = alloc::vec::Vec::new();
         while at != 0 {
@@ -275,7 +275,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Returns how many entries of a slot have been deferred since it was empty.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn deferred(&self, slot: u32) -> u32 {
-        self.head(slot) / COUNT_ONE
+        self.head(slot) / DEFERRED_ONE
     }
 }
 
@@ -385,17 +385,17 @@ mod tests {
         for bits in [1, 5, 6, 7, 10] {
             let (first, end) = (8, 8 + (1 << bits));
             let mut slots = Slots::<4, 16>::new();
-            slots.mark(first - 1);
-            slots.mark(end);
+            slots.mark_occupied(first - 1);
+            slots.mark_occupied(end);
             let mut set = BTreeSet::new();
             let mut random = fastrand::Rng::with_seed(bits);
             for _ in 0..rounds {
                 let slot = random.u32(first..end);
                 if set.insert(slot) {
-                    slots.mark(slot);
+                    slots.mark_occupied(slot);
                 } else {
                     set.remove(&slot);
-                    slots.clear(slot);
+                    slots.mark_empty(slot);
                 }
                 let from = random.u32(first..end);
                 assert_eq!(slots.first_occupied(from..end), set.range(from..).next().copied());

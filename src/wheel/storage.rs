@@ -96,7 +96,7 @@ impl Location {
 
     /// Returns true if the entry may be in a slot before its deadline.
     #[inline]
-    pub(super) fn is_before_deadline(self) -> bool {
+    pub(super) fn may_precede_deadline(self) -> bool {
         self.0 >= Self::DEFERRED.0
     }
 

@@ -70,14 +70,14 @@ struct Rate {
 struct Window {
     /// The latest trusted count. Only greater counts are trusted, so the maximum disables the
     /// window.
-    last: u64,
-    end: u64,
+    last_count: u64,
+    end_count: u64,
     anchor: Anchor,
     rate: Rate,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum Calibration {
     New,
     Calibrating { since: Anchor, guess: Option<Rate> },
     Calibrated { since: Anchor, rate: Rate },
@@ -88,7 +88,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct ClockEstimator {
     window: Window,
-    state: State,
+    state: Calibration,
     faults: u32,
     last_fault: u64,
 }
@@ -96,19 +96,20 @@ pub(super) struct ClockEstimator {
 impl ClockEstimator {
     pub(super) fn new() -> Self {
         let anchor = Anchor { before: 0, nanos: 0, after: 0 };
-        let window = Window { last: u64::MAX, end: 0, anchor, rate: Rate { min: 0, max: 0 } };
-        Self { window, state: State::New, faults: 0, last_fault: 0 }
+        let window =
+            Window { last_count: u64::MAX, end_count: 0, anchor, rate: Rate { min: 0, max: 0 } };
+        Self { window, state: Calibration::New, faults: 0, last_fault: 0 }
     }
 
     /// Returns bounds of the clock at `count`, or `None` if the clock must be read and passed to
     /// [`update`](Self::update).
     #[inline]
-    pub(super) fn at(&mut self, count: u64) -> Option<Reading> {
+    pub(super) fn estimate_at(&mut self, count: u64) -> Option<Reading> {
         let window = &mut self.window;
-        if count <= window.last || count > window.end {
+        if count <= window.last_count || count > window.end_count {
             return None;
         }
-        window.last = count;
+        window.last_count = count;
         let Window { anchor: Anchor { before, nanos, after }, rate: Rate { min, max }, .. } =
             *window;
         // No overflow: a window and a bracket are about 2^15 nanoseconds, in units of 2^-32.
@@ -123,14 +124,16 @@ impl ClockEstimator {
     /// Updates the rate and the anchor with a reading of the clock. Returns false if the counter
     /// was faulty too often and must not be used again.
     pub(super) fn update(&mut self, anchor: Anchor) -> bool {
-        self.window.last = u64::MAX;
+        self.window.last_count = u64::MAX;
         match self.state {
-            State::New => self.state = State::Calibrating { since: anchor, guess: None },
-            State::Calibrating { since, guess } => self.measure_rate(since, guess, anchor),
-            State::Calibrated { since, rate } if rate.is_consistent(since, anchor) => {
+            Calibration::New => {
+                self.state = Calibration::Calibrating { since: anchor, guess: None }
+            }
+            Calibration::Calibrating { since, guess } => self.measure_rate(since, guess, anchor),
+            Calibration::Calibrated { since, rate } if rate.is_consistent(since, anchor) => {
                 self.start_window(rate, anchor);
             }
-            State::Calibrated { .. } => return self.fault(anchor),
+            Calibration::Calibrated { .. } => return self.record_fault(anchor),
         }
         true
     }
@@ -143,30 +146,30 @@ impl ClockEstimator {
             (Some(guess), Some(rate)) if rate.agrees_with(guess) => {
                 self.start_window(rate.with_margin(), anchor);
             }
-            (_, rate) => self.state = State::Calibrating { since: anchor, guess: rate },
+            (_, rate) => self.state = Calibration::Calibrating { since: anchor, guess: rate },
         }
     }
 
     fn start_window(&mut self, rate: Rate, anchor: Anchor) {
-        self.state = State::Calibrated { since: anchor, rate };
+        self.state = Calibration::Calibrated { since: anchor, rate };
         // The rate `max` gives the shortest window.
         let counts = (WINDOW_NANOS << 32) / rate.max;
         let bracket = anchor.after.checked_sub(anchor.before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {
             self.window = Window {
-                last: anchor.after,
-                end: anchor.after.saturating_add(counts),
+                last_count: anchor.after,
+                end_count: anchor.after.saturating_add(counts),
                 anchor,
                 rate,
             };
         }
     }
 
-    fn fault(&mut self, anchor: Anchor) -> bool {
+    fn record_fault(&mut self, anchor: Anchor) -> bool {
         let is_forgiven = anchor.nanos.saturating_sub(self.last_fault) > FAULT_MEMORY_NANOS;
         self.faults = if is_forgiven { 1 } else { self.faults + 1 };
         self.last_fault = anchor.nanos;
-        self.state = State::Calibrating { since: anchor, guess: None };
+        self.state = Calibration::Calibrating { since: anchor, guess: None };
         self.faults < FAULTS_MAX
     }
 }

@@ -75,7 +75,7 @@ impl World {
         if self.is_abandoned {
             return (nanos, Reading::exact(nanos));
         }
-        if let Some(reading) = self.estimator.at(count) {
+        if let Some(reading) = self.estimator.estimate_at(count) {
             self.counter_readings += 1;
             return (nanos, reading);
         }
@@ -125,10 +125,10 @@ fn it_calibrates_in_milliseconds_and_is_exact_until_then() {
 #[test]
 fn a_window_reaches_from_after_the_last_count_to_its_end() {
     let mut estimator = World::with_anchor(9).estimator;
-    let Window { last, end, .. } = estimator.window;
-    assert_eq!([last, end + 1].map(|count| estimator.at(count)), [None, None]);
-    assert!(estimator.at(end).is_some());
-    assert_eq!(estimator.at(end), None, "a count is believed once");
+    let Window { last_count: last, end_count: end, .. } = estimator.window;
+    assert_eq!([last, end + 1].map(|count| estimator.estimate_at(count)), [None, None]);
+    assert!(estimator.estimate_at(end).is_some());
+    assert_eq!(estimator.estimate_at(end), None, "a count is believed once");
 }
 
 /// The width in units of 2^-32 nanoseconds: the rates' bounds, rounded outwards, and the slack.
@@ -136,8 +136,8 @@ fn a_window_reaches_from_after_the_last_count_to_its_end() {
 fn bounds_are_rounded_outwards() {
     for seed in 0..100 {
         let mut estimator = World::with_anchor(seed).estimator;
-        let Window { end, anchor, rate, .. } = estimator.window;
-        let reading = estimator.at(end).expect("within the window");
+        let Window { end_count: end, anchor, rate, .. } = estimator.window;
+        let reading = estimator.estimate_at(end).expect("within the window");
         let parts = |nanos: u64| u128::from(nanos) << 32;
         let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
         let (least, most) = (passed(anchor.after, rate.min), passed(anchor.before, rate.max));
@@ -155,7 +155,7 @@ fn a_calibration_has_a_minimum_length() {
         for nanos in [0, length] {
             assert!(estimator.update(Anchor { before: nanos * 3, nanos, after: nanos * 3 }));
         }
-        let State::Calibrating { guess, .. } = estimator.state else {
+        let Calibration::Calibrating { guess, .. } = estimator.state else {
             panic!("it takes two lessons")
         };
         assert_eq!(guess.is_some(), has_learnt, "in {length} ns");
@@ -171,12 +171,15 @@ fn calibrations_that_differ_are_discarded() {
         2 * COUNTS_PER_MICROSECOND,
         2 * COUNTS_PER_MICROSECOND,
     ] {
-        assert!(!matches!(world.estimator.state, State::Calibrated { .. }));
+        assert!(!matches!(world.estimator.state, Calibration::Calibrated { .. }));
         world.speed = speed;
         world.advance(CALIBRATION_MIN);
         world.read_and_check();
     }
-    assert!(matches!(world.estimator.state, State::Calibrated { .. }), "the last two were alike");
+    assert!(
+        matches!(world.estimator.state, Calibration::Calibrated { .. }),
+        "the last two were alike"
+    );
 }
 
 #[test]
@@ -352,7 +355,7 @@ fn a_wide_anchor_opens_no_window() {
     world.advance(3_000);
     let after = world.count();
     assert!(world.estimator.update(Anchor { before, nanos, after }));
-    assert_eq!(world.estimator.at(after + 10), None);
+    assert_eq!(world.estimator.estimate_at(after + 10), None);
 }
 
 /// Between the two readings, the thread moved to a core whose counter lags.

@@ -33,7 +33,7 @@ use std::{
 use crossbeam_epoch::{self as epoch, Atomic, Collector, Guard, LocalHandle, Shared};
 
 use crate::{
-    limits::FLUSHES,
+    limits::EPOCH_FLUSHES,
     util::sync::{LOOM_SEES_EPOCHS, Ordering, global, lazy_per_thread},
 };
 
@@ -272,7 +272,7 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
 
 /// Frees the stored values that no thread reads any more. Called by a thread that ends a shard.
 pub(crate) fn free_garbage() {
-    for _ in 0..FLUSHES {
+    for _ in 0..EPOCH_FLUSHES {
         advance_epoch();
     }
     let garbage = mem::take(&mut *GARBAGE.lock().unwrap_or_else(PoisonError::into_inner));

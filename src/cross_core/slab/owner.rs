@@ -22,7 +22,7 @@ use crate::{
         reclaim::pin,
         state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
     },
-    limits::{REMOTE_GENERATION, RETIRED_MAX, SPARE_PAGES_MAX},
+    limits::{REMOTE_GENERATION, RETIRED_PAGES_MAX, SPARE_PAGES_MAX},
     util::{
         pages::{FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
@@ -329,7 +329,7 @@ impl<T> OwnerNodes<T> {
     /// the sleep. If other threads are reading pages, some are kept.
     pub(crate) fn trim_fully(&mut self) {
         self.flush_last_freed();
-        for _ in 0..=self.pages.numbers_end() / RETIRED_MAX {
+        for _ in 0..=self.pages.numbers_end() / RETIRED_PAGES_MAX {
             if self.has_garbage {
                 self.trim();
                 self.free_retired();
@@ -584,7 +584,7 @@ impl<'n, T> NodeRef<'n, T> {
         // SAFETY: this is the owner, and the adder has released the node.
         let added = unsafe { self.add_record().get() };
         // SAFETY: as above.
-        unsafe { self.add_record().set(added.at(now)) };
+        unsafe { self.add_record().set(added.with_time(now)) };
     }
 
     /// Arms a free node with a new timer, not yet linked into a slot. Records the call site and

@@ -7,7 +7,7 @@ use crossbeam_queue::SegQueue;
 use super::page::{PageHeader, PagePtr};
 use crate::{
     cross_core::reclaim,
-    limits::{FLUSHES, FREED_MAX, RETIRED_MAX},
+    limits::{EPOCH_FLUSHES, PAGES_FREED_MAX, RETIRED_PAGES_MAX},
 };
 
 /// Retracted pages of ended shards. Only threads that end a shard push and pop.
@@ -43,22 +43,22 @@ impl RetiredPages {
 
     /// Returns true if one more page may wait (P8).
     pub(super) fn has_room(&self) -> bool {
-        self.0.len() < RETIRED_MAX
+        self.0.len() < RETIRED_PAGES_MAX
     }
 
-    /// Advances the epochs by one step, and frees up to [`FREED_MAX`] pages that no thread can see
-    /// any more.
+    /// Advances the epochs by one step, and frees up to [`PAGES_FREED_MAX`] pages that no thread
+    /// can see any more.
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
             reclaim::advance_epoch();
-            self.free_reclaimable(FREED_MAX);
+            self.free_reclaimable(PAGES_FREED_MAX);
         }
     }
 
     /// Advances the epochs as far as possible without other threads, and frees every page that no
     /// thread can see any more.
     pub(super) fn free_all(&mut self) {
-        for _ in 0..FLUSHES {
+        for _ in 0..EPOCH_FLUSHES {
             reclaim::advance_epoch();
         }
         self.free_reclaimable(usize::MAX);

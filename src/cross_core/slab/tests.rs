@@ -10,7 +10,7 @@ use crate::{
         reclaim::{pin, tests::attempts},
         state::{Cancel, Collected, Freed, Swept, TimerKind},
     },
-    limits::RETIRED_MAX,
+    limits::RETIRED_PAGES_MAX,
     wheel::Storage,
 };
 
@@ -177,7 +177,7 @@ fn a_page_is_not_freed_while_it_is_read() {
             own.trim();
         }
         assert!(
-            own.retired_count() > 0 && own.retired_count() <= RETIRED_MAX,
+            own.retired_count() > 0 && own.retired_count() <= RETIRED_PAGES_MAX,
             "{}",
             own.retired_count()
         );
@@ -239,7 +239,7 @@ fn an_adder_that_stalls_keeps_one_page() {
     }
     assert!(has_node(&slab, stalled.index()));
     // The stalled adder is pinned as well, so no more can be retired for now.
-    assert_eq!(own.retired_count(), RETIRED_MAX);
+    assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
     stalled.arm(DUE, Origin::caller(), RunOnce(|| ()));
     assert!(stalled.disarm().is_some());
 }
