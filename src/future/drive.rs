@@ -17,7 +17,7 @@ use crate::{
 
 /// A delay so short that it elapses as soon as the executor checks its timers, but not at the first
 /// poll.
-const SOON: Duration = Duration::from_micros(1);
+const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
 /// Drives this thread's wheel from a task of any executor: a future that never ends. Spawn it on
 /// the thread, and drop it to stop.
@@ -68,7 +68,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // The turn has left work, but other tasks run first.
             let is_over = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !is_over);
-            let slept = timeout.map(|time| sleep(if was_long { time.min(SOON) } else { time }));
+            let slept =
+                timeout.map(|time| sleep(if was_long { time.min(SHORT_SLEEP) } else { time }));
             sleep_or_wake(slept, is_over).await;
         }
     }

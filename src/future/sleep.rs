@@ -69,33 +69,33 @@ pub struct Sleep<H: Backend = LocalTimer> {
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
     /// The sleep is long, was not polled yet, and has no timer.
-    Fresh,
+    LongUnpolled,
     /// Zero delay: ready at once, even if an interval clock cannot yet prove that the deadline has
     /// elapsed.
-    Now,
+    ZeroDelay,
     /// The sleep has no timer.
-    Idle,
+    Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
     /// fired.
-    Waits(Handle, WakerId),
+    Armed(Handle, WakerId),
     /// The sleep has a timer, and was reset to an elapsed deadline. The timer wakes the task, whose
     /// next poll is ready.
-    Due(Handle, WakerId),
+    ResetToElapsed(Handle, WakerId),
     /// A poll has found that the deadline had elapsed.
     Elapsed,
     /// When the deadline was set, there was no wheel, and so no clock to convert it.
-    NoTimer(AddErrorReason),
+    NoWheel(AddErrorReason),
 }
 
 impl<H: Backend> Sleep<H> {
     #[track_caller]
     pub(super) fn after(backend: H, delay: Duration) -> Self {
         let mut sleep = Self::new(backend, |backend| backend.nanos_after(delay));
-        if matches!(sleep.state, State::Idle) {
+        if matches!(sleep.state, State::Unarmed) {
             sleep.state = match saturating_nanos(delay) {
-                0 => State::Now,
-                1..=UNCHECKED_SLEEP => State::Idle,
-                _ => State::Fresh,
+                0 => State::ZeroDelay,
+                1..=UNCHECKED_SLEEP => State::Unarmed,
+                _ => State::LongUnpolled,
             };
         }
         sleep
@@ -109,8 +109,8 @@ impl<H: Backend> Sleep<H> {
     #[track_caller]
     fn new(backend: H, deadline: impl FnOnce(&H) -> Result<u64, AddErrorReason>) -> Self {
         let (deadline, state) = match deadline(&backend) {
-            Ok(deadline) => (deadline, State::Idle),
-            Err(reason) => (0, State::NoTimer(reason)),
+            Ok(deadline) => (deadline, State::Unarmed),
+            Err(reason) => (0, State::NoWheel(reason)),
         };
         Self { backend, deadline, origin: Origin::caller(), state }
     }
@@ -153,8 +153,10 @@ impl<H: Backend> Sleep<H> {
     pub fn is_elapsed(&self) -> bool {
         match self.state {
             State::Elapsed => true,
-            State::Waits(handle, _) | State::Due(handle, _) => !self.backend.is_pending(handle),
-            State::Fresh | State::Now | State::Idle | State::NoTimer(_) => false,
+            State::Armed(handle, _) | State::ResetToElapsed(handle, _) => {
+                !self.backend.is_pending(handle)
+            }
+            State::LongUnpolled | State::ZeroDelay | State::Unarmed | State::NoWheel(_) => false,
         }
     }
 
@@ -183,10 +185,10 @@ impl<H: Backend> Sleep<H> {
     /// assert_eq!(time.elapsed(), Duration::from_secs(10));
     /// ```
     pub fn reset(&mut self, deadline: Instant) {
-        if let State::Waits(handle, waker_id) | State::Due(handle, waker_id) = self.state
+        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
             && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
         {
-            self.waits_until(nanos, handle, waker_id, has_elapsed);
+            self.set_armed(nanos, handle, waker_id, has_elapsed);
         } else {
             self.reset_without_timer(self.backend.nanos_at(deadline));
         }
@@ -212,43 +214,46 @@ impl<H: Backend> Sleep<H> {
     /// assert_eq!(time.elapsed(), Duration::from_secs(17));
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
-        if let State::Waits(handle, waker_id) | State::Due(handle, waker_id) = self.state
+        if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
             && let Some(nanos) = self.backend.reset_after(handle, duration)
         {
-            self.waits_until(nanos, handle, waker_id, duration.is_zero());
+            self.set_armed(nanos, handle, waker_id, duration.is_zero());
         } else {
             self.reset_without_timer(self.backend.nanos_after(duration));
-            if duration.is_zero() && matches!(self.state, State::Idle) {
-                self.state = State::Now;
+            if duration.is_zero() && matches!(self.state, State::Unarmed) {
+                self.state = State::ZeroDelay;
             }
         }
     }
 
-    fn waits_until(&mut self, nanos: u64, handle: H::Handle, waker_id: WakerId, has_elapsed: bool) {
+    fn set_armed(&mut self, nanos: u64, handle: H::Handle, waker_id: WakerId, has_elapsed: bool) {
         self.deadline = nanos;
-        self.state =
-            if has_elapsed { State::Due(handle, waker_id) } else { State::Waits(handle, waker_id) };
+        self.state = if has_elapsed {
+            State::ResetToElapsed(handle, waker_id)
+        } else {
+            State::Armed(handle, waker_id)
+        };
     }
 
     fn reset_without_timer(&mut self, deadline: Result<u64, AddErrorReason>) {
         self.state = match deadline {
             Ok(deadline) => {
                 self.deadline = deadline;
-                State::Idle
+                State::Unarmed
             }
-            Err(reason) => State::NoTimer(reason),
+            Err(reason) => State::NoWheel(reason),
         };
     }
 
     pub(super) fn reset_to(&mut self, deadline: u64) {
         self.deadline = deadline;
         self.state = match self.state {
-            State::Waits(handle, waker_id) | State::Due(handle, waker_id)
+            State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id)
                 if self.backend.reset_to(handle, deadline) =>
             {
-                State::Waits(handle, waker_id)
+                State::Armed(handle, waker_id)
             }
-            _ => State::Idle,
+            _ => State::Unarmed,
         };
     }
 
@@ -286,7 +291,7 @@ impl<H: Backend> Sleep<H> {
     /// ```
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if let State::Waits(handle, waker_id) = self.state
+        if let State::Armed(handle, waker_id) = self.state
             && waker_id == WakerId::of(cx.waker())
             && self.backend.is_pending(handle)
         {
@@ -299,27 +304,27 @@ impl<H: Backend> Sleep<H> {
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         match self.state {
-            State::Elapsed | State::Now => {
+            State::Elapsed | State::ZeroDelay => {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::NoTimer(reason) => return Poll::Ready(Err(reason)),
-            State::Waits(handle, _) if self.backend.is_pending(handle) => {
+            State::NoWheel(reason) => return Poll::Ready(Err(reason)),
+            State::Armed(handle, _) if self.backend.is_pending(handle) => {
                 let waker = FireWaker::new(cx.waker());
                 let cancelled = self.backend.cancel(handle) == Cancel::Cancelled;
-                self.state = State::Idle;
+                self.state = State::Unarmed;
                 if cancelled {
-                    return self.wait(waker);
+                    return self.arm(waker);
                 }
             }
-            State::Waits(..) => self.state = State::Idle,
-            State::Due(handle, _) => {
+            State::Armed(..) => self.state = State::Unarmed,
+            State::ResetToElapsed(handle, _) => {
                 self.backend.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::Fresh => return self.wait(FireWaker::new(cx.waker())),
-            State::Idle => (),
+            State::LongUnpolled => return self.arm(FireWaker::new(cx.waker())),
+            State::Unarmed => (),
         }
         self.poll_clock(cx)
     }
@@ -332,16 +337,13 @@ impl<H: Backend> Sleep<H> {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
-        self.wait(FireWaker::new(cx.waker()))
+        self.arm(FireWaker::new(cx.waker()))
     }
 
     /// Adds a timer.
-    fn wait(
-        &mut self,
-        (waker, waker_id): (FireWaker, WakerId),
-    ) -> Poll<Result<(), AddErrorReason>> {
+    fn arm(&mut self, (waker, waker_id): (FireWaker, WakerId)) -> Poll<Result<(), AddErrorReason>> {
         let handle = self.backend.try_add(&mut self.deadline, self.origin, waker)?;
-        self.state = State::Waits(handle, waker_id);
+        self.state = State::Armed(handle, waker_id);
         Poll::Pending
     }
 }
@@ -357,7 +359,7 @@ impl<H: Backend> Future for Sleep<H> {
 
 impl<H: Backend> Drop for Sleep<H> {
     fn drop(&mut self) {
-        if let State::Waits(handle, _) | State::Due(handle, _) = self.state {
+        if let State::Armed(handle, _) | State::ResetToElapsed(handle, _) = self.state {
             self.backend.cancel(handle);
         }
     }

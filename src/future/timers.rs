@@ -89,7 +89,7 @@ pub struct Timers(Arc<[Arc<WheelSet>]>);
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
-    kept: KeepAlive,
+    keep_alive: KeepAlive,
 }
 
 /// The threads and wheels that the futures keep alive.
@@ -99,17 +99,17 @@ enum KeepAlive {
     Nothing,
     /// Threads that only run timers.
     #[cfg(feature = "cores")]
-    Threads { _kept: Arc<Threads> },
+    Threads { _kept: Arc<StopThreadsOnDrop> },
     /// Wheels without threads.
     Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopWatcherOnDrop> },
 }
 
 /// Threads that only run timers. They stop when this is dropped.
 #[cfg(feature = "cores")]
-struct Threads(Cores<()>);
+struct StopThreadsOnDrop(Cores<()>);
 
 #[cfg(feature = "cores")]
-impl Drop for Threads {
+impl Drop for StopThreadsOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -143,9 +143,9 @@ impl Drop for StopWatcherOnDrop {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Remote {
-    stripe: Arc<WheelSet>,
+    wheel_set: Arc<WheelSet>,
     /// The index of this wheel among all wheels.
-    at: usize,
+    shard_index: usize,
 }
 
 impl Timers {
@@ -204,7 +204,10 @@ impl Timers {
     pub fn start_with(threads: CoresBuilder) -> io::Result<Self> {
         let cores = threads.start(|core| core.run_timers())?;
         let shards = cores.shards().into();
-        Ok(Self::on(&shards, &KeepAlive::Threads { _kept: Arc::new(Threads(cores)) }))
+        Ok(Self::with_keep_alive(
+            &shards,
+            &KeepAlive::Threads { _kept: Arc::new(StopThreadsOnDrop(cores)) },
+        ))
     }
 
     /// Makes a wheel for each core, and returns these wheels. A future that waits adds its timer to
@@ -278,7 +281,10 @@ impl Timers {
         let watcher = Watcher::of(&wheels);
         let shards = wheels.shards();
         let released = Arc::new(StopWatcherOnDrop(Arc::clone(&wheels)));
-        Ok((Self::on(&shards, &KeepAlive::Wheels { wheels, _kept: released }), watcher))
+        Ok((
+            Self::with_keep_alive(&shards, &KeepAlive::Wheels { wheels, _kept: released }),
+            watcher,
+        ))
     }
 
     /// Uses the wheels of these threads: [`Cores::shards`](crate::Cores::shards), or
@@ -305,12 +311,12 @@ impl Timers {
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
         assert!(!shards.is_empty(), "no timer to wait for");
-        Self::on(&shards.into(), &KeepAlive::Nothing)
+        Self::with_keep_alive(&shards.into(), &KeepAlive::Nothing)
     }
 
-    fn on(shards: &Arc<[ShardRef]>, kept: &KeepAlive) -> Self {
-        let stripe = || WheelSet { shards: Arc::clone(shards), kept: kept.clone() };
-        Self(shards.iter().map(|_| Arc::new(stripe())).collect())
+    fn with_keep_alive(shards: &Arc<[ShardRef]>, kept: &KeepAlive) -> Self {
+        let wheel_set = || WheelSet { shards: Arc::clone(shards), keep_alive: kept.clone() };
+        Self(shards.iter().map(|_| Arc::new(wheel_set())).collect())
     }
 
     /// Returns the wheels, for adds of callbacks and for [metrics](ShardRef::metrics). At least
@@ -490,13 +496,17 @@ impl Timers {
 
     #[inline]
     fn remote(&self) -> Remote {
-        let own = if let KeepAlive::Wheels { .. } = self.0[0].kept { None } else { self.own() };
+        let own = if let KeepAlive::Wheels { .. } = self.0[0].keep_alive {
+            None
+        } else {
+            self.own_shard_index()
+        };
         let at = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
-        Remote { stripe: Arc::clone(&self.0[at]), at }
+        Remote { wheel_set: Arc::clone(&self.0[at]), shard_index: at }
     }
 
     /// Returns the index of this thread's own wheel among these, if it has one.
-    fn own(&self) -> Option<usize> {
+    fn own_shard_index(&self) -> Option<usize> {
         let own = Owner::number()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
     }
@@ -504,13 +514,13 @@ impl Timers {
 
 impl Remote {
     fn shard(&self) -> &ShardRef {
-        &self.stripe.shards[self.at]
+        &self.wheel_set.shards[self.shard_index]
     }
 
     /// Returns the wheel with index `at`, if these wheels have no threads.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
-        if let KeepAlive::Wheels { wheels, .. } = &self.stripe.kept {
+        if let KeepAlive::Wheels { wheels, .. } = &self.wheel_set.keep_alive {
             Some(wheels.wheel(at))
         } else {
             None
@@ -525,20 +535,20 @@ impl Remote {
         mut wake: impl FnOnce() + Send + 'static,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
-        let (first, shards) = (self.at, self.stripe.shards.len());
+        let (first, shards) = (self.shard_index, self.wheel_set.shards.len());
         for at in (first..shards).chain(0..first) {
             let there = self.nanos_on(at, *nanos);
             let added = if let Some(wheel) = self.worker_wheel(at) {
                 wheel.try_add(there, origin, wake)
             } else {
-                if self.stripe.shards[at].is_own() {
+                if self.wheel_set.shards[at].is_own() {
                     let _ = Local::with(Local::assert_driven);
                 }
-                self.stripe.shards[at].try_add_at_nanos(there, origin, wake)
+                self.wheel_set.shards[at].try_add_at_nanos(there, origin, wake)
             };
             match added {
                 Ok(handle) => {
-                    (self.at, *nanos) = (at, there);
+                    (self.shard_index, *nanos) = (at, there);
                     return Ok(handle);
                 }
                 Err(error) => {
@@ -552,10 +562,13 @@ impl Remote {
 
     /// Converts `nanos` of this shard's clock to the clock of shard `at`.
     fn nanos_on(&self, at: usize, nanos: u64) -> u64 {
-        if at == self.at || nanos == u64::MAX {
+        if at == self.shard_index || nanos == u64::MAX {
             return nanos;
         }
-        self.stripe.shards[at].shared().clock().convert_nanos(self.shard().shared().clock(), nanos)
+        self.wheel_set.shards[at]
+            .shared()
+            .clock()
+            .convert_nanos(self.shard().shared().clock(), nanos)
     }
 }
 
@@ -591,7 +604,7 @@ impl BackendOps for Remote {
         waker: FireWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut wake = Some(RunOnce(move || waker.wake()));
-        if let Some(wheel) = self.worker_wheel(self.at)
+        if let Some(wheel) = self.worker_wheel(self.shard_index)
             && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, origin, &mut wake)
         {
             return Ok(handle);
@@ -601,7 +614,7 @@ impl BackendOps for Remote {
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        match self.worker_wheel(self.at) {
+        match self.worker_wheel(self.shard_index) {
             Some(wheel) => wheel.is_pending(handle),
             None => handle.is_pending(),
         }
@@ -609,14 +622,14 @@ impl BackendOps for Remote {
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        match self.worker_wheel(self.at) {
+        match self.worker_wheel(self.shard_index) {
             Some(wheel) => wheel.cancel(handle),
             None => handle.cancel(),
         }
     }
 
     fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
-        match self.worker_wheel(self.at) {
+        match self.worker_wheel(self.shard_index) {
             Some(wheel) => wheel.reset_to(handle, nanos),
             None => handle.reset_to(nanos),
         }
@@ -625,19 +638,19 @@ impl BackendOps for Remote {
 
 per_thread! {
     /// This thread's number, from 1; 0 if it has none yet.
-    static NUMBER: Cell<usize> = Cell::new(0);
+    static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 
 /// Gives this thread a number. Several threads may get the same number.
 pub(super) fn set_thread_number(number: usize) {
     // Fails if the thread-local is destroyed; such a thread needs no number.
-    let _ = NUMBER.try_with(|place| place.set(number));
+    let _ = THREAD_NUMBER.try_with(|place| place.set(number));
 }
 
 /// Returns a small number, unique among threads that were not given one.
 fn number_of_this_thread() -> usize {
     static LAST: Mutex<usize> = Mutex::new(0);
-    let number = NUMBER.try_with(|number| {
+    let number = THREAD_NUMBER.try_with(|number| {
         if number.get() == 0 {
             let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
             *last += 1;

@@ -6,7 +6,7 @@
 //!
 //! No message is repeated, and no core blocks until an answer comes. If a batch cannot be
 //! delivered, because the core or its purgatory has ended, its destructor answers the messages: see
-//! [`Message::answer`].
+//! [`Message::refusal`].
 
 use std::{
     any::Any,
@@ -205,7 +205,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// # Panics
     ///
     /// In the cases that [`join`](Self::join) lists, except for a second join.
-    pub(super) fn member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
+    pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "core {index} of {}", shards.len());
         assert!(shards[index].is_own(), "core {index} is not this thread's");
         let known = self.0.shards.get_or_set(|| shards.into());
@@ -220,7 +220,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             core: index as u32,
             cores: count,
             unsent: RefCell::new(shards.iter().map(|_| None).collect()),
-            spare: RefCell::default(),
+            spare_batches: RefCell::default(),
         }
     }
 }
@@ -248,12 +248,12 @@ impl<K: Send + 'static> Group<K> {
     /// Sends a batch, which the core opens in its next turn.
     fn post(&self, core: u32, batch: Batch<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
-            shard.post(move || batch.open());
+            shard.post(move || batch.deliver());
         }
     }
 
     /// Sends answers to a core, if there are any.
-    fn answer(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
+    fn send_answers(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
         if !answers.is_empty() {
             // An answer needs no answer, so the core that sends it does not matter.
             self.post(core, Batch::new(self, core, answers));
@@ -303,7 +303,7 @@ impl<K> Message<K> {
     }
 
     /// Returns the answer that the sender gets if this message cannot be delivered.
-    pub(super) fn answer(&self) -> Option<Self> {
+    pub(super) fn refusal(&self) -> Option<Self> {
         match *self {
             // The operation has ended with its purgatory.
             Self::WatchAck { watch, .. } | Self::Recheck { watch, .. } => {
@@ -323,7 +323,7 @@ pub(super) struct Member<K: Send + 'static> {
     /// For each core, the batch that is being filled.
     unsent: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
-    spare: RefCell<Vec<Batch<K>>>,
+    spare_batches: RefCell<Vec<Batch<K>>>,
 }
 
 impl<K: Send + 'static> Member<K> {
@@ -353,15 +353,19 @@ impl<K: Send + 'static> Member<K> {
     }
 
     fn empty_batch(&self) -> Batch<K> {
-        let spare = self.spare.borrow_mut().pop();
+        let spare = self.spare_batches.borrow_mut().pop();
         spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
     }
 
     /// Calls `take` with each message of a batch. Then keeps the batch for reuse.
-    pub(super) fn read(&self, mut batch: Batch<K>, mut take: impl FnMut(u32, Message<K>)) {
+    pub(super) fn for_each_message(
+        &self,
+        mut batch: Batch<K>,
+        mut take: impl FnMut(u32, Message<K>),
+    ) {
         let from = mem::replace(&mut batch.0.from, self.core);
         batch.0.messages.drain(..).for_each(|message| take(from, message));
-        let mut spare = self.spare.borrow_mut();
+        let mut spare = self.spare_batches.borrow_mut();
         if spare.len() < SPARE_BATCHES_MAX {
             spare.push(batch);
         }
@@ -412,9 +416,9 @@ impl<K: Send + 'static> Member<K> {
 }
 
 /// Messages to one core. If they cannot be delivered, the destructor sends answers to the sender.
-pub(super) struct Batch<K: Send + 'static>(Box<Content<K>>);
+pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
-struct Content<K: Send + 'static> {
+struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that sent the messages. It matters only for messages with an answer.
     from: u32,
@@ -423,12 +427,12 @@ struct Content<K: Send + 'static> {
 
 impl<K: Send + 'static> Batch<K> {
     fn new(group: &Arc<Group<K>>, from: u32, messages: Vec<Message<K>>) -> Self {
-        Self(Box::new(Content { group: Arc::clone(group), from, messages }))
+        Self(Box::new(BatchContent { group: Arc::clone(group), from, messages }))
     }
 
     /// Passes the messages to this thread's endpoint.
-    fn open(mut self) {
-        let Content { group, from, messages } = &mut *self.0;
+    fn deliver(mut self) {
+        let BatchContent { group, from, messages } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| match endpoint {
             Endpoint::Buffering(buffer) => {
                 let watches = messages.extract_if(.., |message| message.is_watch());
@@ -445,8 +449,8 @@ impl<K: Send + 'static> Batch<K> {
 
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
-        let Content { group, from, messages } = &*self.0;
-        group.answer(*from, messages.iter().filter_map(Message::answer).collect());
+        let BatchContent { group, from, messages } = &*self.0;
+        group.send_answers(*from, messages.iter().filter_map(Message::refusal).collect());
     }
 }
 
@@ -456,7 +460,7 @@ pub(super) trait Receiver<K: Send + 'static> {
 
     /// Tells other cores that their operations get no more events from this one. Called when the
     /// thread exits while the receiver still exists: no later message can reach the receiver.
-    fn close(&self);
+    fn on_thread_exit(&self);
 }
 
 /// The destination of a group's messages on one thread.
@@ -480,8 +484,8 @@ impl<K: Send + 'static> Drop for Buffer<K> {
     fn drop(&mut self) {
         let Some(group) = self.group.upgrade() else { return };
         for watches in self.watches.chunk_by(|(one, _), (next, _)| one == next) {
-            let answers = watches.iter().filter_map(|(_, watch)| watch.answer()).collect();
-            group.answer(watches[0].0, answers);
+            let answers = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
+            group.send_answers(watches[0].0, answers);
         }
         let watches = mem::take(&mut self.watches);
         Local::catch_panic(PanicPlace::Drop, || drop(watches));
@@ -491,7 +495,7 @@ impl<K: Send + 'static> Drop for Buffer<K> {
 impl<K: Send + 'static> Drop for Connection<K> {
     fn drop(&mut self) {
         if let Some(receiver) = self.0.upgrade() {
-            receiver.close();
+            receiver.on_thread_exit();
         }
     }
 }

@@ -84,7 +84,9 @@ use self::{
     group::{Batch, Member, Message, Receiver},
     hash::KeyHash,
     operation::Id,
-    table::{Checked, Event, EventStart, EventStep, KeyEntry, NONE, RemoteWatch, Table, Watcher},
+    table::{
+        CheckOutcome, Event, EventStart, EventStep, KeyEntry, NONE, RemoteWatch, Table, Watcher,
+    },
 };
 use crate::{
     cross_core::{hooks::PanicPlace, origin::Origin},
@@ -633,13 +635,13 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         index: usize,
         shards: &[ShardRef],
     ) -> Purgatory<K, Op> {
-        let inner = Inner::new(Some(self.member(index, shards)));
+        let inner = Inner::new(Some(self.make_member(index, shards)));
         // Fails in an exiting thread, which has no wheel.
         let _ = inner.register();
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
         for (from, watch) in watches.into_iter().flatten() {
-            inner.take_catching_panic(from, watch);
+            inner.handle_catching_panic(from, watch);
         }
         Purgatory(inner)
     }
@@ -669,9 +671,9 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     hash: KeyHash,
     /// The number of events so far. If it changes while an operation is being added, the operation
     /// checks its condition again.
-    events: Cell<u64>,
+    event_count: Cell<u64>,
     /// The current nesting depth of `on_complete` calls.
-    ending: Cell<usize>,
+    completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
     /// outermost call.
     deferred: RefCell<VecDeque<(Op, Completion)>>,
@@ -687,8 +689,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Rc::new(Self {
             table: RefCell::new(Table::new()),
             hash: KeyHash::new(),
-            events: Cell::new(0),
-            ending: Cell::new(0),
+            event_count: Cell::new(0),
+            completion_depth: Cell::new(0),
             deferred: RefCell::default(),
             has_deferred: Cell::new(false),
             member,
@@ -703,7 +705,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         keys: impl IntoIterator<Item = K>,
         timeout: Duration,
     ) -> Result<Outcome, AddError<Op>> {
-        let events = self.events.get();
+        let events = self.event_count.get();
         if condition_holds(&mut operation) {
             self.complete_at_once(operation);
             return Ok(Outcome::Completed);
@@ -716,12 +718,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             && key.is_some()
         {
             match self.try_park(client, operation, key, timeout) {
-                Ok(id) => return Ok(self.watch_others(id, events, None, keys)),
+                Ok(id) => return Ok(self.watch_remaining(id, events, None, keys)),
                 Err(refused) => (operation, key) = refused,
             }
         }
-        let id = self.park_slowly(operation, key, timeout)?;
-        Ok(self.watch_others(id, events, next, keys))
+        let id = self.park_slow(operation, key, timeout)?;
+        Ok(self.watch_remaining(id, events, next, keys))
     }
 
     /// Parks an operation with at most one watch on a key of this core. Returns operation and key
@@ -753,7 +755,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn park_slowly(
+    fn park_slow(
         self: &Rc<Self>,
         operation: Op,
         key: Option<K>,
@@ -773,7 +775,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Adds watches of an operation on its remaining keys.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
-    fn watch_others(
+    fn watch_remaining(
         &self,
         id: Id,
         events: u64,
@@ -784,7 +786,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
         // `try_complete` or the iterator may have caused an event on a key before its watch was
         // added.
-        if self.events.get() != events {
+        if self.event_count.get() != events {
             self.check_one(id);
             waits = self.table.borrow_mut().waits(id);
         }
@@ -793,10 +795,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn complete_at_once(&self, operation: Op) {
         let mut table = self.table.borrow_mut();
-        table.ended.added += 1;
-        table.ended.by_condition += 1;
+        table.totals.added += 1;
+        table.totals.by_condition += 1;
         drop(table);
-        self.end(operation, Completion::Condition);
+        self.call_on_complete(operation, Completion::Condition);
     }
 
     #[cold]
@@ -830,7 +832,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn check_key(&self, key: &K) -> usize {
-        self.events.set(self.events.get() + 1);
+        self.event_count.set(self.event_count.get() + 1);
         let hash = self.hash.of(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
@@ -884,21 +886,21 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let condition_holds = condition_holds(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
-                Checked::Met => {
-                    table.ended.by_condition += 1;
+                CheckOutcome::ConditionHeld => {
+                    table.totals.by_condition += 1;
                     self.remove(table, index);
-                    self.end(operation, Completion::Condition);
+                    self.call_on_complete(operation, Completion::Condition);
                     return true;
                 }
-                Checked::Completed(how) => {
+                CheckOutcome::Completed(how) => {
                     self.finish(table, index, operation, how);
                     return false;
                 }
-                Checked::Waits => {
+                CheckOutcome::Waits => {
                     table.check_in(index, operation);
                     return false;
                 }
-                Checked::Again => is_second_check = true,
+                CheckOutcome::CheckAgain => is_second_check = true,
             }
         }
     }
@@ -928,9 +930,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         operation: Op,
         how: Completion,
     ) {
-        table.count(how);
+        table.count_completion(how);
         self.remove(table, index);
-        self.end(operation, how);
+        self.call_on_complete(operation, how);
     }
 
     /// Removes an operation's record and all its watches.
@@ -961,23 +963,23 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Runs `on_complete`, or defers it if too many calls are nested.
     #[inline]
-    fn end(&self, operation: Op, how: Completion) {
-        let outer = self.ending.get();
+    fn call_on_complete(&self, operation: Op, how: Completion) {
+        let outer = self.completion_depth.get();
         if outer == NESTED_COMPLETIONS_MAX {
             self.deferred.borrow_mut().push_back((operation, how));
             self.has_deferred.set(true);
             return;
         }
-        self.ending.set(outer + 1);
+        self.completion_depth.set(outer + 1);
         Local::catch_panic(PanicPlace::Operation, || operation.on_complete(how));
         if outer == 0 && self.has_deferred.get() {
-            self.end_deferred();
+            self.call_deferred();
         }
-        self.ending.set(outer);
+        self.completion_depth.set(outer);
     }
 
     #[cold]
-    fn end_deferred(&self) {
+    fn call_deferred(&self) {
         loop {
             let next = self.deferred.borrow_mut().pop_front();
             let Some((operation, how)) = next else { break };
@@ -989,19 +991,19 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn cancel_for_key(&self, key: &K) -> Vec<Op> {
         let hash = self.hash.of(key);
         let watchers: Vec<_> = self.table.borrow().watchers(hash, key).collect();
-        self.take_out_all(watchers.into_iter().filter_map(|watcher| match watcher {
+        self.take_all_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
             Watcher::Own(id) => Some(id),
-            Watcher::Other { .. } => None,
+            Watcher::Remote { .. } => None,
         }))
     }
 
     fn drain(&self) -> Vec<Op> {
         let ids: Vec<Id> = self.table.borrow().ids().collect();
-        self.take_out_all(ids.into_iter())
+        self.take_all_waiting(ids.into_iter())
     }
 
     /// Removes operations, except those that are checked out.
-    fn take_out_all(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
+    fn take_all_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.take_waiting(id)?;
@@ -1009,7 +1011,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             Some(operation)
         };
         let operations: Vec<Op> = ids.filter_map(take_out).collect();
-        self.table.borrow_mut().ended.handed_back += operations.len() as u64;
+        self.table.borrow_mut().totals.handed_back += operations.len() as u64;
         operations
     }
 
@@ -1028,7 +1030,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    fn take(&self, from: u32, message: Message<K>) {
+    fn handle_message(&self, from: u32, message: Message<K>) {
         match message {
             Message::Event { key } => _ = self.check_key(&key),
             Message::Recheck { operation, .. } | Message::OwnerClosed { operation } => {
@@ -1036,12 +1038,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             }
             Message::Watch { key, operation } => {
                 let hash = self.hash.of(&key);
-                let watch = self.table.borrow_mut().watch_for_other(from, operation, hash, key);
+                let watch = self.table.borrow_mut().watch_for_remote(from, operation, hash, key);
                 self.send(from, Message::WatchAck { operation, watch });
                 self.drop_removed_keys();
             }
             Message::WatchAck { operation, watch } => {
-                let waits = self.table.borrow_mut().add_remote(operation, from, watch);
+                let waits = self.table.borrow_mut().add_remote_watch(operation, from, watch);
                 if waits {
                     // Checks the condition, because there may have been an event on the key before
                     // the watch was added. Does so for each watch, because the cores of the other
@@ -1060,11 +1062,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Handles a message, and catches panics of its key. If adding a watch panics, its sender gets
     /// the answer to a watch that cannot be delivered.
-    fn take_catching_panic(&self, from: u32, message: Message<K>) {
-        let refusal = if message.is_watch() { message.answer() } else { None };
+    fn handle_catching_panic(&self, from: u32, message: Message<K>) {
+        let refusal = if message.is_watch() { message.refusal() } else { None };
         let mut is_taken = false;
         Local::catch_panic(PanicPlace::Operation, || {
-            self.take(from, message);
+            self.handle_message(from, message);
             is_taken = true;
         });
         if let Some(refusal) = refusal.filter(|_| !is_taken) {
@@ -1075,7 +1077,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Ends the watches of an operation on other cores.
     fn unwatch_remote(&self, mut latest: u32) {
         while latest != NONE {
-            let taken = self.table.borrow_mut().take_remote(latest);
+            let taken = self.table.borrow_mut().take_remote_watch(latest);
             let RemoteWatch { core, watch, next_of_operation } = taken;
             self.send(core, Message::Unwatch { watch });
             latest = next_of_operation;
@@ -1086,7 +1088,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
         // Collected first, because sending may call a wake hook, which may use the table.
-        let others: Vec<_> = self.table.borrow().operations_of_others().collect();
+        let others: Vec<_> = self.table.borrow().remote_operations().collect();
         for (core, operation) in others {
             member.send(core, Message::OwnerClosed { operation });
         }
@@ -1097,11 +1099,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         if let Some(member) = &self.member {
-            member.read(batch, |from, message| self.take_catching_panic(from, message));
+            member
+                .for_each_message(batch, |from, message| self.handle_catching_panic(from, message));
         }
     }
 
-    fn close(&self) {
+    fn on_thread_exit(&self) {
         self.notify_remote_watchers_of_end();
     }
 }

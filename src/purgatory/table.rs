@@ -25,8 +25,8 @@ pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Table<K, Op> {
     operations: Records<Parked<K, Op>>,
-    extra: Records<ExtraWatch<K>>,
-    remote: Records<RemoteWatch>,
+    extra_watches: Records<ExtraWatch<K>>,
+    remote_watches: Records<RemoteWatch>,
     /// The first watch of each chain's first key, by the low bits of the hash. The length is a
     /// power of two, or zero.
     chains: Vec<WatchIndex>,
@@ -39,9 +39,9 @@ pub(super) struct Table<K, Op> {
     keys_to_drop: Vec<K>,
     last_number: NonZeroU64,
     /// Turns since the interval for [`trim`](Self::trim) began.
-    turns: u32,
+    turns_in_interval: u32,
     /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
-    pub(super) ended: PurgatoryCounts,
+    pub(super) totals: PurgatoryCounts,
 }
 
 /// An operation that waits. A free record has neither an operation nor a key.
@@ -52,12 +52,12 @@ struct Parked<K, Op> {
     /// `None` while its `try_complete` runs: the operation is checked out.
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
-    first_watch: Watch<K>,
+    inline_watch: Watch<K>,
     /// The index of the operation's latest watch on another core. Each such watch links to the one
     /// before it.
-    remote: u32,
+    last_remote_watch: u32,
     /// How the operation was completed. Set while a completed operation is still checked out.
-    completed: Option<Completion>,
+    completion: Option<Completion>,
     /// Set if an event came while the operation was checked out.
     check_again: bool,
     next_free: u32,
@@ -100,7 +100,7 @@ impl WatchIndex {
     const NONE: Self = Self(NONE);
 
     #[inline]
-    fn in_operation(index: u32) -> Self {
+    fn inline(index: u32) -> Self {
         Self(index)
     }
 
@@ -167,7 +167,7 @@ pub(super) enum Watcher {
     /// An operation of this core.
     Own(Id),
     /// An operation of another core, and its watch here.
-    Other { core: u32, operation: Id, watch: Id },
+    Remote { core: u32, operation: Id, watch: Id },
 }
 
 /// The result of beginning an event.
@@ -192,13 +192,13 @@ pub(super) enum EventStep<Op> {
 
 /// The result of a check.
 #[must_use]
-pub(super) enum Checked {
+pub(super) enum CheckOutcome {
     /// The check has completed the operation, and the caller removes it.
-    Met,
+    ConditionHeld,
     /// The operation was completed during the check, and the caller removes it.
     Completed(Completion),
     /// There was an event during the check, so the caller checks once more.
-    Again,
+    CheckAgain,
     /// The operation still waits, and the caller checks it in.
     Waits,
 }
@@ -216,7 +216,7 @@ impl<K, Op> Parked<K, Op> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     fn claim(&self) -> bool {
-        Local::cancel_client_timer(self.timer) || self.completed.is_none() && Local::has_ended()
+        Local::cancel_client_timer(self.timer) || self.completion.is_none() && Local::has_ended()
     }
 }
 
@@ -224,16 +224,16 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
             operations: Records::new(),
-            extra: Records::new(),
-            remote: Records::new(),
+            extra_watches: Records::new(),
+            remote_watches: Records::new(),
             chains: Vec::new(),
             key_count: 0,
             watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
             last_number: NonZeroU64::MIN,
-            turns: 0,
-            ended: PurgatoryCounts::default(),
+            turns_in_interval: 0,
+            totals: PurgatoryCounts::default(),
         }
     }
 
@@ -277,22 +277,22 @@ impl<K, Op> Table<K, Op> {
         index: u32,
         condition_holds: bool,
         is_second_check: bool,
-    ) -> Checked {
-        let parked = self.operations.at(index);
-        if let Some(how) = parked.completed {
-            Checked::Completed(how)
+    ) -> CheckOutcome {
+        let parked = self.operations.record_mut(index);
+        if let Some(how) = parked.completion {
+            CheckOutcome::Completed(how)
         } else if condition_holds && parked.claim() {
-            Checked::Met
+            CheckOutcome::ConditionHeld
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
-            Checked::Again
+            CheckOutcome::CheckAgain
         } else {
-            Checked::Waits
+            CheckOutcome::Waits
         }
     }
 
     pub(super) fn check_in(&mut self, index: u32, operation: Op) {
-        self.operations.at(index).operation = Some(operation);
+        self.operations.record_mut(index).operation = Some(operation);
     }
 
     /// Cancels the timer of an operation. Returns true if the caller must complete the operation.
@@ -303,9 +303,9 @@ impl<K, Op> Table<K, Op> {
     /// Takes an operation whose timer has fired or was cancelled. Returns `None` if it is checked
     /// out; it then ends when its check returns.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
-        let parked = self.operations.at(index);
+        let parked = self.operations.record_mut(index);
         let operation = parked.operation.take();
-        parked.completed = Some(how);
+        parked.completion = Some(how);
         operation
     }
 
@@ -317,7 +317,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Cancels the timer of an operation whose purgatory ends.
     pub(super) fn cancel_timer(&mut self, index: u32) {
-        Local::cancel_client_timer(self.operations.at(index).timer);
+        Local::cancel_client_timer(self.operations.record_mut(index).timer);
     }
 
     /// Removes the record of an operation, with its watches on this core. Returns the latest of its
@@ -328,9 +328,9 @@ impl<K, Op> Table<K, Op> {
         let parked = self.operations.free(index);
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
         parked.number = None;
-        let (remote, first_watch) = (parked.remote, parked.first_watch.take());
-        if first_watch.next != WatchIndex::NONE {
-            let mut next = self.unlink(WatchIndex::in_operation(index), first_watch);
+        let (remote, inline_watch) = (parked.last_remote_watch, parked.inline_watch.take());
+        if inline_watch.next != WatchIndex::NONE {
+            let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
                 next = self.remove_extra(next.index());
             }
@@ -340,7 +340,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Removes an extra watch. Returns the next watch of its operation.
     fn remove_extra(&mut self, index: u32) -> WatchIndex {
-        let extra = self.extra.free(index);
+        let extra = self.extra_watches.free(index);
         extra.number = None;
         let watch = extra.watch.take();
         self.unlink(WatchIndex::extra(index), watch)
@@ -348,24 +348,24 @@ impl<K, Op> Table<K, Op> {
 
     /// Records a watch that `core` holds for an operation of this core. Returns false if the
     /// operation has completed.
-    pub(super) fn add_remote(&mut self, operation: Id, core: u32, watch: Id) -> bool {
-        let latest = self.remote.next_index();
+    pub(super) fn add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
+        let latest = self.remote_watches.next_index();
         let Some(parked) = self.get(operation) else { return false };
-        let next_of_operation = mem::replace(&mut parked.remote, latest);
-        *self.remote.occupy(latest) = RemoteWatch { core, watch, next_of_operation };
+        let next_of_operation = mem::replace(&mut parked.last_remote_watch, latest);
+        *self.remote_watches.occupy(latest) = RemoteWatch { core, watch, next_of_operation };
         true
     }
 
     /// Removes and returns the record of a watch on another core.
-    pub(super) fn take_remote(&mut self, index: u32) -> RemoteWatch {
-        let watch = *self.remote.at(index);
-        self.remote.free(index);
+    pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
+        let watch = *self.remote_watches.record_mut(index);
+        self.remote_watches.free(index);
         watch
     }
 
     /// Unlinks the watch of another core's operation, if it is still there.
     pub(super) fn unwatch(&mut self, watch: Id) {
-        let found = self.extra.places.get(watch.index as usize);
+        let found = self.extra_watches.places.get(watch.index as usize);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
             self.remove_extra(watch.index);
         }
@@ -374,25 +374,25 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn watch_at(&self, index: WatchIndex) -> Option<&Watch<K>> {
         if index.is_extra() {
-            self.extra.places.get(index.index() as usize).map(|extra| &extra.watch)
+            self.extra_watches.places.get(index.index() as usize).map(|extra| &extra.watch)
         } else {
-            self.operations.places.get(index.0 as usize).map(|parked| &parked.first_watch)
+            self.operations.places.get(index.0 as usize).map(|parked| &parked.inline_watch)
         }
     }
 
     #[inline]
-    fn linked(&mut self, index: WatchIndex) -> &mut Watch<K> {
+    fn watch_mut(&mut self, index: WatchIndex) -> &mut Watch<K> {
         if index.is_extra() {
-            &mut self.extra.at(index.index()).watch
+            &mut self.extra_watches.record_mut(index.index()).watch
         } else {
-            &mut self.operations.at(index.0).first_watch
+            &mut self.operations.record_mut(index.0).inline_watch
         }
     }
 
     /// Returns `next`, the successor of the watch at `index`, or none if that watch is the last of
     /// its ring.
     #[inline]
-    fn after(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
+    fn successor(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
         if is_last { WatchIndex::NONE } else { next }
     }
@@ -409,15 +409,15 @@ impl<K, Op> Table<K, Op> {
         let Watch { key, hash, next_key, previous, next, next_of_operation } = watch;
         let is_last = next == index;
         if !is_last {
-            self.linked(previous).next = next;
-            self.linked(next).previous = previous;
+            self.watch_mut(previous).next = next;
+            self.watch_mut(next).previous = previous;
         }
         if let Some(key) = key {
-            let chain = self.chain(hash);
+            let chain = self.chain_of(hash);
             let mut link = &mut self.chains[chain];
             while *link != index {
                 let other = *link;
-                link = &mut self.linked(other).next_key;
+                link = &mut self.watch_mut(other).next_key;
             }
             if is_last {
                 *link = next_key;
@@ -425,7 +425,7 @@ impl<K, Op> Table<K, Op> {
                 self.defer_drop(key);
             } else {
                 *link = next;
-                let first = self.linked(next);
+                let first = self.watch_mut(next);
                 (first.key, first.hash, first.next_key) = (Some(key), hash, next_key);
             }
         }
@@ -436,7 +436,7 @@ impl<K, Op> Table<K, Op> {
     #[cold]
     fn move_cursors(&mut self, index: WatchIndex, is_first: bool, next: WatchIndex) {
         // If the watch at `index` was the first of its ring, its successor becomes the first.
-        let next = if is_first && next != index { next } else { self.after(next, index) };
+        let next = if is_first && next != index { next } else { self.successor(next, index) };
         self.cursors
             .iter_mut()
             .filter(|cursor| **cursor == index)
@@ -455,7 +455,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     #[inline]
-    fn chain(&self, hash: u32) -> usize {
+    fn chain_of(&self, hash: u32) -> usize {
         hash as usize & self.chains.len().wrapping_sub(1)
     }
 
@@ -464,9 +464,9 @@ impl<K, Op> Table<K, Op> {
         let len = (self.chains.len() * 2).max(1);
         self.chains.clear();
         self.chains.resize(len, WatchIndex::NONE);
-        let own = self.operations.places.iter_mut().map(|parked| &mut parked.first_watch);
-        let own = own.zip((0..).map(WatchIndex::in_operation));
-        let extra = self.extra.places.iter_mut().map(|extra| &mut extra.watch);
+        let own = self.operations.places.iter_mut().map(|parked| &mut parked.inline_watch);
+        let own = own.zip((0..).map(WatchIndex::inline));
+        let extra = self.extra_watches.places.iter_mut().map(|extra| &mut extra.watch);
         let extra = extra.zip((0..).map(WatchIndex::extra));
         for (watch, index) in own.chain(extra).filter(|(watch, _)| watch.key.is_some()) {
             let chain = &mut self.chains[watch.hash as usize & (len - 1)];
@@ -487,10 +487,10 @@ impl<K, Op> Table<K, Op> {
         }
         match watcher {
             Some(Watcher::Own(Id { index, .. })) => {
-                let operation = self.operations.at(index).check_out();
+                let operation = self.operations.record_mut(index).check_out();
                 operation.map_or(EventStep::Nothing, |operation| EventStep::Check(index, operation))
             }
-            Some(Watcher::Other { core, operation, watch }) => {
+            Some(Watcher::Remote { core, operation, watch }) => {
                 EventStep::Forward { core, operation, watch }
             }
             None => EventStep::Nothing,
@@ -503,28 +503,28 @@ impl<K, Op> Table<K, Op> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
         let place = at.index() as usize;
         let (number, watcher, watch) = if at.is_extra() {
-            let extra = self.extra.places.get(place)?;
+            let extra = self.extra_watches.places.get(place)?;
             let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
             let watch = Id { number, index: at.index() };
-            let other = Watcher::Other { core, operation, watch };
+            let other = Watcher::Remote { core, operation, watch };
             let watcher = if core == THIS_CORE { Watcher::Own(operation) } else { other };
             (number, watcher, &extra.watch)
         } else {
             let parked = self.operations.places.get(place)?;
             let number = parked.number?;
-            (number, Watcher::Own(Id { number, index: at.index() }), &parked.first_watch)
+            (number, Watcher::Own(Id { number, index: at.index() }), &parked.inline_watch)
         };
         // Watches with later numbers were added during the event, and are not part of it.
         if number > event.last_number {
             return None;
         }
-        event.next = self.after(watch.next, at);
+        event.next = self.successor(watch.next, at);
         Some(watcher)
     }
 
     /// Returns the operations of other cores that watch a key here, once for each watch.
-    pub(super) fn operations_of_others(&self) -> impl Iterator<Item = (u32, Id)> {
-        let watches = self.extra.places.iter().filter(|watch| watch.number.is_some());
+    pub(super) fn remote_operations(&self) -> impl Iterator<Item = (u32, Id)> {
+        let watches = self.extra_watches.places.iter().filter(|watch| watch.number.is_some());
         let others = watches.filter(|watch| watch.core != THIS_CORE);
         others.map(|watch| (watch.core, watch.operation))
     }
@@ -541,11 +541,11 @@ impl<K, Op> Table<K, Op> {
         self.operations.len as usize
     }
 
-    pub(super) fn count(&mut self, how: Completion) {
+    pub(super) fn count_completion(&mut self, how: Completion) {
         match how {
-            Completion::Condition => self.ended.by_condition += 1,
-            Completion::Forced => self.ended.forced += 1,
-            Completion::Expired => self.ended.expired += 1,
+            Completion::Condition => self.totals.by_condition += 1,
+            Completion::Forced => self.totals.forced += 1,
+            Completion::Expired => self.totals.expired += 1,
         }
     }
 
@@ -554,7 +554,7 @@ impl<K, Op> Table<K, Op> {
             live: self.len() as u64,
             watches: self.watch_count as u64,
             keys: self.key_count as u64,
-            ..self.ended
+            ..self.totals
         }
     }
 
@@ -566,21 +566,21 @@ impl<K, Op> Table<K, Op> {
 
     fn has_excess_memory(&self) -> bool {
         self.operations.has_excess_memory()
-            || self.extra.has_excess_memory()
-            || self.remote.has_excess_memory()
+            || self.extra_watches.has_excess_memory()
+            || self.remote_watches.has_excess_memory()
     }
 
     /// Counts a turn, and at the end of an interval frees the memory that the interval did not
     /// need. Before a long sleep it frees all spare memory at once. Returns true if there is more
     /// to free.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
-        self.turns += 1;
-        if is_long_sleep || self.turns >= TRIM_INTERVAL_TURNS {
-            self.turns = 0;
+        self.turns_in_interval += 1;
+        if is_long_sleep || self.turns_in_interval >= TRIM_INTERVAL_TURNS {
+            self.turns_in_interval = 0;
             self.operations.end_interval(is_long_sleep);
-            self.extra.end_interval(is_long_sleep);
-            self.remote.end_interval(is_long_sleep);
-            if self.operations.places.capacity() + self.extra.places.capacity() == 0 {
+            self.extra_watches.end_interval(is_long_sleep);
+            self.remote_watches.end_interval(is_long_sleep);
+            if self.operations.places.capacity() + self.extra_watches.places.capacity() == 0 {
                 self.chains = Vec::new();
             }
         }
@@ -608,8 +608,8 @@ impl Event {
 impl<K: Eq, Op> Table<K, Op> {
     /// Returns the first watch of a key, or none.
     #[inline]
-    fn find(&self, hash: u32, key: &K) -> WatchIndex {
-        let Some(&(mut at)) = self.chains.get(self.chain(hash)) else { return WatchIndex::NONE };
+    fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
+        let Some(&(mut at)) = self.chains.get(self.chain_of(hash)) else { return WatchIndex::NONE };
         while let Some(watch) = self.watch_at(at) {
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
                 return at;
@@ -622,7 +622,7 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Finds a key of this core. The code of the key may panic here, where nothing has changed yet.
     #[inline]
     pub(super) fn entry(&self, hash: u32, key: K) -> KeyEntry<K> {
-        KeyEntry { first: self.find(hash, &key), key, hash }
+        KeyEntry { first: self.find_key(hash, &key), key, hash }
     }
 
     /// Parks an operation at the [`next_index`](Self::next_index), with a watch on a key.
@@ -635,17 +635,17 @@ impl<K: Eq, Op> Table<K, Op> {
         timer: LocalHandle,
         entry: Option<KeyEntry<K>>,
     ) -> Id {
-        let (number, at) = (self.next_number(), WatchIndex::in_operation(index));
+        let (number, at) = (self.next_number(), WatchIndex::inline(index));
         let first = entry.as_ref().map_or(WatchIndex::NONE, |entry| entry.first);
-        let first_watch = entry.map_or(Watch::UNLINKED, |entry| self.link(at, entry));
-        self.ended.added += 1;
+        let inline_watch = entry.map_or(Watch::UNLINKED, |entry| self.link(at, entry));
+        self.totals.added += 1;
         let parked = self.operations.occupy(index);
         parked.number = Some(number);
         parked.timer = timer;
         parked.operation = Some(operation);
-        parked.first_watch = first_watch;
-        parked.remote = NONE;
-        parked.completed = None;
+        parked.inline_watch = inline_watch;
+        parked.last_remote_watch = NONE;
+        parked.completion = None;
         if first != WatchIndex::NONE {
             self.join_ring(first, at);
         }
@@ -659,25 +659,25 @@ impl<K: Eq, Op> Table<K, Op> {
             self.defer_drop(entry.key);
             return false;
         };
-        if parked.first_watch.next == WatchIndex::NONE {
-            let (at, first) = (WatchIndex::in_operation(operation.index), entry.first);
-            let first_watch = self.link(at, entry);
-            self.operations.at(operation.index).first_watch = first_watch;
+        if parked.inline_watch.next == WatchIndex::NONE {
+            let (at, first) = (WatchIndex::inline(operation.index), entry.first);
+            let inline_watch = self.link(at, entry);
+            self.operations.record_mut(operation.index).inline_watch = inline_watch;
             if first != WatchIndex::NONE {
                 self.join_ring(first, at);
             }
         } else {
             let index = self.add_extra(operation.number, THIS_CORE, operation, entry);
-            let extra = self.extra.at(index);
-            let first_watch = &mut self.operations.at(operation.index).first_watch;
-            extra.watch.next_of_operation = first_watch.next_of_operation;
-            first_watch.next_of_operation = WatchIndex::extra(index);
+            let extra = self.extra_watches.record_mut(index);
+            let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
+            extra.watch.next_of_operation = inline_watch.next_of_operation;
+            inline_watch.next_of_operation = WatchIndex::extra(index);
         }
         true
     }
 
     /// Adds a watch of another core's operation.
-    pub(super) fn watch_for_other(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
+    pub(super) fn watch_for_remote(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
         let (key, number) = (self.entry(hash, key), self.next_number());
         Id { number, index: self.add_extra(number, core, operation, key) }
     }
@@ -689,10 +689,10 @@ impl<K: Eq, Op> Table<K, Op> {
         operation: Id,
         entry: KeyEntry<K>,
     ) -> u32 {
-        let index = self.extra.next_index();
+        let index = self.extra_watches.next_index();
         let (at, first) = (WatchIndex::extra(index), entry.first);
         let watch = self.link(at, entry);
-        let extra = self.extra.occupy(index);
+        let extra = self.extra_watches.occupy(index);
         (extra.number, extra.core, extra.operation) = (Some(number), core, operation);
         extra.watch = watch;
         if first != WatchIndex::NONE {
@@ -713,7 +713,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 self.double_chains();
             }
             self.key_count += 1;
-            let chain = self.chain(hash);
+            let chain = self.chain_of(hash);
             next_key = mem::replace(&mut self.chains[chain], index);
         }
         let key = Some(key);
@@ -723,9 +723,9 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Appends a watch to the ring of its key, which begins at `first`.
     #[inline(never)]
     fn join_ring(&mut self, first: WatchIndex, index: WatchIndex) {
-        let previous = mem::replace(&mut self.linked(first).previous, index);
-        self.linked(previous).next = index;
-        let watch = self.linked(index);
+        let previous = mem::replace(&mut self.watch_mut(first).previous, index);
+        self.watch_mut(previous).next = index;
+        let watch = self.watch_mut(index);
         (watch.previous, watch.next) = (previous, first);
         if let Some(key) = watch.key.take() {
             self.defer_drop(key);
@@ -735,10 +735,10 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Begins an event on a key. If only one operation of this core watches the key, checks it out.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> EventStart<Op> {
-        let first = self.find(hash, key);
+        let first = self.find_key(hash, key);
         if !first.is_extra() {
-            let parked = self.operations.at(first.0);
-            if parked.first_watch.next == first
+            let parked = self.operations.record_mut(first.0);
+            if parked.inline_watch.next == first
                 && let Some(operation) = parked.check_out()
             {
                 return EventStart::Single(first.0, operation);
@@ -755,7 +755,7 @@ impl<K: Eq, Op> Table<K, Op> {
 
     /// Returns the watches on a key, in the order in which they were added.
     pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = Watcher> {
-        let mut event = self.event_at(self.find(hash, key));
+        let mut event = self.event_at(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }
 }
@@ -783,9 +783,9 @@ impl<K, Op> Record for Parked<K, Op> {
         number: None,
         timer: LocalHandle::NONE,
         operation: None,
-        first_watch: Watch::UNLINKED,
-        remote: NONE,
-        completed: None,
+        inline_watch: Watch::UNLINKED,
+        last_remote_watch: NONE,
+        completion: None,
         check_again: false,
         next_free: NONE,
     };
@@ -820,7 +820,7 @@ impl<T> Records<T> {
     }
 
     #[inline]
-    fn at(&mut self, index: u32) -> &mut T {
+    fn record_mut(&mut self, index: u32) -> &mut T {
         &mut self.places[index as usize]
     }
 
@@ -899,7 +899,7 @@ mod tests {
     }
 
     fn remove(table: &mut Numbers, id: Id) {
-        table.operations.at(id.index).operation = None;
+        table.operations.record_mut(id.index).operation = None;
         assert_eq!(table.remove(id.index), NONE);
     }
 
@@ -907,7 +907,7 @@ mod tests {
         let watchers = table.watchers(hash(key), &key);
         watchers
             .map(|watcher| match watcher {
-                Watcher::Own(id) | Watcher::Other { operation: id, .. } => id,
+                Watcher::Own(id) | Watcher::Remote { operation: id, .. } => id,
             })
             .collect()
     }
@@ -978,11 +978,11 @@ mod tests {
     fn a_watch_of_another_core_ends_once() {
         let mut table = Numbers::new();
         let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
-        let watch = table.watch_for_other(3, elsewhere, hash(1), 1);
-        assert_eq!(table.operations_of_others().collect::<Vec<_>>(), [(3, elsewhere)]);
+        let watch = table.watch_for_remote(3, elsewhere, hash(1), 1);
+        assert_eq!(table.remote_operations().collect::<Vec<_>>(), [(3, elsewhere)]);
         table.unwatch(watch);
         assert_empty(&table);
-        let next = table.watch_for_other(3, elsewhere, hash(1), 1);
+        let next = table.watch_for_remote(3, elsewhere, hash(1), 1);
         table.unwatch(watch);
         assert_eq!(watchers(&table, 1), [elsewhere]);
         table.unwatch(next);
@@ -990,7 +990,7 @@ mod tests {
     }
 
     fn event(table: &Numbers) -> Event {
-        table.event_at(table.find(hash(9), &9))
+        table.event_at(table.find_key(hash(9), &9))
     }
 
     /// Takes a step of an event and checks the operation in. Returns its index.
@@ -1038,7 +1038,7 @@ mod tests {
     }
 
     fn capacities(table: &Numbers) -> [usize; 3] {
-        let (operations, watches) = (&table.operations.places, &table.extra.places);
+        let (operations, watches) = (&table.operations.places, &table.extra_watches.places);
         [operations.capacity(), watches.capacity(), table.chains.len()]
     }
 
@@ -1075,15 +1075,15 @@ mod tests {
         round(&mut table, 100);
         let stays = add(&mut table, &[5]);
         let goes = add(&mut table, &[]);
-        (0..2_000).for_each(|_| assert!(table.add_remote(goes, 3, goes)));
-        table.operations.at(goes.index).operation = None;
+        (0..2_000).for_each(|_| assert!(table.add_remote_watch(goes, 3, goes)));
+        table.operations.record_mut(goes.index).operation = None;
         let mut latest = table.remove(goes.index);
         while latest != NONE {
-            latest = table.take_remote(latest).next_of_operation;
+            latest = table.take_remote_watch(latest).next_of_operation;
         }
-        assert!(table.remote.places.capacity() > 0);
+        assert!(table.remote_watches.places.capacity() > 0);
         table.trim(true);
-        assert_eq!((table.remote.places.capacity(), watchers(&table, 5)), (0, vec![stays]));
+        assert_eq!((table.remote_watches.places.capacity(), watchers(&table, 5)), (0, vec![stays]));
         remove(&mut table, stays);
         assert!(!table.trim(true));
         assert_eq!(capacities(&table), [0; 3]);

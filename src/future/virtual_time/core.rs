@@ -35,33 +35,33 @@ pub(super) enum Step {
 type Job = Box<dyn FnOnce(&Tasks) + Send>;
 
 /// The executor's view of a core.
-pub(super) struct Core {
+pub(super) struct VirtualCore {
     /// `None` tells the core's thread to end.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyQueue>,
 }
 
 /// The tasks of a core, on its thread.
 struct Tasks {
     /// Ordered by number, so that the drop order of unfinished tasks is deterministic.
-    futures: RefCell<BTreeMap<usize, Running>>,
+    futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next: Cell<usize>,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyQueue>,
 }
 
 /// A task that has not finished.
-struct Running {
+struct UnfinishedTask {
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
 }
 
 /// The tasks of a core that wait for a poll.
 #[derive(Default)]
-struct Ready(Mutex<Queue>);
+struct ReadyQueue(Mutex<QueueState>);
 
 #[derive(Default)]
-struct Queue {
+struct QueueState {
     ids: Vec<usize>,
     /// The set of `ids`, for lookups.
     queued: HashSet<usize>,
@@ -71,7 +71,7 @@ struct Queue {
 
 /// The waker of a task.
 struct TaskWaker {
-    ready: Arc<Ready>,
+    ready: Arc<ReadyQueue>,
     id: usize,
 }
 
@@ -81,17 +81,17 @@ thread_local! {
 }
 
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
-pub(super) fn spawn_here<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
+pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F::Output>> {
     let here = CURRENT.try_with(|here| here.borrow().clone()).ok().flatten()?;
     let task = Task::new();
     here.add(task.clone_handle().run(future));
     Some(task)
 }
 
-impl Core {
+impl VirtualCore {
     pub(super) fn start(index: usize, clock: &ManualClock) -> (Self, ShardRef) {
         let (jobs, received) = channel();
-        let ready = Arc::new(Ready::default());
+        let ready = Arc::new(ReadyQueue::default());
         let (refer, referred) = channel();
         let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
         let run = move || {
@@ -138,12 +138,12 @@ impl Core {
     }
 
     /// Returns the number of tasks that wait for a poll.
-    pub(super) fn ready(&self) -> usize {
+    pub(super) fn ready_count(&self) -> usize {
         self.ready.queue().ids.len()
     }
 
     /// Returns the number of unfinished tasks.
-    pub(super) fn tasks(&self) -> usize {
+    pub(super) fn task_count(&self) -> usize {
         self.ready.queue().live
     }
 
@@ -159,7 +159,7 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.jobs = None;
         // A panic in a destructor of an unfinished task has been printed, and no caller is left to
@@ -168,7 +168,7 @@ impl Drop for Core {
     }
 }
 
-fn run_jobs(jobs: &Receiver<Job>, ready: Arc<Ready>) {
+fn run_jobs(jobs: &Receiver<Job>, ready: Arc<ReadyQueue>) {
     let tasks = Rc::new(Tasks { futures: RefCell::default(), next: Cell::new(0), ready });
     CURRENT.set(Some(Rc::clone(&tasks)));
     for job in jobs {
@@ -185,7 +185,7 @@ impl Tasks {
     fn add(&self, future: impl Future<Output = ()> + 'static) {
         let id = self.next.replace(self.next.get() + 1);
         let waker = Waker::from(Arc::new(TaskWaker { ready: Arc::clone(&self.ready), id }));
-        self.futures.borrow_mut().insert(id, Running { future: Box::pin(future), waker });
+        self.futures.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
         self.ready.queue().live += 1;
         self.ready.push(id);
     }
@@ -194,12 +194,13 @@ impl Tasks {
     fn poll(&self, which: usize) -> bool {
         let Some(id) = self.ready.pop(which) else { return false };
         // The task is removed for its poll, so that nothing is borrowed while it runs.
-        let Some(Running { mut future, waker }) = self.futures.borrow_mut().remove(&id) else {
+        let Some(UnfinishedTask { mut future, waker }) = self.futures.borrow_mut().remove(&id)
+        else {
             return true;
         };
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
         match panic::catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(true) => _ = self.futures.borrow_mut().insert(id, Running { future, waker }),
+            Ok(true) => _ = self.futures.borrow_mut().insert(id, UnfinishedTask { future, waker }),
             Ok(false) => self.ready.queue().live -= 1,
             Err(panic) => {
                 self.ready.queue().live -= 1;
@@ -210,8 +211,8 @@ impl Tasks {
     }
 }
 
-impl Ready {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl ReadyQueue {
+    fn queue(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

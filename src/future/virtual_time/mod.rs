@@ -6,7 +6,7 @@ mod task;
 
 use std::{cell::Cell, fmt, time::Duration};
 
-use self::core::{Core, Step};
+use self::core::{Step, VirtualCore};
 pub use self::task::Task;
 use crate::{clock::ManualClock, local::ShardRef};
 
@@ -80,7 +80,7 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// ```
 pub struct VirtualTime {
     clock: ManualClock,
-    cores: Vec<Core>,
+    cores: Vec<VirtualCore>,
     shards: Vec<ShardRef>,
     /// The state of the random sequence.
     random: Cell<u64>,
@@ -130,7 +130,8 @@ impl VirtualTime {
     /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
         let clock = ManualClock::new();
-        let (cores, shards) = (0..cores.max(1)).map(|core| Core::start(core, &clock)).unzip();
+        let (cores, shards) =
+            (0..cores.max(1)).map(|core| VirtualCore::start(core, &clock)).unzip();
         Self { clock, cores, shards, random: Cell::new(seed) }
     }
 
@@ -214,7 +215,7 @@ impl VirtualTime {
     /// ```
     #[track_caller]
     pub fn spawn_local<F: Future + 'static>(future: F) -> Task<F::Output> {
-        core::spawn_here(future).expect("not in a task of a `VirtualTime`")
+        core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
     /// Spawns a future on the first core and runs all tasks until it is ready, advancing the clock
@@ -333,7 +334,7 @@ impl VirtualTime {
         // The cores whose next turn may find work: since their last turn, the clock has advanced or
         // a step of some core has done work.
         let mut wants_turn = vec![true; self.cores.len()];
-        while let Some(Choice { core, step }) = self.choose(&wants_turn) {
+        while let Some(Choice { core, step }) = self.choose_step(&wants_turn) {
             let found_something = self.cores[core].step(step);
             if found_something {
                 wants_turn.fill(true);
@@ -411,7 +412,7 @@ impl VirtualTime {
     /// assert_eq!(time.tasks(), 0);
     /// ```
     pub fn tasks(&self) -> usize {
-        self.cores.iter().map(Core::tasks).sum()
+        self.cores.iter().map(VirtualCore::task_count).sum()
     }
 
     fn run_while(&self, goes_on: impl Fn() -> bool) {
@@ -427,13 +428,13 @@ impl VirtualTime {
     /// moment counts as none, because the clock stops there.
     fn time_until_next(&self) -> Option<Duration> {
         const END: Duration = Duration::from_nanos(u64::MAX);
-        let wait = self.cores.iter().filter_map(Core::time_until_next).min()?;
+        let wait = self.cores.iter().filter_map(VirtualCore::time_until_next).min()?;
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
     /// Chooses one of the possible steps, all with equal probability.
-    fn choose(&self, wants_turn: &[bool]) -> Option<Choice> {
-        let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready() > 0);
+    fn choose_step(&self, wants_turn: &[bool]) -> Option<Choice> {
+        let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
         let polls = polls.map(|(core, _)| Choice { core, step: Step::Poll(self.random()) });
         let turns = wants_turn.iter().enumerate().filter(|&(_, &wants_turn)| wants_turn);
         let turns = turns.map(|(core, _)| Choice { core, step: Step::Turn });

@@ -27,14 +27,14 @@ pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
     /// The task runs. The waker belongs to a task that waits for it.
-    Runs(Option<Waker>),
+    Running(Option<Waker>),
     /// `None` means that the output has been taken.
     Finished(Option<T>),
 }
 
 impl<T> Task<T> {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(State::Runs(None))))
+        Self(Arc::new(Mutex::new(State::Running(None))))
     }
 
     /// Returns the output of the task. `None` means that it has not finished, or that the output
@@ -53,7 +53,7 @@ impl<T> Task<T> {
     /// ```
     pub fn take(&self) -> Option<T> {
         match &mut *self.state() {
-            State::Runs(_) => None,
+            State::Running(_) => None,
             State::Finished(output) => output.take(),
         }
     }
@@ -79,7 +79,7 @@ impl<T> Task<T> {
     pub(super) async fn run(self, future: impl Future<Output = T>) {
         let output = future.await;
         let before = std::mem::replace(&mut *self.state(), State::Finished(Some(output)));
-        if let State::Runs(Some(waker)) = before {
+        if let State::Running(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -101,7 +101,7 @@ impl<T> Future for Task<T> {
     /// If the output of the task has been taken before.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match &mut *self.state() {
-            State::Runs(waker) => {
+            State::Running(waker) => {
                 *waker = Some(cx.waker().clone());
                 Poll::Pending
             }
