@@ -8,8 +8,8 @@
 //! went backwards has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
 //! counts such readings. Readings saturate 584 years after the origin.
 //!
-//! A shard reads its clock with a [`Reader`], whose readings are intervals: the fast clock knows
-//! bounds of the time, not the time.
+//! A shard reads its clock with a [`ClockReader`], whose readings are intervals: the fast clock
+//! knows bounds of the time, not the time.
 
 mod boot;
 mod counter;
@@ -22,7 +22,7 @@ pub(crate) mod tick;
 use std::time::{Duration, Instant};
 
 pub use self::manual::ManualClock;
-pub(crate) use self::reader::{Reader, Reading};
+pub(crate) use self::reader::{ClockReader, Reading};
 use crate::clock::tick::saturating_nanos;
 
 /// The clock of a shard.
@@ -207,8 +207,8 @@ impl Clock {
     }
 
     /// Returns a reader of this clock, for one shard.
-    pub(crate) fn reader(&self) -> Reader {
-        Reader::new(self.is_fast())
+    pub(crate) fn reader(&self) -> ClockReader {
+        ClockReader::new(self.is_fast())
     }
 
     /// Returns the kernel clock that this clock reads; `None` if its time is virtual.

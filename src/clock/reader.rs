@@ -34,9 +34,9 @@ impl Reading {
 /// A shard's reader of its clock. It belongs to one owner, measures the counter's rate itself, and
 /// never waits.
 #[derive(Debug)]
-pub(crate) struct Reader(Option<ClockEstimator>);
+pub(crate) struct ClockReader(Option<ClockEstimator>);
 
-impl Reader {
+impl ClockReader {
     /// Creates a reader for a fast clock, or for one with exact readings.
     pub(super) fn new(is_fast: bool) -> Self {
         Self(is_fast.then(ClockEstimator::new))

@@ -267,7 +267,7 @@ impl TimerHandle {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         match shared {
-            Some(shared) => shared.hooks.report(PanicPlace::Drop, panic),
+            Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, and nothing can be reported.
             None => catch_panic_silently(|| panic::resume_unwind(panic)),
         }
@@ -694,7 +694,7 @@ pub(crate) struct OwnerOps {
 impl Owner {
     /// Makes handles of this shard take the owner's path on this thread. With `None`, no handle
     /// does.
-    pub(crate) fn set(owner: Option<Self>) {
+    pub(crate) fn set_current(owner: Option<Self>) {
         // Fails if the thread-locals are destroyed; then no handle needs the path.
         let _ = OWNER.try_with(|place| place.set(owner));
     }
@@ -712,7 +712,7 @@ impl Owner {
     }
 
     /// Returns the number of this thread's shard, if it has one.
-    pub(crate) fn number() -> Option<u32> {
+    pub(crate) fn current_shard() -> Option<u32> {
         Self::current().map(|owner| owner.shard)
     }
 

@@ -288,7 +288,7 @@ impl Hooks {
     #[inline]
     pub(crate) fn catch_panic(&self, place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            self.report(place, payload);
+            self.report_panic(place, payload);
         }
     }
 
@@ -308,7 +308,7 @@ impl Hooks {
 
     /// Counts and reports a panic that was caught.
     #[cold]
-    pub(crate) fn report(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
+    pub(crate) fn report_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
         // Relaxed: a counter, to which other threads add when a wake or a remote cancel panics.
         self.panic_count.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };

@@ -21,7 +21,11 @@ use crate::{
 constant! {
     static REGISTRY: Registry = Registry {
         shards: Published::empty_cells(),
-        free_numbers: Mutex::new(FreeNumbers { returned: Vec::new(), never_used: 0, created: 0 }),
+        free_numbers: Mutex::new(FreeNumbers {
+            reusable: Vec::new(),
+            never_used: 0,
+            created_shards: 0,
+        }),
     };
 }
 
@@ -34,10 +38,10 @@ struct Registry {
 /// The free numbers.
 #[derive(Debug)]
 struct FreeNumbers {
-    returned: Vec<FreeNumber>,
+    reusable: Vec<FreeNumber>,
     never_used: u32,
     /// The number of shards created so far.
-    created: u64,
+    created_shards: u64,
 }
 
 #[derive(Debug)]
@@ -55,8 +59,8 @@ impl Registry {
 
 impl FreeNumbers {
     fn take(&mut self) -> Option<FreeNumber> {
-        self.created += 1;
-        self.returned.pop().or_else(|| {
+        self.created_shards += 1;
+        self.reusable.pop().or_else(|| {
             let number = self.never_used;
             (number < SHARDS_MAX).then(|| {
                 self.never_used += 1;
@@ -75,14 +79,14 @@ pub(crate) struct Registration {
 
 /// Assigns a number to a shard. From now on, handles with this number find the shard.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
-    let (free, created) = {
+    let (free, created_shards) = {
         let mut free_numbers = REGISTRY.free_numbers();
         (
             free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?,
-            free_numbers.created,
+            free_numbers.created_shards,
         )
     };
-    shared.gauges.set_serial(created, free.number);
+    shared.gauges.set_serial(created_shards, free.number);
     shared.slab.raise_first_generation(free.next_generation);
     REGISTRY.shards[free.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: free.number, first_generation: free.next_generation })
@@ -96,7 +100,7 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     slab::free_orphaned_pages();
     // A number whose generations are used up is never reused.
     if next_generation <= GENERATION_MAX {
-        REGISTRY.free_numbers().returned.push(FreeNumber { number, next_generation });
+        REGISTRY.free_numbers().reusable.push(FreeNumber { number, next_generation });
     }
 }
 

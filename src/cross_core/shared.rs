@@ -13,7 +13,7 @@ use crate::{
         admission::AdmissionLimit,
         callback::{Callback, SendCallback},
         hooks::{Hooks, catch_panic_silently},
-        mailbox::{Link, Mailbox, Priority, PushOutcome},
+        mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
         origin::Origin,
         parker::{Announcement, Parker, SleepId},
         reclaim::{Protected, pin},
@@ -153,7 +153,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn report_if_overdue(&self) {
-        if let Some(due) = self.turn_state().due_since() {
+        if let Some(due) = self.turn_state().overdue_since() {
             self.report_undriven(self.clock.nanos().saturating_sub(due));
         }
     }
@@ -434,7 +434,12 @@ impl Protected<'_, Shared> {
 
     /// Pushes the message of a cancelled timer.
     #[inline]
-    fn push_cancelled(&self, index: u32, link: &Link, priority: Priority) -> Option<SleepId> {
+    fn push_cancelled(
+        &self,
+        index: u32,
+        link: &MailboxLink,
+        priority: Priority,
+    ) -> Option<SleepId> {
         match self.mailbox.push(index, link, priority) {
             // This is the only queued payload: the owner must drop it before a long sleep.
             PushOutcome::Queued { depth, is_first_payload: true } => {

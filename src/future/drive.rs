@@ -94,7 +94,7 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
 /// wheel the timeout is zero.
 fn prepare_sleep(task: &Waker) -> PreparedSleep<'static> {
     let prepared = Local::with(|local| local.prepare_sleep_of_task(task));
-    prepared.unwrap_or_else(|_| PreparedSleep::ended())
+    prepared.unwrap_or_else(|_| PreparedSleep::zero_length())
 }
 
 /// Removes the driving task's waker when it is dropped.

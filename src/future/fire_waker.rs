@@ -33,7 +33,7 @@ impl Drop for FireWaker {
         // The end of a wheel drops the callbacks of its pending timers, and their tasks must poll
         // to notice the end. It also drops callbacks of cancelled timers that the owner has not
         // collected. The wakes of their tasks are spurious.
-        if self.0.is_some() && (ENDS_WHEELS.get() || Local::has_ended()) {
+        if self.0.is_some() && (ENDING_WHEELS.get() || Local::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -41,14 +41,14 @@ impl Drop for FireWaker {
 
 thread_local! {
     /// This thread ends wheels of which it is the watcher.
-    static ENDS_WHEELS: Cell<bool> = const { Cell::new(false) };
+    static ENDING_WHEELS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Calls `end_wheels`, which wakes the tasks of the callbacks that it drops.
-pub(super) fn wake_on_drop(end_wheels: impl FnOnce()) {
-    let before = ENDS_WHEELS.replace(true);
+pub(super) fn with_wake_on_drop(end_wheels: impl FnOnce()) {
+    let before = ENDING_WHEELS.replace(true);
     end_wheels();
-    ENDS_WHEELS.set(before);
+    ENDING_WHEELS.set(before);
 }
 
 /// Identifies a waker without owning it. It is valid while the waker's data lives.

@@ -507,7 +507,7 @@ impl Timers {
 
     /// Returns the index of this thread's own wheel among these, if it has one.
     fn own_shard_index(&self) -> Option<usize> {
-        let own = Owner::number()?;
+        let own = Owner::current_shard()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
     }
 }

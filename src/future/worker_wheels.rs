@@ -139,7 +139,7 @@ impl WorkerWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::of_callbacks(config)?;
         let shared = Arc::clone(engine.shared());
-        shared.gauges.expect_first_turn();
+        shared.gauges.set_long_undriven_grace();
         let _ = engine.allow_adds(0);
         Ok(Self {
             is_claimed: AtomicBool::new(false),
@@ -564,7 +564,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        fire_waker::wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
+        fire_waker::with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct TurnState {
 impl TurnState {
     /// Returns the time at which the next turn was due, if the shard is between two turns. `None`
     /// if no turn is needed.
-    pub(crate) fn due_since(self) -> Option<u64> {
+    pub(crate) fn overdue_since(self) -> Option<u64> {
         let Self { is_in_turn, began_at, next_due, .. } = self;
         (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
     }
@@ -183,7 +183,7 @@ impl Gauges {
     }
 
     /// Records that a new shard has an owner, whose loop begins later.
-    pub(crate) fn expect_first_turn(&self) {
+    pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
             self.undriven_grace.store(UNDRIVEN_GRACE[1], Ordering::Relaxed);
@@ -191,7 +191,7 @@ impl Gauges {
     }
 
     /// Records that a driver is registered, whose loop begins later.
-    pub(crate) fn expect_loop(&self) {
+    pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
             self.undriven_grace.fetch_max(UNDRIVEN_GRACE[1], Ordering::Relaxed);

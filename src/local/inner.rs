@@ -124,7 +124,7 @@ impl Local {
         let sampler = Sampler::new(config.measure_one_in());
         let mut engine = Engine::of_callbacks(config)?;
         engine.never_abandon_passes();
-        Owner::set(Some(Owner { shard: engine.number(), ops: &OWNER_OPS }));
+        Owner::set_current(Some(Owner { shard: engine.number(), ops: &OWNER_OPS }));
         let shared = Arc::clone(engine.shared());
         let local = Self {
             engine: RefCell::new(engine),
@@ -207,7 +207,7 @@ impl Local {
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
-        Owner::number().is_none() && LOCAL.try_with(has_ended).unwrap_or(true)
+        Owner::current_shard().is_none() && LOCAL.try_with(has_ended).unwrap_or(true)
     }
 
     /// Moves a timer of this thread to the moment that `due` returns, and ends an announced sleep
@@ -314,7 +314,7 @@ impl Local {
     fn expect_turns(&self) {
         if let DriverState::Undriven = self.driver.get() {
             self.driver.set(DriverState::Registered);
-            self.shared.gauges.expect_loop();
+            self.shared.gauges.extend_undriven_grace();
         }
     }
 
@@ -576,7 +576,7 @@ impl Local {
     pub(crate) fn prepare_sleep_of_task(&self, task: &Waker) -> PreparedSleep<'static> {
         // Another thread is waking the task right now, so the task must not sleep.
         if !self.shared.hooks.set_driver_task(Some(task)) {
-            return PreparedSleep::ended();
+            return PreparedSleep::zero_length();
         }
         self.prepare_sleep()
     }
@@ -591,7 +591,7 @@ impl Local {
     /// Announces a sleep until the next deadline, or refuses it.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
-            return PreparedSleep::ended();
+            return PreparedSleep::zero_length();
         }
         let (until, is_long, trims) = self.with_engine(|engine| {
             let (until, is_long) = engine.sleep_end();
@@ -622,7 +622,7 @@ impl Local {
         );
         self.flush();
         // This thread no longer owns the shard's number, because another shard may get it.
-        Owner::set(None);
+        Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
         for callback in cancelled {
@@ -828,16 +828,16 @@ impl Local {
     #[inline]
     pub(crate) fn catch_panic(place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            Self::report(place, payload);
+            Self::report_panic(place, payload);
         }
     }
 
     #[cold]
-    fn report(place: PanicPlace, payload: Box<dyn Any + Send>) {
+    fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let mut payload = Some(payload);
         let reported = Self::with(|local| {
             let payloads = payload.take().into_iter();
-            payloads.for_each(|payload| local.shared.hooks.report(place, payload));
+            payloads.for_each(|payload| local.shared.hooks.report_panic(place, payload));
         });
         if reported.is_err() {
             // The thread is exiting, so nothing can be reported.
@@ -861,7 +861,7 @@ impl Drop for Local {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
         // Destructors that run from here on use the shard's handles as a remote thread would.
-        Owner::set(None);
+        Owner::set_current(None);
     }
 }
 

@@ -468,7 +468,7 @@ impl LocalTimer {
     /// }
     /// ```
     pub fn prepare_sleep(self) -> PreparedSleep<'static> {
-        Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::ended())
+        Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::zero_length())
     }
 
     /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the

@@ -195,7 +195,7 @@ impl ShardMetrics {
         // `overdue` becomes too short, not too long.
         let now = shared.clock().nanos();
         let turns = shared.turn_state();
-        let due_since = turns.due_since().filter(|_| !shared.mailbox.is_closed());
+        let overdue_since = turns.overdue_since().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
             held: told.held + u64::from(shared.mailbox.cancelled_count()),
             queued: told.queued + u64::from(shared.mailbox.depth()),
@@ -210,7 +210,7 @@ impl ShardMetrics {
             loop_lateness: gauges.lateness(LateCause::Loop),
             turn_lateness: gauges.lateness(LateCause::Turn),
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
-            overdue: Duration::from_nanos(due_since.map_or(0, |due| now.saturating_sub(due))),
+            overdue: Duration::from_nanos(overdue_since.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations(),
             levels: gauges
                 .occupied_slots()

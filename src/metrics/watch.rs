@@ -214,7 +214,7 @@ impl TurnState {
     /// Returns the time, in nanoseconds of the owner's clock, since which the owner has been in its
     /// turn or late for one. `None` if neither.
     fn stalled_since(self) -> Option<u64> {
-        if self.is_in_turn { Some(self.began_at) } else { self.due_since() }
+        if self.is_in_turn { Some(self.began_at) } else { self.overdue_since() }
     }
 }
 

@@ -347,7 +347,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn check(&self, OperationId(id): OperationId) -> bool {
-        self.0.check_one(id)
+        self.0.check_if_waiting(id)
     }
 
     /// Checks the operations that watch `key`, on all cores.
@@ -787,7 +787,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         // `try_complete` or the iterator may have caused an event on a key before its watch was
         // added.
         if self.event_count.get() != events {
-            self.check_one(id);
+            self.check_if_waiting(id);
             waits = self.table.borrow_mut().waits(id);
         }
         if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed }
@@ -871,7 +871,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Checks the condition of an operation, if it waits. Returns true if the check has completed
     /// the operation.
-    fn check_one(&self, id: Id) -> bool {
+    fn check_if_waiting(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
         operation.is_some_and(|operation| self.check(id.index, operation))
     }
@@ -1034,7 +1034,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         match message {
             Message::Event { key } => _ = self.check_key(&key),
             Message::Recheck { operation, .. } | Message::OwnerClosed { operation } => {
-                self.check_one(operation);
+                self.check_if_waiting(operation);
             }
             Message::Watch { key, operation } => {
                 let hash = self.hash.of(&key);
@@ -1048,7 +1048,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                     // Checks the condition, because there may have been an event on the key before
                     // the watch was added. Does so for each watch, because the cores of the other
                     // watches may be slow or have ended.
-                    self.check_one(operation);
+                    self.check_if_waiting(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
                 }

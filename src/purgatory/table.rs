@@ -24,7 +24,7 @@ use crate::{
 pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Table<K, Op> {
-    operations: Records<Parked<K, Op>>,
+    operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     remote_watches: Records<RemoteWatch>,
     /// The first watch of each chain's first key, by the low bits of the hash. The length is a
@@ -45,7 +45,7 @@ pub(super) struct Table<K, Op> {
 }
 
 /// An operation that waits. A free record has neither an operation nor a key.
-struct Parked<K, Op> {
+struct ParkedOperation<K, Op> {
     /// `None` if the record is free.
     number: Option<NonZeroU64>,
     timer: LocalHandle,
@@ -203,7 +203,7 @@ pub(super) enum CheckOutcome {
     Waits,
 }
 
-impl<K, Op> Parked<K, Op> {
+impl<K, Op> ParkedOperation<K, Op> {
     #[inline]
     fn check_out(&mut self) -> Option<Op> {
         let operation = self.operation.take();
@@ -251,7 +251,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the record of an operation, unless it was removed.
     #[inline]
-    fn get(&mut self, id: Id) -> Option<&mut Parked<K, Op>> {
+    fn get(&mut self, id: Id) -> Option<&mut ParkedOperation<K, Op>> {
         let parked = self.operations.places.get_mut(id.index as usize)?;
         (parked.number == Some(id.number)).then_some(parked)
     }
@@ -778,7 +778,7 @@ trait Record {
     fn next_free(&mut self) -> &mut u32;
 }
 
-impl<K, Op> Record for Parked<K, Op> {
+impl<K, Op> Record for ParkedOperation<K, Op> {
     const FREE: Self = Self {
         number: None,
         timer: LocalHandle::NONE,
@@ -923,7 +923,7 @@ mod tests {
     fn records_are_small() {
         assert_eq!(size_of::<Watch<u64>>(), size_of::<Option<u64>>() + 24);
         assert_eq!(size_of::<ExtraWatch<u64>>(), size_of::<Watch<u64>>() + 24);
-        assert_eq!(size_of::<Parked<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 72);
+        assert_eq!(size_of::<ParkedOperation<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 72);
         assert_eq!(size_of::<RemoteWatch>(), 20);
         assert_eq!(size_of::<Option<Id>>(), 12);
     }

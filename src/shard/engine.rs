@@ -143,7 +143,7 @@ impl<T> Engine<T> {
             Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
         let registration = registry::register(&shared)?;
         let time = Time::new(clock, tick);
-        shared.spread.start_as(registration.number);
+        shared.spread.seed_from(registration.number);
         let mut engine = Self {
             shared,
             number: registration.number,
@@ -576,7 +576,7 @@ impl<T> Engine<T> {
         // order, regardless of which thread added or moved them.
         self.budget = budget.min(MESSAGES_MAX);
         if self.has_messages() {
-            self.begin_messages();
+            self.take_first_messages();
         } else {
             self.backlog.begin_empty_pass();
         }
@@ -604,7 +604,7 @@ impl<T> Engine<T> {
 
     /// Takes the messages that have arrived since the last pass.
     #[inline(never)]
-    fn begin_messages(&mut self) {
+    fn take_first_messages(&mut self) {
         self.backlog.begin_pass(self.budget);
         self.take_mailbox();
         self.backlog.reserve_for_low();
@@ -613,11 +613,11 @@ impl<T> Engine<T> {
     /// Takes low-priority and new messages after the last due timer. Returns true if there are any.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
-        self.has_messages() && self.poll_mailbox()
+        self.has_messages() && self.take_remaining_slow()
     }
 
     #[inline(never)]
-    fn poll_mailbox(&mut self) -> bool {
+    fn take_remaining_slow(&mut self) -> bool {
         self.backlog.poll_again(self.budget);
         self.take_mailbox();
         !self.backlog.is_empty()
@@ -912,7 +912,7 @@ impl<T> Engine<T> {
     pub(crate) fn publish_before_first_turn(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
         self.publish();
-        self.stats.await_first_turn();
+        self.stats.set_loop_not_begun();
         self.shared.gauges.set_next_due(self.time.wake_up_time(next));
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
@@ -925,7 +925,7 @@ impl<T> Engine<T> {
 
     /// Returns true if the loop has turned or has asked how long it may sleep.
     pub(crate) fn loop_has_begun(&self) -> bool {
-        self.stats.counts.turns > 0 || !self.stats.awaits_first_turn()
+        self.stats.counts.turns > 0 || !self.stats.loop_has_not_begun()
     }
 
     /// Ends the pass. Returns true if it leaves a backlog to the next one.
@@ -1037,7 +1037,7 @@ impl<T> Engine<T> {
     fn sweep(&mut self, index: u32, found: &mut SweptTimers<T>) {
         let node = self.nodes.entry(index);
         let (swept, payload) = node.sweep();
-        if swept == Swept::Idle {
+        if swept == Swept::NoPayload {
             return;
         }
         if node.is_not_admitted() {
@@ -1064,7 +1064,7 @@ impl<T> Engine<T> {
 impl<T> Engine<T> {
     /// Consumes the pass's first urgent messages, until one yields a timer that must run now.
     #[cold]
-    pub(super) fn next_urgent(&mut self) -> Option<ClaimedTimer> {
+    pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
         if claimed.is_none() {
             self.take_remaining_messages();
@@ -1177,7 +1177,7 @@ impl<T> Engine<T> {
                 return Err(reason);
             }
             // The other messages have left the mailbox, so an idle turn would not find them there.
-            self.stats.mark_backlog();
+            self.stats.record_backlog_left();
             let Collected::Cancelled { has_payload } = self.nodes.entry(index).state().collect()
             else {
                 unreachable!("a message that can wait is about a cancelled timer");

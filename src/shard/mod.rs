@@ -111,7 +111,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new())?;
-        engine.shared.gauges.expect_first_turn();
+        engine.shared.gauges.set_long_undriven_grace();
         let _ = engine.allow_adds(0);
         Ok(Self { engine })
     }
@@ -702,7 +702,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
         if self.engine.closed {
-            return PreparedSleep::ended();
+            return PreparedSleep::zero_length();
         }
         let (until, is_long) = self.engine.sleep_end();
         self.engine.free_retired_before_sleep(until);
@@ -1098,7 +1098,7 @@ impl<T> Shard<T> {
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
         // Repeats the code of `claim_in_pass`, because a call would cost 5 instructions per expiry.
         let before =
-            if self.engine.has_urgent_messages() { self.engine.next_urgent() } else { None };
+            if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
         let (claimed, ended) = match before {
             Some(claimed) => self.engine.end_claimed(claimed),
             None => {
@@ -1132,7 +1132,7 @@ impl<T> Shard<T> {
     /// Claims the next due timer of this pass. If there is none, ends the pass.
     fn claim_in_pass(&mut self) -> Option<ClaimedTimer> {
         let before =
-            if self.engine.has_urgent_messages() { self.engine.next_urgent() } else { None };
+            if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
         before
             .or_else(|| Some(self.engine.claim_due(|_, _| ())?.0))
             .or_else(|| self.engine.next_remaining_or_end())

@@ -57,7 +57,7 @@ impl PreparedSleep<'_> {
     }
 
     /// Returns a sleep of zero length, for an exiting thread.
-    pub(crate) fn ended() -> Self {
+    pub(crate) fn zero_length() -> Self {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 

@@ -46,7 +46,7 @@ impl Stats {
 
     /// Records that messages were taken out of the mailbox outside of a pass, and left in the
     /// backlog.
-    pub(super) fn mark_backlog(&mut self) {
+    pub(super) fn record_backlog_left(&mut self) {
         self.backlog_left = true;
         self.request_pass();
     }
@@ -58,12 +58,12 @@ impl Stats {
 
     /// Returns true if the loop has neither ended a turn nor asked how long it may sleep, or if the
     /// owner has lost its driver since.
-    pub(super) fn awaits_first_turn(&self) -> bool {
+    pub(super) fn loop_has_not_begun(&self) -> bool {
         self.publish_at_turn.get() == 0
     }
 
     /// Records, after a publication of the counts, that the loop has still not begun.
-    pub(super) fn await_first_turn(&self) {
+    pub(super) fn set_loop_not_begun(&self) {
         self.publish_at_turn.set(0);
     }
 

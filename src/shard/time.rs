@@ -2,14 +2,14 @@
 
 use std::{mem, time::Instant};
 
-use crate::clock::{Clock, Reader, Reading, tick::TickLength};
+use crate::clock::{Clock, ClockReader, Reading, tick::TickLength};
 
 /// The clock of a shard. Times are in nanoseconds of this clock.
 #[derive(Debug)]
 pub(super) struct Time {
     pub(super) clock: Clock,
     pub(super) tick: TickLength,
-    reader: Reader,
+    reader: ClockReader,
     /// The latest reading of the clock. It never goes back.
     pub(super) latest: Reading,
     /// The reading at the beginning of the last turn.

@@ -115,9 +115,9 @@ pub(crate) struct FreePlaces {
     /// The page from which the next place is taken, if the page has room.
     current: usize,
     /// All pages with room, each once. Some of them may be full again.
-    available: Vec<u32>,
+    pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
-    empty: u32,
+    empty_pages: u32,
     /// The minimum number of spare pages.
     min_spare: u32,
 }
@@ -126,7 +126,7 @@ pub(crate) struct FreePlaces {
 #[derive(Clone, Copy, Debug, Default)]
 struct FreePage {
     /// One more than the first free place; 0 if there is none.
-    free: u16,
+    first_free: u16,
     used: u16,
     /// The first place that was never used. This and all later places are in no list.
     first_unused: u16,
@@ -159,8 +159,8 @@ impl FreePlaces {
             pages: Vec::new(),
             last_freed: 0,
             current: 0,
-            available: Vec::new(),
-            empty: 0,
+            pages_with_room: Vec::new(),
+            empty_pages: 0,
             min_spare: SPARE_PAGES_MAX,
         };
         free.add_page(0);
@@ -207,11 +207,11 @@ impl FreePlaces {
     ) -> Option<(usize, usize)> {
         let number = self.current;
         let page = self.current_page();
-        let place = usize::from(page.free.checked_sub(1)?) % PAGE_LEN;
-        page.free = as_u16(link_of(number, place));
+        let place = usize::from(page.first_free.checked_sub(1)?) % PAGE_LEN;
+        page.first_free = as_u16(link_of(number, place));
         page.used += 1;
         if page.used == 1 {
-            self.empty -= 1;
+            self.empty_pages -= 1;
         }
         Some((number, place))
     }
@@ -228,42 +228,42 @@ impl FreePlaces {
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.pages[number];
-        let link = u32::from(page.free);
-        page.free = as_u16(as_u32(place)) + 1;
+        let link = u32::from(page.first_free);
+        page.first_free = as_u16(as_u32(place)) + 1;
         page.used -= 1;
         self.current = number;
         let has_surplus = (page.used == 0 || !page.is_listed) && self.mark_available(number);
         (link, has_surplus)
     }
 
-    /// Records that a page became empty, or has room again and is not in `available`. Returns true
-    /// if a page should be freed.
+    /// Records that a page became empty, or has room again and is not in `pages_with_room`. Returns
+    /// true if a page should be freed.
     #[cold]
     #[inline(never)]
     fn mark_available(&mut self, number: usize) -> bool {
         let page = &mut self.pages[number];
         if !mem::replace(&mut page.is_listed, true) {
-            self.available.push(as_u32(number));
+            self.pages_with_room.push(as_u32(number));
         }
         let is_empty = page.used == 0;
-        self.empty += u32::from(is_empty);
+        self.empty_pages += u32::from(is_empty);
         is_empty && self.has_surplus()
     }
 
     /// Makes a page with room the current one. If its free list is empty, also returns its next
     /// never-used places. Returns `None` if no page has room.
     pub(crate) fn select_page_with_room(&mut self) -> Option<UnusedPlaces> {
-        while let Some(&number) = self.available.last() {
+        while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
             let page = &mut self.pages[number];
             let first = usize::from(page.first_unused);
-            if page.free == 0 && page.is_own && first < PAGE_LEN {
+            if page.first_free == 0 && page.is_own && first < PAGE_LEN {
                 page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + UNUSED_BATCH)));
-                page.free = as_u16(as_u32(first)) + 1;
+                page.first_free = as_u16(as_u32(first)) + 1;
             }
-            if page.free != 0 {
-                // The page stays in `available`, in case the next freed place makes another page
-                // current.
+            if page.first_free != 0 {
+                // The page stays in `pages_with_room`, in case the next freed place makes another
+                // page current.
                 self.current = number;
                 return Some(UnusedPlaces {
                     number,
@@ -271,7 +271,7 @@ impl FreePlaces {
                 });
             }
             page.is_listed = false;
-            self.available.pop();
+            self.pages_with_room.pop();
         }
         None
     }
@@ -281,22 +281,22 @@ impl FreePlaces {
         if self.pages.len() <= number {
             self.pages.resize(number + 1, FreePage::default());
             // Reserves the memory now, so that freeing never allocates.
-            self.available.reserve(self.pages.len() - self.available.len());
+            self.pages_with_room.reserve(self.pages.len() - self.pages_with_room.len());
         }
         let is_first = number == 0;
         let page = &mut self.pages[number];
         (page.first_unused, page.used) = (u16::from(is_first), u16::from(is_first));
         page.is_own = true;
-        self.empty += u32::from(!is_first);
+        self.empty_pages += u32::from(!is_first);
         if !mem::replace(&mut page.is_listed, true) {
-            self.available.push(as_u32(number));
+            self.pages_with_room.push(as_u32(number));
         }
     }
 
     /// Returns true if more pages are empty than the minimum number of spare pages.
     #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
-        self.empty > self.min_spare
+        self.empty_pages > self.min_spare
     }
 
     /// Removes an empty page, if more are empty than the minimum number of spare pages, and returns
@@ -307,9 +307,9 @@ impl FreePlaces {
             return None;
         }
         let number = self.pages.iter().rposition(|page| page.is_own && page.used == 0)?;
-        self.empty -= 1;
+        self.empty_pages -= 1;
         let page = &mut self.pages[number];
-        (page.is_own, page.free) = (false, 0);
+        (page.is_own, page.first_free) = (false, 0);
         Some(number)
     }
 
@@ -322,18 +322,18 @@ impl FreePlaces {
     /// Panics if an invariant is broken. `link_of` returns the link of a free place.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&self, link_of: impl Fn(usize, usize) -> u32) {
-        let mut available = self.available.clone();
+        let mut available = self.pages_with_room.clone();
         available.sort_unstable();
         assert!(available.windows(2).all(|two| two[0] < two[1]), "a page is listed twice");
         let mut empty = 0;
         for (number, page) in self.pages.iter().enumerate() {
-            let (mut free, mut link) = (0, u32::from(page.free));
+            let (mut free, mut link) = (0, u32::from(page.first_free));
             while link != 0 {
                 free += 1;
                 link = link_of(number, link as usize - 1);
             }
             let is_full =
-                !page.is_own || page.free == 0 && usize::from(page.first_unused) == PAGE_LEN;
+                !page.is_own || page.first_free == 0 && usize::from(page.first_unused) == PAGE_LEN;
             if page.is_own {
                 assert_eq!(page.used + free, page.first_unused, "places of page {number}");
                 empty += u32::from(page.used == 0);
@@ -343,7 +343,7 @@ impl FreePlaces {
             assert_eq!(page.is_listed, available.binary_search(&as_u32(number)).is_ok());
             assert!(page.is_listed || is_full, "unlisted room in page {number}");
         }
-        assert_eq!(empty, self.empty, "empty pages");
+        assert_eq!(empty, self.empty_pages, "empty pages");
     }
 }
 

@@ -244,23 +244,23 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let is_near = entry.location().is_near();
         if is_near && let Some(slot) = self.slots.try_unlink_alone(entry.links()) {
             self.slots.mark_empty(slot);
-            self.link_again(storage, entry, deadline);
+            self.link_moved(storage, entry, deadline);
         } else {
-            self.relink_among_others(storage, entry, deadline);
+            self.relink_slow(storage, entry, deadline);
         }
     }
 
     /// Moves an entry that shares its slot with others, or is not in the first level.
     #[inline(never)]
-    fn relink_among_others<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn relink_slow<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.detach(storage, entry);
-        self.link_again(storage, entry, deadline);
+        self.link_moved(storage, entry, deadline);
     }
 
     /// Links an entry that was unlinked to be moved.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `link_near`")]
-    fn link_again<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn link_moved<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         if deadline <= self.pass_end {
             self.link_late(storage, entry);

@@ -69,7 +69,7 @@ impl World {
             .expect("a counter");
     }
 
-    /// Reads like `Reader::read`. Also returns the time at which the counter was read.
+    /// Reads like `ClockReader::read`. Also returns the time at which the counter was read.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
         if self.is_abandoned {

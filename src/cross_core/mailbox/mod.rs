@@ -97,7 +97,7 @@ struct Stack {
 /// A node's link in the mailbox: to the second message after it in its stack, or 0. While the node
 /// is not in a mailbox, its user may use the link for other lists.
 #[derive(Debug)]
-pub(crate) struct Link(AtomicU32);
+pub(crate) struct MailboxLink(AtomicU32);
 
 /// Messages of one kind: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Default for Stack {
     }
 }
 
-impl Default for Link {
+impl Default for MailboxLink {
     fn default() -> Self {
         Self::new(0)
     }
@@ -146,7 +146,7 @@ impl Default for Link {
 impl Mailbox {
     /// Pushes the node `index`. The caller has exclusive use of `link`, the node's link.
     #[inline]
-    pub(crate) fn push(&self, index: u32, link: &Link, priority: Priority) -> PushOutcome {
+    pub(crate) fn push(&self, index: u32, link: &MailboxLink, priority: Priority) -> PushOutcome {
         match priority {
             Priority::Urgent => self.urgent.push(index, link, 0),
             Priority::Low => self.low.push(index, link, HAS_PAYLOAD),
@@ -210,7 +210,7 @@ impl Mailbox {
 
 impl Stack {
     #[inline]
-    fn push(&self, index: u32, link: &Link, payload: u64) -> PushOutcome {
+    fn push(&self, index: u32, link: &MailboxLink, payload: u64) -> PushOutcome {
         // Relaxed: the swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -310,7 +310,7 @@ impl MessageList {
     }
 }
 
-impl Link {
+impl MailboxLink {
     pub(crate) fn new(next: u32) -> Self {
         Self(AtomicU32::new(next))
     }

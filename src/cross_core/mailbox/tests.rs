@@ -20,18 +20,18 @@ fn backlog(budget: usize) -> Backlog {
 }
 
 /// Reverses urgent messages into FIFO order, within the limit of a pass.
-fn reverse(backlog: &mut Backlog, links: &[Link]) {
+fn reverse(backlog: &mut Backlog, links: &[MailboxLink]) {
     backlog.reverse(|index, link| links[index as usize].replace(link));
 }
 
 /// Consumes the next message.
-fn next(backlog: &mut Backlog, links: &[Link]) -> Option<u32> {
+fn next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
     let (index, _) = backlog.next(|index| links[index as usize].get());
     (index != 0).then_some(index)
 }
 
 /// Consumes messages by the links of the nodes, and returns their indices.
-fn consumed(backlog: &mut Backlog, mailbox: &Mailbox, links: &[Link]) -> Vec<u32> {
+fn consumed(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
     let consumed = iter::from_fn(|| next(backlog, links)).collect();
     backlog.take_from(mailbox);
     consumed
@@ -46,7 +46,7 @@ fn depth_of(push: PushOutcome) -> u32 {
 
 #[test]
 fn the_first_payload_message_is_flagged() {
-    let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| Link::default()));
+    let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| MailboxLink::default()));
     let mut backlog = backlog(ALL);
     for round in 0..2 {
         let first = |index: u32, priority| {
@@ -69,7 +69,7 @@ fn the_first_payload_message_is_flagged() {
 
 #[test]
 fn the_owner_takes_all_messages_newest_first() {
-    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
+    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let mut backlog = backlog(ALL);
     backlog.take_from(&mailbox);
     assert!(backlog.is_empty());
@@ -94,7 +94,7 @@ fn the_owner_takes_all_messages_newest_first() {
 
 #[test]
 fn low_priority_waits_until_the_end_of_a_pass() {
-    let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| Link::default()));
+    let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| MailboxLink::default()));
     let mut backlog = backlog(ALL);
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..5).for_each(|index| push(index, Priority::Low));
@@ -143,7 +143,7 @@ fn half_of_the_budget_is_for_low_priority() {
         (1, 9, false, 1),
     ] {
         let (mailbox, links) =
-            (Mailbox::default(), (0..20).map(|_| Link::default()).collect::<Vec<_>>());
+            (Mailbox::default(), (0..20).map(|_| MailboxLink::default()).collect::<Vec<_>>());
         let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
         (1..=others).for_each(|index| push(index, Priority::Low));
         (10..20).for_each(|index| push(index, Priority::Urgent));
@@ -168,7 +168,7 @@ fn half_of_the_budget_is_for_low_priority() {
 #[test]
 fn a_budget_of_one_serves_both_kinds_by_turns() {
     let (mailbox, links) =
-        (Mailbox::default(), (0..20).map(|_| Link::default()).collect::<Vec<_>>());
+        (Mailbox::default(), (0..20).map(|_| MailboxLink::default()).collect::<Vec<_>>());
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..10).for_each(|index| push(index, Priority::Low));
     (10..20).for_each(|index| push(index, Priority::Urgent));
@@ -189,7 +189,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
 /// The backlog of one pass may be exactly the budget of the next one.
 #[test]
 fn a_pass_without_budget_knows_whether_messages_are_left() {
-    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
+    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
     (1..3).for_each(push);
     let mut backlog = backlog(1);
@@ -207,7 +207,7 @@ fn a_pass_without_budget_knows_whether_messages_are_left() {
 fn urgent_messages_are_consumed_in_fifo_order() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
         let (mailbox, links) =
-            (Mailbox::default(), (0..=count).map(|_| Link::default()).collect::<Vec<_>>());
+            (Mailbox::default(), (0..=count).map(|_| MailboxLink::default()).collect::<Vec<_>>());
         let mut backlog = backlog(ALL);
         (1..=count)
             .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
@@ -228,8 +228,10 @@ fn urgent_messages_are_consumed_in_fifo_order() {
 /// The published count never exceeds `COUNT_LIMIT`.
 #[test]
 fn a_flood_that_is_partly_reversed_is_counted_as_many() {
-    let (mailbox, links) =
-        (Mailbox::default(), (0..=2 * COUNT_LIMIT).map(|_| Link::default()).collect::<Vec<_>>());
+    let (mailbox, links) = (
+        Mailbox::default(),
+        (0..=2 * COUNT_LIMIT).map(|_| MailboxLink::default()).collect::<Vec<_>>(),
+    );
     (1..=2 * COUNT_LIMIT)
         .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
     let mut backlog = backlog(ALL);
@@ -246,7 +248,7 @@ fn a_flood_that_is_partly_reversed_is_counted_as_many() {
 /// This holds whether or not the other kind was taken.
 #[test]
 fn a_kind_is_taken_once_in_a_pass() {
-    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| Link::default()));
+    let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let mut backlog = backlog(ALL);
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     push(1, Priority::Low);
@@ -266,7 +268,7 @@ fn a_kind_is_taken_once_in_a_pass() {
 
 #[test]
 fn a_closed_mailbox_refuses() {
-    let (mailbox, link) = (Mailbox::default(), Link::default());
+    let (mailbox, link) = (Mailbox::default(), MailboxLink::default());
     assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [MessageList::default(); 2]));
     for priority in [Priority::Urgent, Priority::Low] {
         assert_eq!(mailbox.push(1, &link, priority), PushOutcome::Closed);
@@ -279,7 +281,7 @@ fn a_closed_mailbox_refuses() {
 
 #[test]
 fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
-    let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| Link::default()));
+    let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| MailboxLink::default()));
     assert!(!mailbox.must_not_sleep(2, false));
     assert_eq!(depth_of(mailbox.push(1, &links[0], Priority::Low)), 1);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.must_not_sleep(1, false));
@@ -296,7 +298,7 @@ fn many_messages_or_an_urgent_one_keep_the_owner_awake() {
 fn a_wrapped_count_still_passes_multiples_of_the_backlog() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGE_COUNT_WRAP {
-        let depth = depth_of(stack.push(1, &Link::default(), 0));
+        let depth = depth_of(stack.push(1, &MailboxLink::default(), 0));
         assert_eq!(
             depth.is_multiple_of(WAKE_BACKLOG),
             pushed.is_multiple_of(WAKE_BACKLOG),
@@ -311,7 +313,12 @@ fn a_wrapped_count_still_passes_multiples_of_the_backlog() {
 #[test]
 fn a_count_of_many_stays_until_the_last_message() {
     let head = pack(MESSAGE_COUNT_WRAP - 1, 2, 3);
-    let links = [Link::default(), Link::default(), Link::default(), Link(AtomicU32::new(1))];
+    let links = [
+        MailboxLink::default(),
+        MailboxLink::default(),
+        MailboxLink::default(),
+        MailboxLink(AtomicU32::new(1)),
+    ];
     let mut backlog = backlog(ALL);
     backlog.taken = [MessageList::default(), MessageList::of(head)];
     let mut counts = vec![];
@@ -326,6 +333,6 @@ fn a_count_of_many_stays_until_the_last_message() {
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
         let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_WRAP - 1, 1, INDEX_MAX)) };
-        assert_eq!(depth_of(stack.push(index, &Link::default(), 0)), COUNT_LIMIT);
+        assert_eq!(depth_of(stack.push(index, &MailboxLink::default(), 0)), COUNT_LIMIT);
     }
 }

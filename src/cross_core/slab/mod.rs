@@ -94,7 +94,7 @@ use crate::{
     clock::schedule::Schedule,
     cross_core::{
         callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly, SendCallback},
-        mailbox::Link,
+        mailbox::MailboxLink,
         origin::{AddRecord, Origin},
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, FollowUp, Mover, StateWord, TimerKind},
@@ -153,14 +153,14 @@ unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
     }
 }
 
-const PAGES: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
-const ROOM_WORDS: usize = PAGES.div_ceil(64);
+const PAGES_MAX: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
+const ROOM_WORDS: usize = PAGES_MAX.div_ceil(64);
 
 /// The slot in which a page is published.
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
-    order: LoomPointerOrder,
+    loom_order: LoomPointerOrder,
 }
 
 /// The nodes of one shard, as other threads see them.
@@ -171,7 +171,7 @@ struct PageSlot {
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
     /// The room bits: which pages may have free nodes for adders.
-    room: [AtomicU64; ROOM_WORDS],
+    room_bits: [AtomicU64; ROOM_WORDS],
     layout: PageLayout,
     /// Payloads are callbacks, so other threads may add timers.
     holds_callbacks: bool,
@@ -184,9 +184,9 @@ pub(crate) struct Slab {
 #[repr(align(128))]
 struct Hints {
     /// The page number from which an adder searches for an unpublished page.
-    unpublished: Hint,
+    unpublished_page: Hint,
     /// The number of a page that probably has free nodes.
-    room: Hint,
+    page_with_room: Hint,
     /// The number of adders' pages whose nodes are all free.
     empty_pages: Hint,
     /// The generation with which the nodes of a new page of the adders begin.
@@ -197,7 +197,7 @@ struct Hints {
 #[derive(Debug)]
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
-    pub(crate) link: &'p Link,
+    pub(crate) link: &'p MailboxLink,
     layout: &'p PageLayout,
     page: PagePtr,
     place: usize,
@@ -216,21 +216,21 @@ impl PageSlot {
     /// Returns the table of a new slab.
     fn new_table() -> Box<[Self]> {
         if IS_MODEL {
-            return (0..PAGES).map(|_| Self::default()).collect();
+            return (0..PAGES_MAX).map(|_| Self::default()).collect();
         }
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_MODEL) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_MODEL) };
         // The allocator provides zeroed memory without writing it.
-        let table = Box::into_raw(vec![0_usize; PAGES].into_boxed_slice()).cast::<Self>();
+        let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
         // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
-        unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES)) }
+        unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
     }
 }
 
 impl PageSlot {
     #[inline]
     fn load(&self, pinned: &Pinned) -> Option<PagePtr> {
-        self.order.before_load();
+        self.loom_order.before_load();
         self.page.load(pinned).map(PagePtr::of)
     }
 }
@@ -249,12 +249,12 @@ impl Slab {
     fn with_layout<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerNodes<T>) {
         let slab = Arc::new(Self {
             pages: PageSlot::new_table(),
-            room: array::from_fn(|_| AtomicU64::new(0)),
+            room_bits: array::from_fn(|_| AtomicU64::new(0)),
             layout: PageLayout::of::<T>(),
             holds_callbacks,
             hints: Hints {
-                unpublished: Hint::new(1),
-                room: Hint::new(1),
+                unpublished_page: Hint::new(1),
+                page_with_room: Hint::new(1),
                 empty_pages: Hint::new(0),
                 first_generation: AtomicU64::new(1),
             },
@@ -289,7 +289,7 @@ impl Slab {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<RemoteNode> {
-        let hinted = self.hints.room.get() as usize;
+        let hinted = self.hints.page_with_room.get() as usize;
         let taken = self.take_from_page(hinted, &pinned);
         let (page, index) = taken.or_else(|| self.take_from_other_page(&pinned))?;
         Some(RemoteNode { page, index, _pinned: pinned })
@@ -299,14 +299,14 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
-        let first = self.hints.room.get() as usize / 64;
+        let first = self.hints.page_with_room.get() as usize / 64;
         for word in (first..ROOM_WORDS).chain(0..first) {
             // Relaxed: a hint; the page and its free nodes are acquired.
-            let mut bits = self.room[word].load(Ordering::Relaxed);
+            let mut bits = self.room_bits[word].load(Ordering::Relaxed);
             while bits != 0 {
                 let number = word * 64 + bits.trailing_zeros() as usize;
                 if let Some(taken) = self.take_from_page(number, pinned) {
-                    self.hints.room.set(as_u32(number));
+                    self.hints.page_with_room.set(as_u32(number));
                     return Some(taken);
                 }
                 self.clear_room_bit(number, pinned);
@@ -341,7 +341,7 @@ impl Slab {
     fn clear_room_bit(&self, number: usize, pinned: &Pinned) {
         // Acquire (R1): sees nodes that were returned, or a page that was published, before the bit
         // was set.
-        self.room[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
+        self.room_bits[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
         // The page may have been replaced, or nodes may have been returned to it.
         let page = self.page(number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
@@ -358,8 +358,8 @@ impl Slab {
     /// Sets the room bit: an adder may find a free node in this page.
     fn set_room_bit(&self, number: usize) {
         // Release (R1): publishes the returned nodes, and the page.
-        self.room[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
-        self.hints.room.lower(as_u32(number));
+        self.room_bits[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
+        self.hints.page_with_room.lower(as_u32(number));
     }
 
     /// Publishes a page for adders. Its first node belongs to the caller.
@@ -381,7 +381,7 @@ impl Slab {
         header.release_to_adders(self.first_generation());
         if PAGE_LEN > 1 {
             self.set_room_bit(number);
-            self.hints.room.set(as_u32(number));
+            self.hints.page_with_room.set(as_u32(number));
         }
         Some((page, index_of(number, 0)))
     }
@@ -408,30 +408,31 @@ impl Slab {
             return self.publish_at(0, page).then_some(0);
         }
         // Also tries numbers before the hint, which may be too high.
-        let hint = self.hints.unpublished.get() as usize;
-        let number = (hint..PAGES).chain(1..hint).find(|&number| self.publish_at(number, page))?;
-        self.hints.unpublished.set(as_u32(number + 1));
+        let hint = self.hints.unpublished_page.get() as usize;
+        let number =
+            (hint..PAGES_MAX).chain(1..hint).find(|&number| self.publish_at(number, page))?;
+        self.hints.unpublished_page.set(as_u32(number + 1));
         Some(number)
     }
 
     fn publish_at(&self, number: usize, page: PagePtr) -> bool {
         let slot = &self.pages[number];
-        slot.order.before_store();
+        slot.loom_order.before_store();
         slot.page.publish_if_empty(page.pointer())
     }
 
     /// Removes a page from the table. The owner keeps it until the epoch has marked it.
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
-        slot.order.before_store();
+        slot.loom_order.before_store();
         slot.page.retract(retired::mark_reclaimable);
-        self.hints.unpublished.lower(as_u32(number));
+        self.hints.unpublished_page.lower(as_u32(number));
     }
 
     /// Returns the numbers of the published pages.
     fn published_pages(&self) -> Vec<usize> {
         let pinned = crate::cross_core::reclaim::pin();
-        (0..PAGES).filter(|&number| self.page(number, &pinned).is_some()).collect()
+        (0..PAGES_MAX).filter(|&number| self.page(number, &pinned).is_some()).collect()
     }
 }
 
@@ -489,7 +490,7 @@ impl NodeView<'_> {
     fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {
         // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
         // while the thread is pinned.
-        let page: &page::Page<Callback> = unsafe { self.page.typed() };
+        let page: &page::Page<Callback> = unsafe { self.page.as_page_of() };
         // SAFETY: the word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
@@ -507,7 +508,7 @@ impl RemoteNode {
     fn page(&self) -> &page::Page<Callback> {
         // SAFETY: a page lives while one of its nodes is taken, and a slab that other threads may
         // add to has callbacks as payloads.
-        unsafe { self.page.typed() }
+        unsafe { self.page.as_page_of() }
     }
 
     #[inline]
@@ -516,7 +517,7 @@ impl RemoteNode {
     }
 
     #[inline]
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &MailboxLink {
         &self.node().header.link
     }
 

@@ -17,7 +17,7 @@ use crate::{
     clock::schedule::Schedule,
     cross_core::{
         callback::{Callback, CallbackInPlace},
-        mailbox::Link,
+        mailbox::MailboxLink,
         origin::{AddRecord, Origin},
         reclaim::pin,
         state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
@@ -89,7 +89,7 @@ impl<T> OwnerNodes<T> {
     fn page_at(&self, number: usize) -> &Page<T> {
         // SAFETY: the table's pages are of type `T` (`new`). Retiring a page takes `&mut self` and
         // removes it from the table first, and pages that are not retired live as long as the slab.
-        unsafe { self.pages.get(number).typed() }
+        unsafe { self.pages.get(number).as_page_of() }
     }
 
     /// Makes the node of a handle readable by the owner: adopts the page of a remote timer, if it
@@ -118,7 +118,7 @@ impl<T> OwnerNodes<T> {
         let pages = &self.pages;
         self.free.take_from_current_page(|number, place| {
             // SAFETY: as in `page_at`.
-            let page: &Page<T> = unsafe { pages.get(number).typed() };
+            let page: &Page<T> = unsafe { pages.get(number).as_page_of() };
             // SAFETY: this is the owner.
             unsafe { page.links[place].get() }.next
         })
@@ -152,7 +152,7 @@ impl<T> OwnerNodes<T> {
     fn free_remote(&mut self, index: u32) {
         let (number, place) = (page_of(index), place_of(index));
         // SAFETY: as in `page_at`.
-        let page: &Page<T> = unsafe { self.pages.get(number).typed() };
+        let page: &Page<T> = unsafe { self.pages.get(number).as_page_of() };
         let header = &page.nodes[place].header;
         // SAFETY: this is the owner.
         unsafe { header.location.set(NOT_ADMITTED) };
@@ -552,7 +552,7 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    pub(crate) fn link(self) -> &'n Link {
+    pub(crate) fn link(self) -> &'n MailboxLink {
         &self.node().header.link
     }
 
@@ -618,7 +618,7 @@ impl<'n, T> NodeRef<'n, T> {
     pub(crate) fn sweep(self) -> (Swept, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {
-            Swept::Idle => false,
+            Swept::NoPayload => false,
             Swept::HandedBack { .. } => true,
             Swept::Cancelled { has_payload } => has_payload,
         };

@@ -3,7 +3,7 @@
 use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
-    cross_core::{mailbox::Link, origin::AddRecord, state::StateWord},
+    cross_core::{mailbox::MailboxLink, origin::AddRecord, state::StateWord},
     limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE_LEN, as_u32},
@@ -48,7 +48,7 @@ pub(crate) struct NodeHeader {
     /// The tick at which the timer is due. Until the owner admits a periodic remote timer, the
     /// field holds the timer's period in nanoseconds.
     pub(super) deadline: OwnerCell<u64>,
-    pub(crate) link: Link,
+    pub(crate) link: MailboxLink,
     pub(super) location: OwnerCell<Location>,
 }
 
@@ -209,7 +209,7 @@ impl<T> Page<T> {
                 header: NodeHeader {
                     state: StateWord::default(),
                     deadline: OwnerCell::new(0),
-                    link: Link::new(0),
+                    link: MailboxLink::new(0),
                     location: OwnerCell::new(Location::NEW),
                 },
                 payload: UnsafeCell::new(MaybeUninit::uninit()),
@@ -294,7 +294,7 @@ impl PagePtr {
     ///
     /// The page is a `Page<T>`, alive for `'p`.
     #[inline]
-    pub(super) unsafe fn typed<'p, T>(self) -> &'p Page<T> {
+    pub(super) unsafe fn as_page_of<'p, T>(self) -> &'p Page<T> {
         // SAFETY: guaranteed by the caller; a page is never borrowed mutably, and consists of
         // atomics and cells.
         unsafe { self.0.cast::<Page<T>>().as_ref() }
@@ -377,17 +377,20 @@ impl FreeList {
 
     /// Takes the first free node. Returns its place and the number of free nodes left. `link`
     /// returns the link of a place.
-    pub(super) fn pop<'n>(&self, link: impl Fn(usize) -> &'n Link) -> Option<(usize, usize)> {
+    pub(super) fn pop<'n>(
+        &self,
+        link: impl Fn(usize) -> &'n MailboxLink,
+    ) -> Option<(usize, usize)> {
         // Acquire (G1): sees the links.
         let mut head = self.0.load(Ordering::Acquire);
         loop {
-            let place = first_of(head)?;
-            let left = count_of(head) - 1;
+            let place = first_free_of(head)?;
+            let left = free_count_of(head) - 1;
             let next = if left == 0 { 0 } else { follow_link(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
             // Acquire (G1): sees the work of the node's last user, or the links from another head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some((place, count_of(new))),
+                Ok(_) => return Some((place, free_count_of(new))),
                 Err(found) => head = found,
             }
         }
@@ -398,19 +401,19 @@ impl FreeList {
     pub(super) fn push(
         &self,
         first: usize,
-        (last, link): (usize, &Link),
+        (last, link): (usize, &MailboxLink),
         count: u32,
     ) -> (usize, usize) {
         // Relaxed: checked by the swap.
         let mut head = self.0.load(Ordering::Relaxed);
         loop {
-            link.set(relative_link(last, first_of(head).unwrap_or(0)));
-            let counted = count_of(head) + count as usize;
+            link.set(relative_link(last, first_free_of(head).unwrap_or(0)));
+            let counted = free_count_of(head) + count as usize;
             let new = head >> 32 << 32 | (counted as u64) << 16 | (first as u64 + 1);
             // Release (G1): publishes the links, and the state of the nodes. Relaxed: a failure
             // only returns another head.
             match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return (count_of(head), counted),
+                Ok(_) => return (free_count_of(head), counted),
                 Err(found) => head = found,
             }
         }
@@ -420,7 +423,7 @@ impl FreeList {
     pub(super) fn take_all(&self) -> bool {
         // Relaxed: checked by the swap.
         let head = self.0.load(Ordering::Relaxed);
-        count_of(head) == PAGE_LEN
+        free_count_of(head) == PAGE_LEN
             && self
                 .0
                 .compare_exchange(
@@ -437,7 +440,7 @@ impl FreeList {
     /// Returns true if a node is free.
     pub(super) fn has_free(&self) -> bool {
         // Relaxed: a hint, ordered by the preceding swap of the room bits.
-        count_of(self.0.load(Ordering::Relaxed)) > 0
+        free_count_of(self.0.load(Ordering::Relaxed)) > 0
     }
 }
 
@@ -454,12 +457,12 @@ fn follow_link(place: usize, link: u32) -> u16 {
 }
 
 #[allow(clippy::cast_possible_truncation)] // Masked.
-fn count_of(head: u64) -> usize {
+fn free_count_of(head: u64) -> usize {
     (head as u32 >> 16) as usize
 }
 
 #[allow(clippy::cast_possible_truncation)] // Masked.
-fn first_of(head: u64) -> Option<usize> {
+fn first_free_of(head: u64) -> Option<usize> {
     (head as u32 as usize & 0xFFFF).checked_sub(1)
 }
 
@@ -470,7 +473,7 @@ mod tests {
     /// Without the tag, a thread could mistake the head for an earlier head.
     #[test]
     fn a_head_that_recurs_has_another_tag() {
-        let (head, links) = (FreeList::new(), [Link::new(0), Link::new(0)]);
+        let (head, links) = (FreeList::new(), [MailboxLink::new(0), MailboxLink::new(0)]);
         head.add_all_but_first();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {

@@ -354,7 +354,7 @@ pub(crate) enum Swept {
     /// it.
     Cancelled { has_payload: bool },
     /// The node has no payload.
-    Idle,
+    NoPayload,
 }
 
 /// The next step of a remote thread after its swap.
@@ -634,13 +634,13 @@ impl StateWord {
             let word = self.load_relaxed();
             let swept = match Phase::of(word) {
                 // The run in progress will end the timer.
-                Phase::Idle | Phase::Running | Phase::Stopping => return Swept::Idle,
+                Phase::Idle | Phase::Running | Phase::Stopping => return Swept::NoPayload,
                 // A move in progress is ignored; a completed move counts.
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
                 Phase::Cancelled | Phase::Cancelling if word & CANCELLED_BY_OWNER != 0 => {
-                    Swept::Idle
+                    Swept::NoPayload
                 }
                 Phase::Cancelled | Phase::Cancelling => {
                     Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }

@@ -69,7 +69,7 @@ fn a_cancelled_timer_cannot_fire() {
     assert_eq!(move_it(&state), None);
     assert!(state.is_cancelled_remotely() && !state.is_free());
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
-    assert_eq!(state.sweep(), Swept::Idle);
+    assert_eq!(state.sweep(), Swept::NoPayload);
     assert!(state.is_free());
 }
 
@@ -230,7 +230,7 @@ fn the_sweep_reports_pending_timers() {
     let cancelled = armed(TimerKind::Shared);
     assert_eq!(cancel(&cancelled), Cancel::Cancelled);
     assert_eq!(cancelled.sweep(), Swept::Cancelled { has_payload: true });
-    assert_eq!(cancelled.sweep(), Swept::Idle);
+    assert_eq!(cancelled.sweep(), Swept::NoPayload);
 }
 
 #[test]
@@ -239,7 +239,8 @@ fn a_move_that_ends_after_the_sweep_fails() {
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
     assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
-    for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::Idle)] {
+    for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
+    {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
         assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
@@ -336,5 +337,5 @@ fn the_last_sweep_leaves_a_payload_to_its_canceller() {
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
     assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
-    assert_eq!(state.sweep(), Swept::Idle);
+    assert_eq!(state.sweep(), Swept::NoPayload);
 }

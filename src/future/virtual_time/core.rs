@@ -98,7 +98,7 @@ impl VirtualCore {
             config.install().expect("a new thread");
             // Makes the spread depend on the core only, and not on earlier shards of the process.
             let number = u32::try_from(index).unwrap_or(u32::MAX);
-            let _ = Local::with(|local| local.shared.spread.start_as(number));
+            let _ = Local::with(|local| local.shared.spread.seed_from(number));
             set_thread_number(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
             run_jobs(&received, queue);
