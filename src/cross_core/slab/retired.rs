@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Retracted pages of ended shards. Only threads that end a shard push and pop.
-static ORPHANS: SegQueue<PagePtr> = SegQueue::new();
+static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 
 /// Retracted pages of one owner, the oldest first.
 #[derive(Debug, Default)]
@@ -73,19 +73,19 @@ impl RetiredPages {
 impl Drop for RetiredPages {
     fn drop(&mut self) {
         self.free_reclaimable(usize::MAX);
-        self.0.drain(..).for_each(|page| ORPHANS.push(page));
+        self.0.drain(..).for_each(|page| ORPHANED_PAGES.push(page));
     }
 }
 
 /// Frees retracted pages of ended shards. Called by a thread that ends a shard.
 pub(crate) fn free_orphaned_pages() {
-    for _ in 0..ORPHANS.len() {
+    for _ in 0..ORPHANED_PAGES.len() {
         // Another thread may be taking pages at the same time.
-        let Some(page) = ORPHANS.pop() else { break };
+        let Some(page) = ORPHANED_PAGES.pop() else { break };
         if is_reclaimable(page) {
             free(page);
         } else {
-            ORPHANS.push(page);
+            ORPHANED_PAGES.push(page);
         }
     }
 }
