@@ -66,12 +66,12 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
 /// The generation bit of timers that another thread armed. It keeps their generations apart from
 /// the owner's.
-pub(crate) const REMOTE_GENERATION: u64 = 1 << 55;
+pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 
-/// The last generation of the owner's timers: 55 bits. Remote timers have as many generations, with
-/// [`REMOTE_GENERATION`] set. The other 8 bits of the state word are for the phase. At a hundred
-/// million timers a second the generations last 11 years. A shard without a generation left refuses
-/// further timers.
+/// The last generation of the owner's timers: 54 bits. Remote timers have as many generations, with
+/// [`REMOTE_GENERATION`] set. The other 9 bits of the state word are for the phase and flags. At a
+/// hundred million timers a second the generations last 5 years. A shard without a generation left
+/// refuses further timers.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.

@@ -4,11 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use corewheel::{Cancel, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
     SeesOnDrop, TICK, add_four, assert_all_ended, elsewhere, expired, expiries, explore, local,
-    race, runs, shard, shard_with_a_page_to_spare, shard_with_due, work_and_cancel,
+    race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage, work_and_cancel,
 };
 
 /// The owner may read the word before the message, and the message after the timer has fired.
@@ -258,5 +258,105 @@ fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
         assert_eq!(Arc::strong_count(&kept), 1);
         assert_eq!(local_timer().counts().cancelled, 1);
         assert_all_ended(&local_timer().counts(), 1);
+    });
+}
+
+/// Returns a shard in virtual time, its clock, and a timer that is due in two ticks. Another thread
+/// has moved it there, so resets to later need no message.
+fn shard_with_deferrable<T: 'static>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+    stage(|| {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, payload);
+        assert!(elsewhere(move || handle.reset(TICK * 2)));
+        assert!(expired(&mut shard).is_empty());
+        assert!(elsewhere(move || handle.reset(TICK * 2)));
+        assert_eq!(shard.counts().queued, 0, "the second reset needs no message");
+        (shard, clock, handle)
+    })
+}
+
+/// The owner takes a due timer out of its slot before its claim fails. Without a message of the
+/// mover, it would never link the timer again.
+#[test]
+fn a_timer_that_comes_due_while_it_is_moved_to_later_is_not_lost() {
+    explore(13_000, || {
+        let (mut shard, clock, handle) = shard_with_deferrable(());
+        clock.advance(TICK * 2);
+        let mover = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
+        let fired = expired(&mut shard).len();
+        let [first, second] = mover.join().unwrap();
+        assert!((first && second) == (fired == 0) && first >= second, "{first} {second}");
+        assert_eq!(expiries(&mut shard, &clock, 6), vec![5; 1 - fired]);
+        assert_all_ended(&shard.counts(), 1);
+    });
+}
+
+/// Each side reads whether the other one was done before it began. If they overlap, either counts.
+#[test]
+fn the_owners_reset_overrides_a_reset_without_a_message() {
+    explore(440, || {
+        let (mut shard, clock, handle) = shard_with_deferrable(());
+        let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (own_seen, other) = (Arc::clone(&own_done), Arc::clone(&other_done));
+        let mover = race(move || {
+            let is_later = own_seen.load(Ordering::Acquire) == 1;
+            assert!(handle.reset(TICK * 3));
+            other.store(1, Ordering::Release);
+            is_later
+        });
+        let own_is_later = other_done.load(Ordering::Acquire) == 1;
+        assert!(shard.reset(handle, TICK * 4));
+        own_done.store(1, Ordering::Release);
+        let other_is_later = mover.join().unwrap();
+        let fired = expiries(&mut shard, &clock, 5);
+        assert!(fired == [4] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
+        assert_all_ended(&shard.counts(), 1);
+    });
+}
+
+/// The owner may link the timer at either deadline before the other thread moves it, so the second
+/// reset may need a message or not.
+#[test]
+fn of_resets_to_later_and_to_earlier_the_last_one_counts() {
+    explore(6_500, || {
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK * 5, ());
+        let later_done = Arc::new(AtomicUsize::new(0));
+        let done = Arc::clone(&later_done);
+        let later = race(move || {
+            assert!(handle.reset(TICK * 4));
+            done.store(1, Ordering::Release);
+        });
+        let earlier = race(move || {
+            let is_last = later_done.load(Ordering::Acquire) == 1;
+            assert!(handle.reset(TICK * 2));
+            is_last
+        });
+        assert!(expired(&mut shard).is_empty());
+        later.join().unwrap();
+        let earlier_is_last = earlier.join().unwrap();
+        let fired = expiries(&mut shard, &clock, 5);
+        assert!(fired == [2] || fired == [4] && !earlier_is_last, "{fired:?}");
+        assert_all_ended(&shard.counts(), 1);
+    });
+}
+
+#[test]
+fn a_timer_that_is_moved_without_a_message_and_cancelled_ends_once() {
+    explore(31_000, || {
+        let payload = Arc::new(());
+        let (mut shard, clock, handle) = shard_with_deferrable(Arc::clone(&payload));
+        clock.advance(TICK * 2);
+        let mover = race(move || handle.reset(TICK * 2));
+        let canceller = race(move || handle.cancel());
+        let fired = expired(&mut shard).len();
+        let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
+        let cancelled = usize::from(answer == Cancel::Cancelled);
+        let later = expiries(&mut shard, &clock, 5);
+        assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
+        assert!(later.is_empty() || moved && later == [4]);
+        assert!(!moved || fired == 0, "it fired by its old deadline");
+        assert_eq!(Arc::strong_count(&payload), 1);
+        assert_all_ended(&shard.counts(), 1);
     });
 }

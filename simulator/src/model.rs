@@ -86,6 +86,9 @@ pub(crate) struct Timer {
     /// A message about it may be in the mailbox; the turn before the last message.
     queued: bool,
     queued_in: u64,
+    /// The owner may have linked it where another core has moved it. Then a reset of another core to
+    /// later needs no message.
+    may_be_deferrable: bool,
     /// Another core has added it, and the owner may not know it yet.
     is_remote: bool,
     unarrived: bool,
@@ -562,7 +565,10 @@ impl Model {
         let now = if own { self.read(shard) } else { self.latest(shard) };
         if answer {
             self.unlink(id);
+            let may_be_deferrable =
+                std::mem::replace(&mut self.timers[id as usize].may_be_deferrable, !own);
             if !own {
+                self.shards[shard].partial |= may_be_deferrable;
                 self.enqueue(id, true);
             } else if let Some(turn) = &mut self.shards[shard].turn {
                 turn.nested += 1;

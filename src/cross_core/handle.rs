@@ -376,9 +376,10 @@ impl TimerHandle {
     /// this moves the next run, and later runs follow at its period. Slack and spread of earlier
     /// calls no longer apply.
     ///
-    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
-    /// compare-and-swaps on the timer and at most one on the owner's mailbox. It wakes the owner if
-    /// the owner would sleep past the new deadline.
+    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two or
+    /// three compare-and-swaps on the timer and at most one on the owner's mailbox: of repeated
+    /// resets to later, most need no message. It wakes the owner if the owner would sleep past the
+    /// new deadline.
     ///
     /// # Examples
     ///

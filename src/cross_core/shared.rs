@@ -387,8 +387,8 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Moves a timer to the moment at which the clock shows `nanos`: two swaps, and one push if no
-    /// message of it is queued.
+    /// Moves a timer to the moment at which the clock shows `nanos`: two swaps, and one push unless
+    /// the timer is *deferrable* and moved to later, or a message of it is queued.
     #[inline]
     pub(crate) fn reset(
         &self,
@@ -401,9 +401,14 @@ impl Protected<'_, Shared> {
         match node.state.begin_move(generation) {
             MoveOutcome::Refused => return RemoteOutcome::without_wake(false),
             MoveOutcome::Superseded => return RemoteOutcome::without_wake(true),
-            MoveOutcome::Begun => (),
+            MoveOutcome::Begun { deferrable } => {
+                let is_later = deferrable && nanos >= node.linked_deadline().read();
+                node.requested_deadline().write(nanos);
+                if is_later && node.state.end_deferred_move() {
+                    return RemoteOutcome::without_wake(true);
+                }
+            }
         }
-        node.requested_deadline().write(nanos);
         let (answer, next) = node.end_move(taken);
         if taken.is_some() {
             // Another thread cancelled the timer during the move.

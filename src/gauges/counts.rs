@@ -79,8 +79,8 @@ counts! {
         pub queued: u64,
         /// Resets on this core.
         pub resets: u64,
-        /// Resets from other cores that the owner has seen. Several resets of a timer between two
-        /// turns count once.
+        /// Resets from other cores that the owner has seen. It sees only the last of several resets of
+        /// a timer between two turns, and of several resets to later up to the earlier deadline.
         pub resets_elsewhere: u64,
         /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
         /// run of a periodic timer.

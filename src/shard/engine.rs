@@ -442,7 +442,7 @@ impl<T> Engine<T> {
             MoveOutcome::Refused => return false,
             // Another thread's move is ordered directly after this one.
             MoveOutcome::Superseded => (),
-            MoveOutcome::Begun => {
+            MoveOutcome::Begun { .. } => {
                 node.requested_deadline().write(due);
                 if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
@@ -672,11 +672,15 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
-        let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
+        let nanos = node.requested_deadline().read();
+        let deadline = self.time.tick.deadline_tick(nanos);
         if periodic || deadline <= self.wheel.now() {
             return self.apply_move_slow(index, periodic);
         }
-        self.wheel.relink_or_link(&self.nodes, node, deadline);
+        if self.wheel.relink_deferrable(&self.nodes, node, deadline) {
+            node.linked_deadline().write(nanos);
+            node.state().set_deferrable();
+        }
         None
     }
 

@@ -14,7 +14,7 @@ use crate::{
         state::{Cancel, FollowUp, MoveOutcome, Mover, TimerKind},
     },
     error::AddErrorReason,
-    limits::{GENERATION_MAX, INDEX_MAX},
+    limits::{DEFERRED_MAX, GENERATION_MAX, INDEX_MAX},
     local_timer,
 };
 
@@ -91,6 +91,79 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
     }
+}
+
+/// Returns a shard with a timer that is due in two ticks, and that another thread has moved twice.
+/// The first reset has sent a message; the second one need not.
+fn shard_with_deferrable() -> (Shard<Callback>, ManualClock, TimerHandle) {
+    let (mut shard, clock) = shard();
+    let timer = shard.add(TICK, callback());
+    for messages in [1, 0] {
+        assert!(reset_as_remote(timer, 2));
+        assert_eq!(shard.counts().queued, messages);
+        assert_eq!(fired(&mut shard), 0);
+    }
+    (shard, clock, timer)
+}
+
+fn reset_as_remote(timer: TimerHandle, ticks: u32) -> bool {
+    thread::spawn(move || timer.reset(TICK * ticks)).join().expect("no panic")
+}
+
+#[test]
+fn a_reset_to_later_needs_no_message_and_holds() {
+    let (mut shard, clock, timer) = shard_with_deferrable();
+    assert!(reset_as_remote(timer, 4) && reset_as_remote(timer, 3));
+    assert_eq!(shard.counts().queued, 0);
+    assert_eq!(shard.time_left(timer), Some(TICK * 3));
+    assert_eq!(shard.time_until_next(), Some(TICK * 2), "the owner looks at it once on the way");
+    clock.advance(TICK * 2);
+    assert_eq!(fired(&mut shard), 0);
+    assert_eq!(shard.counts().resets_elsewhere, 2);
+    assert_eq!(shard.time_left(timer), Some(TICK));
+    // It is deferrable again.
+    assert!(reset_as_remote(timer, 5));
+    assert_eq!(shard.counts().queued, 0);
+    let now = shard.now();
+    let pending: Vec<_> = shard.drain().into_iter().map(|(deadline, _)| deadline - now).collect();
+    assert_eq!(pending, [TICK * 5]);
+}
+
+#[test]
+fn a_reset_before_the_linked_deadline_sends_a_message() {
+    for own_reset in [false, true] {
+        let (mut shard, clock, timer) = shard_with_deferrable();
+        let ticks = if own_reset {
+            // The timer is no longer linked where another thread has moved it.
+            assert!(shard.reset(timer, TICK * 9));
+            3
+        } else {
+            assert!(reset_as_remote(timer, 9));
+            1
+        };
+        assert!(reset_as_remote(timer, ticks));
+        assert_eq!(shard.counts().queued, 1);
+        let fired = (0..=9).find(|_| {
+            let fired = fired(&mut shard) > 0;
+            clock.advance(TICK);
+            fired
+        });
+        assert_eq!(fired, Some(ticks));
+    }
+}
+
+/// The wheel counts timers that come due only to be moved, see `DEFERRED_MAX`.
+#[test]
+fn a_bounded_number_of_timers_in_a_tick_is_moved_without_messages() {
+    let (mut shard, clock) = shard();
+    let timers: Vec<_> = (0..20).map(|_| shard.add(TICK, callback())).collect();
+    for messages in [20, 20 - u64::from(DEFERRED_MAX)] {
+        assert!(timers.iter().all(|&timer| reset_as_remote(timer, 2)));
+        assert_eq!(shard.counts().queued, messages);
+        assert_eq!(fired(&mut shard), 0);
+    }
+    clock.advance(TICK * 2);
+    assert_eq!(fired(&mut shard), 20);
 }
 
 #[test]
@@ -188,7 +261,10 @@ fn while_moving(
     let shared = Arc::clone(shard.engine.shared());
     let pinned = crate::cross_core::reclaim::pin();
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
-        assert_eq!(node.state.begin_move(timer.generation()), MoveOutcome::Begun);
+        assert_eq!(
+            node.state.begin_move(timer.generation()),
+            MoveOutcome::Begun { deferrable: false }
+        );
         between(shard);
         node.requested_deadline().write(3_000_000);
         let (answer, next) = node.state.end_move(Mover::Remote);

@@ -305,6 +305,34 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
+    /// Moves an entry to a deadline after this pass, whether it is in a slot or not. Returns true if
+    /// the slot of this deadline counts it as deferred: the caller may then move it to later when it
+    /// comes due there.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn relink_deferrable<S: Storage>(
+        &mut self,
+        storage: &S,
+        entry: S::Entry<'_>,
+        deadline: u64,
+    ) -> bool {
+        debug_assert!(deadline > self.pass_end);
+        if entry.location().is_linked() {
+            self.touched += 1;
+            self.detach(storage, entry);
+        } else {
+            self.len += 1;
+        }
+        let is_deferrable = deadline <= self.last_near
+            && self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(deadline));
+        if is_deferrable {
+            self.link_near(storage, entry, deadline, deadline, Location::DEFERRED);
+        } else {
+            self.link_exactly(storage, entry, deadline);
+        }
+        is_deferrable
+    }
+
     /// Links or relinks an entry so that this pass or a later one returns it. If the pass has
     /// already reached its deadline, stores the deadline, leaves the entry unlinked, and returns
     /// the tick of the pass as the error.
@@ -319,6 +347,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if deadline > self.current && entry.deadline() == deadline {
                 return Ok(());
             }
+            self.touched += 1;
             self.detach(storage, entry);
             self.len -= 1;
         }
@@ -326,7 +355,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             entry.set_deadline(deadline);
             return Err(self.current);
         }
-        self.touched += 1;
         self.len += 1;
         self.link_exactly(storage, entry, deadline);
         Ok(())

@@ -85,7 +85,7 @@ use std::{
     sync::Arc,
 };
 
-use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, RequestedDeadline};
+use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
 pub(crate) use self::{
     owner::{EndedTimer, NodeRef, OwnerNodes},
     retired::free_orphaned_pages,
@@ -458,9 +458,15 @@ impl Drop for NodeView<'_> {
 
 impl NodeView<'_> {
     #[inline]
-    pub(crate) fn requested_deadline(&self) -> &RequestedDeadline {
+    pub(crate) fn requested_deadline(&self) -> &SharedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.requested_deadline(self.layout, self.place) }
+        unsafe { self.page.deadline(self.layout.requested, self.place) }
+    }
+
+    #[inline]
+    pub(crate) fn linked_deadline(&self) -> &SharedDeadline {
+        // SAFETY: as in `requested_deadline`.
+        unsafe { self.page.deadline(self.layout.linked, self.place) }
     }
 
     /// Cancels the timer. Moves its payload to `taken`, if the payload is `Send`.

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     BuildInPlace, Slab,
-    page::{Node, OwnerCell, Page, PagePtr, RequestedDeadline, relative_link},
+    page::{Node, OwnerCell, Page, PagePtr, SharedDeadline, relative_link},
     retired::RetiredPages,
 };
 use crate::{
@@ -556,8 +556,12 @@ impl<'n, T> NodeRef<'n, T> {
         &self.node().header.link
     }
 
-    pub(crate) fn requested_deadline(self) -> &'n RequestedDeadline {
+    pub(crate) fn requested_deadline(self) -> &'n SharedDeadline {
         &self.page.requested[place_of(self.index)]
+    }
+
+    pub(crate) fn linked_deadline(self) -> &'n SharedDeadline {
+        &self.page.linked[place_of(self.index)]
     }
 
     /// Returns true if the owner has not admitted the timer yet.

@@ -60,14 +60,14 @@ pub(super) struct Node<T> {
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The deadline of a remote reset or add, in nanoseconds of the clock; see the third trap in
-/// `state`.
+/// A deadline in nanoseconds of the clock, for the reset of a timer by another thread; see the third
+/// trap in `state`.
 #[derive(Debug)]
-pub(crate) struct RequestedDeadline(AtomicU64);
+pub(crate) struct SharedDeadline(AtomicU64);
 
-impl RequestedDeadline {
-    /// Stores the deadline. The caller has exclusive use of the node, and then publishes the
-    /// deadline by a change of the state word.
+impl SharedDeadline {
+    /// Stores the deadline. The caller has exclusive use of it, and then publishes it by a change of
+    /// the state word.
     #[inline]
     pub(crate) fn write(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
@@ -105,7 +105,10 @@ pub(super) struct PageHeader {
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
     pub(super) nodes: [Node<T>; PAGE_LEN],
-    pub(super) requested: [RequestedDeadline; PAGE_LEN],
+    /// The deadlines of remote resets and adds.
+    pub(super) requested: [SharedDeadline; PAGE_LEN],
+    /// The deadlines at which the owner has linked *deferrable* timers.
+    pub(super) linked: [SharedDeadline; PAGE_LEN],
     /// The neighbours of a timer in a slot of the wheel, or the next free node of the owner.
     pub(super) links: [OwnerCell<Links>; PAGE_LEN],
     pub(super) add_records: [OwnerCell<AddRecord>; PAGE_LEN],
@@ -116,7 +119,9 @@ pub(super) struct Page<T> {
 pub(super) struct PageLayout {
     nodes: usize,
     stride: usize,
-    requested: usize,
+    /// The offsets of arrays of [`SharedDeadline`]s.
+    pub(super) requested: usize,
+    pub(super) linked: usize,
 }
 
 /// A pointer to a page of unknown payload type. The slab manages the page's lifetime.
@@ -140,6 +145,7 @@ impl PageLayout {
             nodes: std::mem::offset_of!(Page<T>, nodes),
             stride: size_of::<Node<T>>(),
             requested: std::mem::offset_of!(Page<T>, requested),
+            linked: std::mem::offset_of!(Page<T>, linked),
         }
     }
 }
@@ -214,7 +220,8 @@ impl<T> Page<T> {
                 },
                 payload: UnsafeCell::new(MaybeUninit::uninit()),
             }),
-            requested: array::from_fn(|_| RequestedDeadline(AtomicU64::new(0))),
+            requested: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
+            linked: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
             links: array::from_fn(|_| OwnerCell::new(Links::default())),
             add_records: array::from_fn(|_| OwnerCell::new(AddRecord::default())),
         };
@@ -270,24 +277,18 @@ impl PagePtr {
         unsafe { node.cast::<NodeHeader>().as_ref() }
     }
 
-    /// Returns the requested deadline of the node at `place`.
+    /// Returns the deadline of the node at `place` in an array at the offset `array`.
     ///
     /// # Safety
     ///
-    /// The page is alive for `'p`, and has this layout.
+    /// The page is alive for `'p`, and its [`PageLayout`] has this offset.
     #[inline]
-    pub(super) unsafe fn requested_deadline<'p>(
-        self,
-        layout: &PageLayout,
-        place: usize,
-    ) -> &'p RequestedDeadline {
-        // SAFETY: the layout (caller) has the offset of the requested deadlines, and a place is
-        // below `PAGE_LEN`.
-        let requested = unsafe { self.0.byte_add(layout.requested) };
-        // SAFETY: as above.
-        let requested = unsafe { requested.cast::<RequestedDeadline>().add(place % PAGE_LEN) };
+    pub(super) unsafe fn deadline<'p>(self, array: usize, place: usize) -> &'p SharedDeadline {
+        // SAFETY: the array is in the page (caller), and a place is below `PAGE_LEN`.
+        let deadline =
+            unsafe { self.0.byte_add(array).cast::<SharedDeadline>().add(place % PAGE_LEN) };
         // SAFETY: as above; it is never borrowed mutably.
-        unsafe { requested.as_ref() }
+        unsafe { deadline.as_ref() }
     }
 
     /// # Safety
@@ -493,7 +494,7 @@ mod tests {
     fn a_node_fills_a_cache_line() {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
-        let nodes = PAGE_LEN * (64 + 8 + 8 + size_of::<AddRecord>());
+        let nodes = PAGE_LEN * (64 + 8 + 8 + 8 + size_of::<AddRecord>());
         let all = size_of::<PageHeader>() + nodes;
         assert_eq!(size_of::<Page<Callback>>(), all.next_multiple_of(128));
         assert_eq!((align_of::<Page<Callback>>(), size_of::<PageHeader>()), (128, 128));

@@ -5,10 +5,10 @@
 //! no reference count.
 //!
 //! ```text
-//!  63                      8      7            6           5       4         3       2     0
-//! +-------------------------+----------+---------------+-------+--------+----------+-------+
-//! |  generation (56 bits)   | by owner | payload taken | moved | queued | periodic | phase |
-//! +-------------------------+----------+---------------+-------+--------+----------+-------+
+//!  63             9       8           7            6           5       4         3       2     0
+//! +----------------+------------+----------+---------------+-------+--------+----------+-------+
+//! |   generation   | deferrable | by owner | payload taken | moved | queued | periodic | phase |
+//! +----------------+------------+----------+---------------+-------+--------+----------+-------+
 //! ```
 //!
 //! The *generation* identifies the timer. It comes from a counter of the shard that never repeats,
@@ -20,9 +20,10 @@
 //! |---|---|
 //! | *periodic* | the timer runs repeatedly; the flag does not change while the timer lives |
 //! | *queued* | a message of the node is not consumed yet; the setter of the flag pushes it |
-//! | *moved* | the owner has not linked the timer at its new `slab::RequestedDeadline` yet |
+//! | *moved* | the owner has not linked the timer at its new requested deadline yet |
 //! | *payload taken* | cancelled; the thread that sets the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and has its payload or is in its last run |
+//! | *deferrable* | a reset to a later deadline needs no message (see [below](#a-reset-without-a-message)); only in `Armed` and `Moving`, and never with *queued* |
 //!
 //! # Phases
 //!
@@ -52,12 +53,15 @@
 //! | `Private` | `Idle` | owner | `sweep` | swap, as in every phase |
 //! | `Armed`, not moved | `Running` | owner | `claim` | swap: it fires |
 //! | `Armed`, moved | not moved | owner | `claim`, `begin_own_move`, `collect` | swap: the owner takes over the deadline |
+//! | `Armed`, no flags | deferrable | owner | `set_deferrable` | swap |
+//! | `Armed` or `Moving`, deferrable | not deferrable | owner | `claim`, `begin_own_move` | swap: the wheel no longer has the timer at the known deadline |
 //! | any, queued | not queued | owner | `collect` | swap: the message has been consumed |
 //! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
 //! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
 //! | `Armed`, added by another thread | `Cancelling`, payload taken | any thread | `cancel` | swap: it is cancelled |
 //! | `Armed` | `Moving` | any thread | `begin_move` | swap: it is moved |
 //! | `Moving` | `Armed`, queued, moved | the mover | `end_move` | swap |
+//! | `Moving`, deferrable | `Armed`, moved, deferrable | the mover | `end_deferred_move` | swap |
 //! | `Moving` | `Cancelling` | any thread | `cancel`, `cancel_own` | swap: it is cancelled |
 //! | `Cancelling`, added by another thread | payload taken | the mover | `end_move` | swap |
 //! | `Cancelling` | `Cancelled`, queued | the mover, or the thread that has cancelled it | `end_move` | swap |
@@ -114,6 +118,21 @@
 //! the reset returns false, although other resets that found the timer `Moving` have returned true.
 //! The timer is handed back with one of the requested deadlines, or with its previous deadline.
 //!
+//! # A reset without a message
+//!
+//! Most resets move a deadline to later, again and again. The owner needs to know of them only when
+//! the earlier deadline comes. So after the owner has linked a timer at a requested deadline, it
+//! stores that deadline in the node as the *linked* one and sets *deferrable*. A mover that finds
+//! the flag, and whose deadline is not before the linked one, ends its move with *moved* and
+//! without *queued*. At the linked deadline the owner's `claim` finds the timer *moved*, and links
+//! it at the deadline requested last. The wheel counts such a timer as deferred, and the owner does
+//! not set the flag in a slot with too many of them, so a tick has few such timers to link (P7).
+//!
+//! The owner clears the flag before it stops keeping the timer at the linked deadline. If it does
+//! so while a thread moves the timer, that thread's `end_deferred_move` fails, and it sends a
+//! message. This matters most when the owner has taken a due timer out of the wheel and its `claim`
+//! has failed: without a message, the timer would never be linked again.
+//!
 //! # Orderings, in pairs
 //!
 //! - S1: the canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
@@ -124,10 +143,10 @@
 //!   a periodic timer sees the work of its runs. The reader may find a later word of the same node
 //!   instead, so every plain store of the owner releases, which costs nothing on x86. Swaps
 //!   continue the release sequence of the word they replace.
-//! - S3: `end_move` and `arm_remote` release. The calls that clear *moved* (`claim`,
-//!   `begin_own_move`, `collect`, `sweep`) acquire, and so does the next `begin_move`. So the
-//!   requested deadline is read and written in order, and the owner reads the period that the adder
-//!   has written.
+//! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The calls that clear *moved*
+//!   (`claim`, `begin_own_move`, `collect`, `sweep`) acquire, and so does the next `begin_move`. So
+//!   the requested deadline is read and written in order, and the owner reads the period that the
+//!   adder has written. `set_deferrable` releases the linked deadline to the next `begin_move`.
 //! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
 //!   when they set it. So the owner's use of a node's link happens before the next pusher's.
 //!   `arm_remote` needs none: its node comes from a free list (G1 in `slab::page`).
@@ -158,13 +177,14 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-const GENERATION_SHIFT: u32 = 8;
+const GENERATION_SHIFT: u32 = 9;
 const PHASE_MASK: u64 = 7;
 const PERIODIC: u64 = 1 << 3;
 const QUEUED: u64 = 1 << 4;
 const MOVED: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
 const CANCELLED_BY_OWNER: u64 = 1 << 7;
+const DEFERRABLE: u64 = 1 << 8;
 const _: () = assert!(
     REMOTE_GENERATION | GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
@@ -204,9 +224,9 @@ impl Phase {
         word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
     }
 
-    /// Returns `word` with this phase.
+    /// Returns `word` with this phase and without *deferrable*.
     const fn set_in(self, word: u64) -> u64 {
-        (word & !PHASE_MASK) | self as u64
+        (word & !(PHASE_MASK | DEFERRABLE)) | self as u64
     }
 
     /// Returns the word of an ended timer: it keeps the generation and the flag *queued*.
@@ -380,8 +400,10 @@ pub(crate) enum Mover {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum MoveOutcome {
-    /// The caller must write the requested deadline and then end the move.
-    Begun,
+    /// The caller must write the requested deadline and then end the move. If `deferrable`, and the
+    /// new deadline is not before the linked one, it tries
+    /// [`end_deferred_move`](StateWord::end_deferred_move) first.
+    Begun { deferrable: bool },
     /// Another thread's move of the timer is in progress. This move is ordered directly before it,
     /// and nothing is left to do.
     Superseded,
@@ -475,10 +497,15 @@ impl StateWord {
             let word = self.load_relaxed();
             let running = Phase::Running.set_in(word);
             let (to, claim) = match Phase::of(word) {
-                Phase::Armed if word & MOVED != 0 => {
-                    (word & !MOVED, ClaimOutcome::Moved { periodic: word & PERIODIC != 0 })
-                }
+                Phase::Armed if word & MOVED != 0 => (
+                    word & !(MOVED | DEFERRABLE),
+                    ClaimOutcome::Moved { periodic: word & PERIODIC != 0 },
+                ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
+                // The mover's swap fails, so it sends a message.
+                Phase::Moving if word & DEFERRABLE != 0 => {
+                    (word & !DEFERRABLE, ClaimOutcome::AwaitsMessage)
+                }
                 _ => return ClaimOutcome::AwaitsMessage,
             };
             // Acquire (S3): sees the requested deadline. Relaxed: a failed swap is retried.
@@ -673,23 +700,30 @@ impl StateWord {
             let word = self.load_relaxed();
             let unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
             let yes = OwnMove::Slow { periodic: word & PERIODIC != 0, unlinked };
-            match Phase::of(word) {
+            let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
-                Phase::Armed | Phase::Private if !unlinked => return yes,
-                // Acquire (S3): the remote reset is ordered before this one. Relaxed: a failed swap
-                // is retried.
-                Phase::Armed
-                    if self
-                        .swap(word, word & !MOVED, Ordering::Acquire, Ordering::Relaxed)
-                        .is_ok() =>
-                {
-                    return yes;
-                }
-                Phase::Armed => (),
-                // The remote reset is ordered after this one.
-                Phase::Moving => return yes,
+                Phase::Armed | Phase::Private => word & !(MOVED | DEFERRABLE),
+                // The remote reset is ordered after this one, so it must send a message.
+                Phase::Moving => word & !DEFERRABLE,
                 _ => return OwnMove::Refused,
+            };
+            // Acquire (S3): an earlier remote reset is ordered before this one. Relaxed: a failed
+            // swap is retried.
+            if to == word || self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return yes;
             }
+        }
+    }
+
+    /// Lets other threads move the timer to a later deadline without a message. The owner has
+    /// linked the timer at its requested deadline and stored that deadline as the linked one. Does
+    /// nothing if another thread has used the timer since the owner took over that deadline.
+    #[inline]
+    pub(crate) fn set_deferrable(&self) {
+        let word = self.load_relaxed();
+        if Phase::is_plain_armed(word) {
+            // Release (S3): publishes the linked deadline. Relaxed: a failed swap is not retried.
+            let _ = self.swap(word, word | DEFERRABLE, Ordering::Release, Ordering::Relaxed);
         }
     }
 
@@ -830,14 +864,17 @@ impl StateWord {
     }
 
     /// Begins a remote move. If the answer is [`MoveOutcome::Begun`], the caller has exclusive use
-    /// of the node's requested deadline until [`end_move`](Self::end_move).
+    /// of the node's requested deadline until it ends the move.
     #[inline]
     pub(crate) fn begin_move(&self, generation: u64) -> MoveOutcome {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         // Acquire, both: as in `begin_move_slow`.
         let begun =
             self.swap(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
-        begun.map_or_else(|found| self.begin_move_slow(found, generation), |()| MoveOutcome::Begun)
+        begun.map_or_else(
+            |found| self.begin_move_slow(found, generation),
+            |()| MoveOutcome::Begun { deferrable: false },
+        )
     }
 
     #[inline(never)]
@@ -851,12 +888,26 @@ impl StateWord {
             }
             // Acquire (S3): an earlier move's write of the deadline happens before this move's. A
             // refusal acquires too (S2).
-            match self.swap(word, Phase::Moving.set_in(word), Ordering::Acquire, Ordering::Acquire)
-            {
-                Ok(()) => return MoveOutcome::Begun,
+            let deferrable = word & DEFERRABLE;
+            let to = Phase::Moving.set_in(word) | deferrable;
+            match self.swap(word, to, Ordering::Acquire, Ordering::Acquire) {
+                Ok(()) => return MoveOutcome::Begun { deferrable: deferrable != 0 },
                 Err(found) => word = found,
             }
         }
+    }
+
+    /// Ends a move to a deadline that is not before the linked one. Returns false if the owner has
+    /// cleared *deferrable*, or if the timer was cancelled or has ended; then the caller must call
+    /// [`end_move`](Self::end_move).
+    #[inline]
+    pub(crate) fn end_deferred_move(&self) -> bool {
+        let word = self.load_relaxed();
+        let to = Phase::Armed.set_in(word) | MOVED | DEFERRABLE;
+        // Release (S3): publishes the requested deadline. Relaxed: a failed swap's value is unused.
+        Phase::of(word) == Phase::Moving
+            && word & DEFERRABLE != 0
+            && self.swap(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has

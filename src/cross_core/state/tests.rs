@@ -19,7 +19,7 @@ fn moved(kind: TimerKind) -> StateWord {
 
 /// Moves a timer remotely. Returns the next step of the mover.
 fn move_it(state: &StateWord) -> Option<FollowUp> {
-    (state.begin_move(GENERATION) == MoveOutcome::Begun).then(|| {
+    (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false }).then(|| {
         let (lives, next) = state.end_move(Mover::Remote);
         assert!(lives);
         next
@@ -149,7 +149,7 @@ fn the_owners_reset_takes_precedence_over_an_earlier_one() {
 #[test]
 fn a_timer_that_is_being_moved_does_not_fire() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
@@ -164,7 +164,7 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
         [(false, Collected::Cancelled { has_payload: true }), (true, Collected::Freed)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
+        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
         if own {
             assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
         } else {
@@ -195,7 +195,7 @@ fn a_cancel_after_a_move_needs_no_message_of_its_own() {
 #[test]
 fn a_message_consumed_during_a_move_is_followed_by_another() {
     let state = moved(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.collect(), Collected::Nothing);
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.collect(), Collected::Moved { periodic: false });
@@ -236,13 +236,13 @@ fn the_sweep_reports_pending_timers() {
 #[test]
 fn a_move_that_ends_after_the_sweep_fails() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
     assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
+        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
         assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
         assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
@@ -252,7 +252,7 @@ fn a_move_that_ends_after_the_sweep_fails() {
 #[test]
 fn a_move_that_ends_after_the_sweep_keeps_the_previous_deadline() {
     let state = moved(TimerKind::Shared);
-    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun);
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
     assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
 }
@@ -312,7 +312,7 @@ fn a_cancelled_timer_is_queued_once() {
 fn the_mover_of_a_cancelled_timer_takes_the_payload() {
     for by in [Mover::Remote, Mover::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(state.begin_move(generation), MoveOutcome::Begun);
+        assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == Mover::Remote {
             assert_eq!(state.end_move(by), (true, FollowUp::Take));
@@ -325,7 +325,7 @@ fn the_mover_of_a_cancelled_timer_takes_the_payload() {
 #[test]
 fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.begin_move(generation), MoveOutcome::Begun);
+    assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.cancel_own(generation), Ok(Freed::Later));
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.collect(), Collected::Freed);
