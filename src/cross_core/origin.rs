@@ -10,6 +10,7 @@ use std::panic::Location;
 
 /// The call that added a timer.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "futures"), allow(unreachable_pub, reason = "for a sealed trait"))]
 pub struct Origin(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl Origin {

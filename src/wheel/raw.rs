@@ -15,7 +15,7 @@
 //!
 //! Deferred resets must not cause a pause: if all entries of a crowded slot were reset, its tick
 //! would have to relink them all. So each slot of the first level counts its deferred entries, and
-//! a reset beyond [`DEFERRED_MAX`] relinks its entry at once (P7).
+//! a reset beyond [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX) relinks its entry at once (P7).
 //!
 //! # The passage of time
 //!

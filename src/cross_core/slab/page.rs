@@ -284,9 +284,10 @@ impl PagePtr {
     /// The page is alive for `'p`, and its [`PageLayout`] has this offset.
     #[inline]
     pub(super) unsafe fn deadline<'p>(self, array: usize, place: usize) -> &'p SharedDeadline {
-        // SAFETY: the array is in the page (caller), and a place is below `PAGE_LEN`.
-        let deadline =
-            unsafe { self.0.byte_add(array).cast::<SharedDeadline>().add(place % PAGE_LEN) };
+        // SAFETY: the array is in the page (caller).
+        let deadlines = unsafe { self.0.byte_add(array) };
+        // SAFETY: the array has `PAGE_LEN` deadlines (caller).
+        let deadline = unsafe { deadlines.cast::<SharedDeadline>().add(place % PAGE_LEN) };
         // SAFETY: as above; it is never borrowed mutably.
         unsafe { deadline.as_ref() }
     }
