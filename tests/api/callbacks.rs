@@ -372,8 +372,10 @@ fn a_wake_hook_may_be_called_inside_a_callback_and_a_destructor() {
     });
 }
 
+/// DPDK 7079e29f: a timer that was linked before it was marked as pending was dropped by an owner
+/// that found it in between. Here the timer whose add or reset calls the hook fires inside it.
 #[test]
-fn a_wake_hook_called_by_a_reset_may_turn() {
+fn a_wake_hook_called_by_an_add_or_a_reset_may_turn() {
     with_a_hook(|clock| {
         let runs = Counter::default();
         let handle = local_timer().add(TICK * 100, runs.callback());
@@ -383,6 +385,13 @@ fn a_wake_hook_called_by_a_reset_may_turn() {
             when_woken_turn(clock);
             assert!(handle.reset(TICK) && end_woken_sleep());
             assert_eq!(runs.get(), runs_after);
+        }
+        runs.take();
+        for (ran, (name, add)) in (1..).zip(ADDS) {
+            let _sleep = local_timer().prepare_sleep();
+            when_woken_turn(clock);
+            add(TICK, Box::new(runs.callback()));
+            assert!(end_woken_sleep() && runs.get() == ran, "{name}");
         }
     });
 }

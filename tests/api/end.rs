@@ -7,22 +7,18 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::Poll,
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
 use corewheel::{
     AddErrorReason, Cancel, Config, ConfigError, Counts, PendingTimer, Shard, ShardRef,
-    TimerHandle, Turn,
-    future::{TimeoutError, timeout},
-    local_timer,
+    TimerHandle, Turn, local_timer,
     purgatory::{Completion, DelayedOperation, Purgatory},
 };
 
 use crate::{
     lockstep::Lockstep,
-    polling::Poller,
     support::{
         Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere, expired,
         in_virtual_time, manual_shard, never, on_a_core, on_a_thread, owner, panics, turn_after,
@@ -264,21 +260,6 @@ fn a_drained_wheel_does_not_reach_its_successor() {
         assert_eq!(local_timer().drain().len(), 1);
         let answer = (0..1_000).find_map(|_| cancel_the_successors(number));
         assert_eq!(answer, Some(Cancel::Cancelled));
-    });
-}
-
-#[test]
-fn a_future_of_a_drained_wheel_finds_no_timer() {
-    on_a_core(|_| {
-        let poller = Poller::new();
-        let mut waits = Box::pin(timeout(TICK, std::future::pending::<()>()));
-        assert!(poller.poll(&mut waits).is_pending());
-        drop(local_timer().drain());
-        assert_eq!(poller.woken(), 1);
-        assert_eq!(
-            poller.poll(&mut waits),
-            Poll::Ready(Err(TimeoutError::NoTimer(AddErrorReason::ShutDown)))
-        );
     });
 }
 

@@ -1,9 +1,7 @@
 //! Handles are plain values (P12), and the caller of `cancel` learns at once whether it has
 //! cancelled (P3), on the owning core and elsewhere.
 
-use std::{
-    cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, panic, rc::Rc, time::Duration,
-};
+use std::{cell::Cell, fmt::Debug, hash::Hash, panic, rc::Rc, time::Duration};
 
 use corewheel::{
     Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, TimerGuard,
@@ -11,8 +9,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    TICK, cancel_elsewhere, in_virtual_time, manual_shard, never, on_a_core, on_a_thread, pass,
-    turn_after,
+    TICK, cancel_elsewhere, manual_shard, never, on_a_core, on_a_thread, pass, turn_after,
 };
 
 // ---- types
@@ -150,35 +147,4 @@ fn values_of_one_thread_cannot_leave_it() {
     assert!(!implements!(PreparedSleep<'static>: Send));
     assert!(!implements!(PreparedSleep<'static>: Sync));
     assert!(!implements!(Shard<Rc<u8>>: Send));
-}
-
-#[test]
-fn handles_are_equal_when_they_name_the_same_timer() {
-    on_a_core(|_| {
-        let [one, other] = [(); 2].map(|()| local_timer().add(TICK, never));
-        let copy = one;
-        assert!(one == copy && one != other);
-        assert_eq!(HashSet::from([one, copy, other]).len(), 2);
-        assert!(!format!("{one:?}").is_empty() && format!("{one:?}") != format!("{other:?}"));
-        let local = local_timer().add_local(TICK, never);
-        assert_eq!(local.share(), local.share());
-    });
-}
-
-// ---- guards
-
-#[test]
-fn a_guard_that_is_disarmed_or_stale_cancels_nothing() {
-    on_a_core(|clock| {
-        let handle = local_timer().add(TICK, || {}).guard().disarm();
-        assert!(handle.is_pending());
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        let guard = local_timer().add(TICK, || {}).guard();
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        let next = local_timer().add(TICK, || {});
-        drop(guard);
-        assert!(next.is_pending());
-        assert_eq!(turn_after(clock, 1).fired, 1);
-    });
-    drop(in_virtual_time(|_| local_timer().add(TICK, never).guard()));
 }

@@ -2,32 +2,9 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use corewheel::{AddErrorReason, Cancel, Config, ManualClock, local_timer};
+use corewheel::{Cancel, Config, ManualClock, local_timer};
 
-use crate::{
-    HOUR, cancel_elsewhere,
-    common::{TICK, on_a_thread},
-    never, on_a_core, turn_after,
-};
-
-/// A reference whose thread had ended, used on a thread whose wheel had got the same number, added
-/// to the stranger's wheel. That is Agrona's bug (38).
-#[test]
-fn a_stale_reference_adds_to_nobody() {
-    let has_the_number = || {
-        let stale = on_a_core(|_| local_timer().shard_ref());
-        on_a_core(|clock| {
-            let own = local_timer().shard_ref();
-            let is_refused = |reason| reason == AddErrorReason::ShutDown;
-            assert!(stale.try_add(TICK, never).is_err_and(|error| is_refused(error.reason())));
-            assert!(stale.try_run(never).is_err_and(|error| is_refused(error.reason())));
-            assert_eq!((local_timer().len(), turn_after(clock, 1).fired), (0, 0));
-            format!("{own:?}") == format!("{stale:?}")
-        })
-    };
-    // Other tests take numbers, too.
-    assert!((0..1_000).any(|_| has_the_number()));
-}
+use crate::support::{HOUR, TICK, cancel_elsewhere, on_a_core, on_a_thread, turn_after};
 
 /// A turn without the budget for all messages keeps those that it has taken out. The next turn
 /// consumed only these. It did not collect earlier cancels, as `TimerHandle::cancel` promises, and
