@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread::{self, ThreadId},
+    thread::{self},
     time::{Duration, Instant},
 };
 
@@ -25,40 +25,6 @@ use crate::{
     },
 };
 
-/// Callbacks that must not run, and the threads that have dropped them.
-struct Callbacks(Log<ThreadId>);
-
-impl Callbacks {
-    fn captured(&self) -> OnDrop<impl FnMut() + Send + use<>> {
-        let dropped = self.0.clone();
-        OnDrop(move || dropped.write(thread::current().id()))
-    }
-
-    /// Returns a callback that is stored in place.
-    fn small(&self) -> impl FnMut() + Send + use<> {
-        let captured = self.captured();
-        move || {
-            let _captured = &captured;
-            never();
-        }
-    }
-
-    /// Returns a callback that is boxed.
-    fn large(&self) -> impl FnOnce() + Send + use<> {
-        let (mut callback, large) = (self.small(), [7_u64; 100]);
-        move || {
-            assert_eq!(large, [7; 100]);
-            callback();
-        }
-    }
-}
-
-fn assert_ended(handle: TimerHandle) {
-    assert_stale(handle);
-    assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
-    drop(handle.guard());
-}
-
 /// Asserts that the callback comes back by value, and that `add` panics and drops it.
 fn assert_shut_down(shard: &ShardRef) {
     let runs = Counter::default();
@@ -71,35 +37,6 @@ fn assert_shut_down(shard: &ShardRef) {
 }
 
 // ---- a thread
-
-#[test]
-fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
-    for turns in [0, 1] {
-        let (mut owner, callbacks): (Lockstep<()>, _) = (Lockstep::start(1), Callbacks(Log::new()));
-        let shard = owner.shards[0].clone();
-        let mut handles: Vec<_> = (0..700).map(|_| shard.add(HOUR, callbacks.small())).collect();
-        handles.extend((0..10).map(|_| shard.add(Duration::MAX, callbacks.large())));
-        assert!(handles[..50].iter().all(|handle| handle.reset(HOUR * 2)));
-        (0..turns).for_each(|_| _ = owner.turn(0));
-        assert!(handles[100..150].iter().all(|handle| handle.reset(HOUR * 2)));
-        assert!(handles[140..200].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        // These have not arrived.
-        handles.extend((0..700).map(|_| shard.add(HOUR, callbacks.small())));
-        assert!(handles[800..820].iter().all(|handle| handle.reset(HOUR * 2)));
-        assert!(handles[810..850].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        let this = thread::current().id();
-        assert_eq!(callbacks.0.take(), [this; 100], "by who has cancelled them");
-        let thread = owner.on(0, |()| thread::current().id());
-        owner.end(0);
-        assert_eq!(callbacks.0.take(), [thread; 1_310], "after {turns} turns");
-        let counts = shard.metrics().counts;
-        assert_eq!((counts.added, counts.fired, counts.live), (1_410, 0, 0));
-        assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (100, 100));
-        assert_eq!(counts.handed_back, 1_310);
-        handles.into_iter().for_each(assert_ended);
-        assert_shut_down(&shard);
-    }
-}
 
 #[test]
 fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
@@ -326,7 +263,7 @@ fn a_drained_shard_does_not_reach_its_successor() {
 /// P4: the garbage of a shard is dropped by a thread that ends one, never by one that cancels.
 #[test]
 fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
-    let (is_over, callbacks) = (AtomicBool::new(false), Callbacks(Log::new()));
+    let (is_over, dropped_by) = (AtomicBool::new(false), Log::new());
     let mut living = Shard::new();
     let handle = living.add(HOUR, ());
     thread::scope(|scope| {
@@ -337,13 +274,14 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
             thread::current().id()
         });
         for _ in 0..2_000 {
-            let captured = callbacks.captured();
+            let dropped = dropped_by.clone();
+            let captured = OnDrop(move || dropped.write(thread::current().id()));
             let config = Config::new().on_wake(move || _ = &captured);
             drop(Shard::<()>::with_config(config).expect("valid"));
         }
         is_over.store(true, Ordering::Relaxed);
         let canceller = canceller.join().expect("no panic");
-        let dropped_by = callbacks.0.take();
+        let dropped_by = dropped_by.take();
         assert!(!dropped_by.is_empty() && !dropped_by.contains(&canceller));
     });
 }

@@ -2,7 +2,7 @@
 //! when such a timer is full or its thread ends.
 
 use std::{
-    future, io,
+    future,
     task::Poll,
     thread,
     time::{Duration, Instant},
@@ -10,7 +10,7 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Core, Cores, Counts,
-    future::{Interval, Remote, Sleep, Timeout, TimeoutError, Timers},
+    future::{Interval, Remote, Sleep, Timeout, Timers},
     local_timer,
 };
 
@@ -186,26 +186,6 @@ fn a_sleep_on_a_thread_that_ends_is_woken_and_moves_to_another() {
     assert_eq!([(); 2].map(|()| last.poll_elapsed(&mut pollers[0].context())), [SHUT_DOWN; 2]);
 }
 
-#[test]
-fn nothing_hangs_when_the_last_thread_has_ended() {
-    let (mut cores, timers) = start(1);
-    let poller = Poller::new();
-    let mut arrived = timers.timeout(TICK * 5, future::pending::<()>());
-    assert!(poller.poll(&mut arrived).is_pending());
-    cores.settle();
-    let mut on_its_way = poller.pending(timers.sleep(TICK * 5));
-    cores.end(0);
-    assert_eq!(poller.woken(), 2);
-    let Poll::Ready(Err(error)) = poller.poll(&mut arrived) else { panic!("it hangs") };
-    assert_eq!(error, TimeoutError::NoTimer(AddErrorReason::ShutDown));
-    assert!(!error.is_elapsed() && error.to_string().starts_with("given up without a timer: "));
-    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::BrokenPipe);
-    assert_eq!(on_its_way.poll_elapsed(&mut poller.context()), SHUT_DOWN);
-    // An elapsed sleep is ready, also without a timer.
-    cores.clock.advance(TICK * 5);
-    assert_eq!((poller.poll(&mut on_its_way), poller.clones()), (Poll::Ready(()), 0));
-}
-
 /// Each shard has its own clock, with its own origin.
 #[test]
 fn a_deadline_is_kept_on_the_clock_of_another_thread() {
@@ -244,15 +224,6 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
 }
 
 // ---- timers that own their threads
-
-/// A temporary lends nothing: its future keeps the threads.
-#[test]
-fn timers_that_are_dropped_keep_their_threads_for_a_future_that_waits() {
-    let (begun, delay) = (Instant::now(), Duration::from_millis(20));
-    let guarded = Timers::start(1).expect("a thread").timeout(delay, future::pending::<()>());
-    assert_eq!(block_on(guarded), Err(TimeoutError::Elapsed));
-    assert!(begun.elapsed() >= delay);
-}
 
 #[test]
 fn the_threads_of_timers_end_with_the_last_clone_and_the_last_future() {

@@ -183,25 +183,6 @@ fn every_way_to_add_gives_back_what_is_refused() {
 
 // ---- from other threads
 
-/// The excess is the number of timers that the owner has added since its last turn.
-#[test]
-fn remote_adds_are_limited_by_the_last_turn() {
-    for (before, since, others, live) in [(2, 0, 3, 5), (0, 4, 5, 9)] {
-        limited(5, |_| {
-            fill(before);
-            let _ = local_timer().turn();
-            fill(since);
-            assert_eq!(accepted(10), others);
-            elsewhere(|shard| assert_full(Some(shard)));
-            for _ in 0..2 {
-                let _ = local_timer().turn();
-                assert_eq!((local_timer().len(), accepted(10)), (live, 0));
-            }
-            assert_full(None);
-        });
-    }
-}
-
 #[test]
 fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
     for cancels_before in [true, false] {

@@ -126,18 +126,6 @@ fn a_dropped_purgatory_drops_its_operations() {
 }
 
 #[test]
-fn a_thread_has_one_local_purgatory_per_type() {
-    on_a_core(|_| {
-        let seen = add(&local_purgatory(), ["a"], 5);
-        let _other = add(&local_purgatory(), [7_u32], 1);
-        let own = local_purgatory::<&'static str, Op>();
-        assert_eq!((own.len(), local_purgatory::<u32, Op>().watched(&7)), (1, 1));
-        seen.set();
-        assert_eq!(own.check_and_complete(&"a"), 1);
-    });
-}
-
-#[test]
 fn a_full_timer_hands_the_operation_back() {
     configured(Config::new().limit(1), |_| {
         let (own, seen) = (Waits::new(), Seen::new());
