@@ -13,12 +13,12 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Cancel, Config, ConfigError, Counts, PendingTimer, Shard, ShardRef,
-    TimerHandle, Turn, local_timer,
-    purgatory::{Completion, DelayedOperation, Purgatory},
+    TimerHandle, Turn, local_timer, purgatory::Purgatory,
 };
 
 use crate::{
     lockstep::Lockstep,
+    operation::{Seen, wait},
     support::{
         Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere, expired,
         in_virtual_time, manual_shard, never, on_a_core, on_a_thread, owner, panics, turn_after,
@@ -289,25 +289,10 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
 /// No caller is left for a report, and no reason to abort.
 #[test]
 fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
-    struct Throws;
-
-    impl DelayedOperation for Throws {
-        fn try_complete(&mut self) -> bool {
-            false
-        }
-
-        fn on_complete(self, _: Completion) {}
-    }
-
-    impl Drop for Throws {
-        fn drop(&mut self) {
-            panic_any(OnDrop(|| panic!("a thrown value that panics")));
-        }
-    }
-
     let is_dropped = after_the_timer(|| {
-        let purgatory = Purgatory::new();
-        let _ = purgatory.try_complete_else_watch(Throws, [1], HOUR).expect("there is room");
+        let (purgatory, throws) =
+            (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
+        wait(&purgatory, Seen::new().op_with(|| (), move || _ = &throws), [1], 60_000);
         let mut purgatory = Some(purgatory);
         move || purgatory.take().is_some()
     });

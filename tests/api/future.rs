@@ -171,18 +171,6 @@ fn a_timeout_ends_with_its_time_or_its_future() {
     });
 }
 
-#[test]
-fn timeouts_nest_and_hold_futures_that_are_not_unpin() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
-        let inner = || timeout(TICK * 2, async { sleep(TICK * 9).await });
-        let mut nested = pin!(timeout(TICK * 5, async { inner().await }));
-        assert!(poller.poll_pinned(nested.as_mut()).is_pending());
-        pass(clock, 2);
-        assert!(matches!(poller.poll_pinned(nested.as_mut()), Poll::Ready(Ok(Err(_)))));
-    });
-}
-
 // ---- interval
 
 /// Polls an interval after each wait. Returns the time of each tick, and the time that the tick
@@ -390,22 +378,6 @@ fn a_sleep_that_is_refused_says_so_and_may_try_again() {
         assert!(poller.poll(&mut second).is_pending());
         pass(clock, 2);
         assert_eq!((poller.woken(), poller.poll(&mut second)), (1, Poll::Ready(())));
-    });
-}
-
-#[test]
-fn an_interval_that_is_refused_says_so_and_may_try_again() {
-    with_room_for_one(|clock| {
-        let (poller, mut interval) = (Poller::new(), interval(TICK));
-        let sleep = pending(&poller, TICK * 9);
-        assert!(interval.poll_tick(&mut poller.context()).is_ready(), "it needs no timer");
-        let refused = interval.try_poll_tick(&mut poller.context());
-        assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
-        assert!(panics(|| interval.poll_tick(&mut poller.context())));
-        drop(sleep);
-        assert!(interval.poll_tick(&mut poller.context()).is_pending());
-        pass(clock, 1);
-        assert!(interval.poll_tick(&mut poller.context()).is_ready());
     });
 }
 

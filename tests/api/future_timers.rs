@@ -61,31 +61,6 @@ fn a_future_that_is_ready_at_once_reaches_no_other_thread() {
     assert_eq!((counts(&cores, 0).added, poller.clones()), (0, 0));
 }
 
-#[test]
-fn remote_timeouts_and_intervals_end_in_their_ticks() {
-    let (cores, timers) = start(1);
-    let (poller, start) = (Poller::new(), cores.clock.now());
-    let mut timeouts = [
-        timers.timeout(TICK * 2, future::pending::<()>()),
-        timers.timeout_at(start + TICK * 2, future::pending::<()>()),
-    ];
-    let mut intervals = [timers.interval_at(start + TICK, TICK * 2), timers.interval(TICK)];
-    let mut ticks = [0; 2];
-    for _ in 0..=4 {
-        for (interval, ticks) in intervals.iter_mut().zip(&mut ticks) {
-            *ticks += usize::from(interval.poll_tick(&mut poller.context()).is_ready());
-            assert!(interval.poll_tick(&mut poller.context()).is_pending());
-        }
-        let is_over = cores.clock.now() >= start + TICK * 2;
-        for timeout in &mut timeouts {
-            assert_eq!(poller.poll(timeout).is_ready(), is_over);
-        }
-        cores.clock.advance(TICK);
-        cores.turn(0);
-    }
-    assert_eq!(ticks, [2, 5]);
-}
-
 // ---- the choice of a timer
 
 #[test]

@@ -1,16 +1,14 @@
 //! Handles are plain values (P12), and the caller of `cancel` learns at once whether it has
 //! cancelled (P3), on the owning core and elsewhere.
 
-use std::{cell::Cell, fmt::Debug, hash::Hash, panic, rc::Rc, time::Duration};
+use std::{cell::Cell, fmt::Debug, hash::Hash, panic, rc::Rc};
 
 use corewheel::{
     Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, TimerGuard,
     TimerHandle, TimerStatus, local_timer,
 };
 
-use crate::support::{
-    TICK, cancel_elsewhere, manual_shard, never, on_a_core, on_a_thread, pass, turn_after,
-};
+use crate::support::{TICK, cancel_elsewhere, never, on_a_core, on_a_thread, turn_after};
 
 // ---- types
 
@@ -105,36 +103,6 @@ fn the_status_is_pending_then_running_then_ended_on_every_thread() {
         assert_eq!(status(periodic), TimerStatus::Ended);
         local_timer().turn();
         assert_eq!(status(local_timer().add_local(TICK, never).share()), TimerStatus::Pending);
-    });
-}
-
-/// The model of the simulator compares the deadlines of pending timers.
-#[test]
-fn the_owner_reads_the_time_left() {
-    on_a_core(|clock| {
-        let private = local_timer().add_local(TICK * 4 - TICK / 3, || ());
-        let shard = local_timer().shard_ref();
-        let remote = on_a_thread(move || shard.add(TICK * 6, || ()));
-        let left = || (private.time_left(), local_timer().time_left(remote));
-        assert_eq!(left(), (Some(TICK * 4), Some(TICK * 6)), "before the owner has admitted it");
-        assert!(on_a_thread(move || remote.reset(TICK * 7)));
-        assert_eq!(left(), (Some(TICK * 4), Some(TICK * 7)), "before the owner has linked it");
-        pass(clock, 5);
-        assert_eq!(left(), (None, Some(TICK * 2)));
-        // The deadline has elapsed without a turn.
-        clock.advance(TICK * 4);
-        let _now = local_timer().add_local(TICK, || ());
-        assert_eq!(left(), (None, Some(Duration::ZERO)));
-        let of_another_thread = on_a_thread(|| {
-            let (mut shard, _) = manual_shard();
-            assert_eq!(shard.time_left(remote), None);
-            let handle = shard.add(TICK, ());
-            assert_eq!(shard.time_left(handle), Some(TICK));
-            assert_eq!(shard.deadline(handle), Some(shard.now() + TICK));
-            assert_eq!(local_timer().deadline(handle), None);
-            handle
-        });
-        assert_eq!(local_timer().deadline(of_another_thread), None);
     });
 }
 

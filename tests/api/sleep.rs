@@ -109,18 +109,6 @@ fn a_wake_hook_that_panics_is_called_again() {
     }
 }
 
-/// An assignment drops the old announcement after the new one has begun.
-#[test]
-fn an_announcement_that_replaces_another_stays_in_force() {
-    counting_wakes(|_, wakes, _| {
-        let mut sleep = local_timer().prepare_sleep();
-        assert_eq!(sleep.timeout(), None);
-        sleep = local_timer().prepare_sleep();
-        local_timer().add(TICK, || {});
-        assert_eq!((wakes.take(), sleep.timeout()), (1, None));
-    });
-}
-
 // ---- an announced sleep and other threads
 
 /// Starts cores whose wake hooks count their calls and call `hook` with all shards and the number of
