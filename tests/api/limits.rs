@@ -54,18 +54,6 @@ fn assert_full(shard: Option<&ShardRef>) {
 // ---- on the own core
 
 #[test]
-fn timers_from_elsewhere_count_once_a_turn_has_admitted_them() {
-    limited(10, |clock| {
-        fill(2);
-        elsewhere(|shard| (0..5).for_each(|_| _ = shard.add(HOUR, || {})));
-        assert_eq!(turn_after(clock, 0).live, 7);
-        fill(3);
-        assert_full(None);
-        assert_eq!(local_timer().len(), 10);
-    });
-}
-
-#[test]
 fn a_timer_cancelled_elsewhere_makes_room_at_once() {
     limited(2, |_| {
         let drops = Counter::default();

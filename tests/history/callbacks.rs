@@ -12,55 +12,10 @@ use crate::{
     common::{TICK, on_a_thread},
     ends_soon,
     support::{
-        Counter, HOUR, WAKE_BACKLOG, cancel_elsewhere, expired, never, on_a_core, shard_by,
+        Counter, HOUR, WAKE_BACKLOG, cancel_elsewhere, never, on_a_core,
         turn_after,
     },
 };
-
-/// tokio #6714: entries were fired straight from their slot, and an entry that was reset and
-/// dropped during the walk broke it. Here one of a due batch is cancelled, and others are moved,
-/// after `before` of them have been handed out.
-fn changes_in_the_middle_of_a_batch(batch: usize, before: usize) {
-    let clock = ManualClock::new();
-    let mut shard: Shard<usize> = shard_by(&clock);
-    let handles: Vec<_> = (0..batch).map(|id| shard.add(TICK, id)).collect();
-    clock.advance(TICK);
-    shard.turn();
-    let mut waiting: Vec<usize> = (0..batch).collect();
-    let take = |shard: &mut Shard<usize>, waiting: &mut Vec<usize>| {
-        let expired = shard.next_expired()?;
-        let place = waiting.iter().rposition(|&id| id == expired.payload).expect("it fires once");
-        waiting.swap_remove(place);
-        Some(())
-    };
-    for _ in 0..before {
-        take(&mut shard, &mut waiting).expect("more are due");
-    }
-    let (cancelled, later, at_once, twice) = (waiting[0], waiting[1], waiting[2], waiting[3]);
-    assert_eq!(shard.cancel(handles[cancelled]), Some(cancelled));
-    assert!(shard.reset(handles[later], TICK * 5) && shard.reset(handles[at_once], Duration::ZERO));
-    assert!(shard.reset(handles[twice], TICK * 5) && shard.reset(handles[twice], TICK));
-    waiting.drain(..4);
-    while take(&mut shard, &mut waiting).is_some() {}
-    assert!(waiting.is_empty(), "{waiting:?} were passed over");
-    assert_eq!(expired(&mut shard), [at_once]);
-    clock.advance(TICK);
-    assert_eq!(expired(&mut shard), [twice]);
-    clock.advance(TICK * 4);
-    assert_eq!(expired(&mut shard), [later]);
-    assert!(shard.is_empty() && shard.next_deadline().is_none());
-}
-
-/// tokio.
-#[test]
-fn bug_03_a_sibling_moved_in_the_middle_of_a_batch_broke_it() {
-    (0..8).for_each(|before| changes_in_the_middle_of_a_batch(12, before));
-    // Enough for the lists of a tick to be prefetched.
-    let many = if cfg!(miri) { 20 } else { 10_000 };
-    for before in [0, 1, many / 2, many - 4] {
-        changes_in_the_middle_of_a_batch(many, before);
-    }
-}
 
 /// Uses the thread's timer in every way when it is dropped, as a waker may that is dropped or
 /// called.

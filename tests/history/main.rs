@@ -17,7 +17,6 @@ mod support;
 
 mod callbacks;
 mod end;
-mod ours;
 mod purgatory;
 
 use std::{sync::mpsc, thread};
