@@ -57,6 +57,51 @@ fn a_callback_may_query_the_timer_and_drop_a_guard() {
     });
 }
 
+/// Uses the thread's timer in every way when it is dropped, as a waker may that is dropped or
+/// called.
+struct UsesTheTimer {
+    drops: Counter,
+    sibling: TimerHandle,
+}
+
+impl Drop for UsesTheTimer {
+    fn drop(&mut self) {
+        let timer = local_timer();
+        if let Ok(added) = timer.try_add(TICK * 9, never) {
+            assert!(added.reset(TICK * 8) && self.sibling.reset(TICK * 7));
+            assert_eq!(added.cancel(), Cancel::Cancelled);
+        }
+        timer.turn();
+        assert!(timer.counts().held <= 1 && timer.prepare_sleep().timeout().is_some());
+        self.drops.increment();
+    }
+}
+
+/// tokio #8550, #8552.
+#[test]
+fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
+    let drops = Counter::default();
+    on_a_core(|clock| {
+        let sibling = local_timer().add(TICK * 5, never);
+        let uses_the_timer = || UsesTheTimer { drops: drops.clone(), sibling };
+        let add = || {
+            let held = uses_the_timer();
+            local_timer().add(TICK, move || drop(held))
+        };
+        let (cancelled, cancelled_elsewhere, fired) = (add(), add(), add());
+        assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+        assert_eq!(cancel_elsewhere(cancelled_elsewhere), Cancel::Cancelled);
+        let held = uses_the_timer();
+        let again = local_timer().add_periodic(TICK, move || _ = &held);
+        assert_eq!(turn_after(clock, 1).fired, 2);
+        assert_eq!((fired.cancel(), again.cancel()), (Cancel::Ended, Cancel::Cancelled));
+        assert_eq!(drops.get(), 4);
+        // Two are handed back when the thread ends.
+        let _pending = (add(), add());
+    });
+    assert_eq!(drops.get(), 6);
+}
+
 // ---- periodic timers
 
 /// Adds a timer of one tick whose runs are given its handle.

@@ -4,10 +4,12 @@
 use std::time::{Duration, Instant};
 
 use corewheel::{
-    Cancel, Config, ConfigError, ManualClock, Shard, local_timer, purgatory::Purgatory,
+    Cancel, Config, ConfigError, ManualClock, Shard, TimerHandle, local_timer, purgatory::Purgatory,
 };
 
-use crate::support::{Never, TICK, configured, never, on_a_core, on_a_thread, turn_after};
+use crate::support::{
+    Counter, Never, TICK, cancel_elsewhere, configured, never, on_a_core, on_a_thread, turn_after,
+};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -32,6 +34,26 @@ fn a_distant_instant_never_fires() {
         let handle = local_timer().add(far, never);
         assert_eq!(turn_after(clock, u32::MAX).fired, 0);
         assert_eq!(handle.cancel(), Cancel::Cancelled);
+    });
+}
+
+/// embassy #4736, #5017: a timer for the end of time was removed from the queue and still looked
+/// queued, so that the next timer of its task was not queued.
+#[test]
+fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
+    on_a_core(|clock| {
+        let runs = Counter::default();
+        for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_elsewhere].iter().cycle()) {
+            let endless = local_timer().add(Duration::MAX, never);
+            assert_eq!(turn_after(clock, 1).fired, 0);
+            assert!(local_timer().next_deadline().is_some() && endless.is_pending());
+            assert_eq!(cancel(endless), Cancel::Cancelled);
+            local_timer().turn();
+            // In the same node.
+            local_timer().add(TICK, runs.callback());
+            assert_eq!(local_timer().time_until_next(), Some(TICK));
+            assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, ran));
+        }
     });
 }
 
