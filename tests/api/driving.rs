@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -23,7 +23,7 @@ use corewheel::{
 
 use crate::{
     metrics::{self, wait_for, watch},
-    polling::Poller,
+    polling::{Poller, poll_with, waker},
     runtime,
     support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panic_message, panics},
 };
@@ -465,19 +465,6 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Whether a task needs a poll.
-struct Woken {
-    is_woken: AtomicBool,
-    executor: thread::Thread,
-}
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.is_woken.store(true, Ordering::SeqCst);
-        self.executor.unpark();
-    }
-}
-
 thread_local! {
     /// The sleeps of the executor.
     static SLEEPS: RefCell<Vec<(Instant, Waker)>> = const { RefCell::new(Vec::new()) };
@@ -496,18 +483,22 @@ fn executors_sleep(time: Duration) -> impl Future<Output = ()> {
 }
 
 /// An executor that polls woken tasks and parks otherwise. Ends with the first task; returns the
-/// data of its wakers.
-fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<Woken>; N] {
-    let woken = [(); N]
-        .map(|()| Arc::new(Woken { is_woken: AtomicBool::new(true), executor: thread::current() }));
+/// flags that its wakers hold.
+fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<AtomicBool>; N] {
+    let woken = [(); N].map(|()| Arc::new(AtomicBool::new(true)));
+    let wakers = woken.each_ref().map(|woken| {
+        let (woken, executor) = (Arc::clone(woken), thread::current());
+        waker(move || {
+            woken.store(true, Ordering::SeqCst);
+            executor.unpark();
+        })
+    });
     'run: loop {
         let mut was_idle = true;
-        for (place, (task, woken)) in tasks.iter_mut().zip(&woken).enumerate() {
-            if woken.is_woken.swap(false, Ordering::SeqCst) {
+        for (place, task) in tasks.iter_mut().enumerate() {
+            if woken[place].swap(false, Ordering::SeqCst) {
                 was_idle = false;
-                let waker = Waker::from(Arc::clone(woken));
-                let is_over = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-                if is_over && place == 0 {
+                if poll_with(&wakers[place], task).is_ready() && place == 0 {
                     break 'run;
                 }
             }
@@ -524,7 +515,7 @@ fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<Woken>; N] {
             next.map_or_else(thread::park, |until| thread::park_timeout(until - now));
         }
     }
-    drop(tasks);
+    drop((tasks, wakers));
     SLEEPS.take();
     woken
 }

@@ -106,13 +106,7 @@ fn operations_complete_in_the_order_in_which_they_were_added() {
 #[test]
 fn a_dropped_purgatory_drops_its_operations() {
     on_a_core(|clock| {
-        let own = Waits::new();
-        let seen = add(&own, [0], 5);
-        drop(own);
-        assert_eq!((Arc::strong_count(&seen), local_timer().len()), (1, 0));
-        turn_after(clock, 10);
-        assert_eq!(seen.ended(), []);
-        // Also one that the last of its callbacks drops.
+        // The last of its callbacks drops it.
         let own = Waits::new();
         for ticks in [1, 5] {
             let mut inside = Some(own.clone());

@@ -54,10 +54,7 @@ fn spawn_local_outside_of_a_task_panics() {
 #[test]
 fn tasks_that_wait_for_ever_are_counted() {
     let time = VirtualTime::new();
-    let never = time.spawn(future::pending::<()>);
-    let ends = time.spawn(|| sleep(SECOND));
-    assert_eq!((time.run(), time.elapsed()), (1, SECOND));
-    assert!(!never.is_finished() && ends.is_finished());
+    let _never = time.spawn(future::pending::<()>);
     let _longest = time.spawn(|| sleep(Duration::MAX));
     assert_eq!(time.run(), 2);
     time.advance(Duration::MAX);
