@@ -36,24 +36,12 @@ const ORDER: &[(&str, &str)] = &[
     ("future", "fire_waker backend sleep timeout interval worker_wheels timers drive virtual_time"),
 ];
 
-/// Names that belong to certain files, and what to use everywhere else.
-const HOMES: &[Home] = &[
-    Home {
-        name: "std::sync::atomic",
-        files: &["src/util/sync/"],
-        instead: "take it from `crate::util::sync`",
-    },
-    Home {
-        name: "core::sync::atomic",
-        files: &["src/util/sync/"],
-        instead: "take it from `crate::util::sync`",
-    },
-    Home {
-        name: "crossbeam_epoch",
-        files: &["src/cross_core/reclaim/mod.rs"],
-        instead: "ask `crate::cross_core::reclaim`",
-    },
-    Home { name: "Instant::now", files: &["src/clock/"], instead: "ask the shard's clock" },
+/// Names, the file or folder that they belong to, and what to use everywhere else.
+const HOMES: &[(&str, &str, &str)] = &[
+    ("std::sync::atomic", "src/util/sync/", "take it from `crate::util::sync`"),
+    ("core::sync::atomic", "src/util/sync/", "take it from `crate::util::sync`"),
+    ("crossbeam_epoch", "src/cross_core/reclaim/mod.rs", "ask `crate::cross_core::reclaim`"),
+    ("Instant::now", "src/clock/", "ask the shard's clock"),
 ];
 
 /// Words and names that the project does without, and the one it uses instead.
@@ -86,12 +74,6 @@ const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "FireWaker", "Origin
 
 /// How many lines may stand between an atomic operation and its reason.
 const REASON_REACH: usize = 8;
-
-struct Home {
-    name: &'static str,
-    files: &'static [&'static str],
-    instead: &'static str,
-}
 
 /// A line, counted from 1, and its fault.
 type Finding = (usize, String);
@@ -160,12 +142,10 @@ fn order(source: &Source) -> Vec<Finding> {
 
 /// Some names are at home in a few files only.
 fn homes(source: &Source) -> Vec<Finding> {
-    let is_stranger = |home: &&Home| !home.files.iter().any(|file| source.is_in(file));
-    let found = HOMES.iter().filter(is_stranger).flat_map(|home| {
-        let names = source.names.iter().filter(|name| name.contains(home.name));
-        names.map(|name| {
-            (name.line, format!("`{}` outside {:?}: {}", home.name, home.files, home.instead))
-        })
+    let strange = HOMES.iter().filter(|(_, home, _)| !source.is_in(home));
+    let found = strange.flat_map(|(name, home, instead)| {
+        let names = source.names.iter().filter(|found| found.contains(name));
+        names.map(move |found| (found.line, format!("`{name}` outside {home}: {instead}")))
     });
     found.collect()
 }

@@ -301,7 +301,6 @@ fn a_waker_that_panics_when_it_is_cloned_changes_nothing() {
 thread_local! {
     /// Sleeps that a waker uses.
     static SLEEPS: RefCell<Vec<Sleep>> = const { RefCell::new(Vec::new()) };
-    static POLLED: Cell<Option<Poll<()>>> = const { Cell::new(None) };
 }
 
 #[test]
