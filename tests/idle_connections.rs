@@ -41,10 +41,13 @@ fn expected_closings(groups: u64) -> Vec<(u64, u64)> {
     closings
 }
 
-/// The connections of a thread in virtual time, their clock, and the tick and number of each that
-/// was closed for being silent. The socket of a connection is its number.
-fn connections() -> (ManualClock, Connections<u64>, Rc<RefCell<Vec<(u64, u64)>>>) {
-    let (clock, closed) = (ManualClock::new(), Rc::<RefCell<Vec<_>>>::default());
+/// The tick and the number of every connection that was closed for being silent.
+type Closed = Rc<RefCell<Vec<(u64, u64)>>>;
+
+/// The connections of a thread in virtual time, their clock, and the list of those that were
+/// closed. The socket of a connection is its number.
+fn connections() -> (ManualClock, Connections<u64>, Closed) {
+    let (clock, closed) = (ManualClock::new(), Closed::default());
     let config = Config::new().tick(Duration::from_millis(1)).clock(&clock);
     config.install().expect("a new thread has no timer yet");
     let (time, closings) = (clock.clone(), Rc::clone(&closed));
