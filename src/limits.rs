@@ -3,11 +3,10 @@
 //! Most have a small twin for unit tests and loom models, so that a case that is rare in production
 //! (a second page, a wrapped wheel level, an exhausted generation) is ordinary there.
 
-/// Unit tests, loom models, shuttle's runs and Miri use the small twins.
-const TINY: bool = cfg!(any(test, miri)) || LOOM || SHUTTLE;
+/// Unit tests, loom models and Miri use the small twins.
+const TINY: bool = cfg!(any(test, miri)) || LOOM;
 /// Repeats the condition in `util::sync`.
 const LOOM: bool = cfg!(all(loom, feature = "models"));
-const SHUTTLE: bool = cfg!(all(shuttle, feature = "models"));
 
 /// Entries of a page, as a power of two. 4,096 entries take at least 128 KiB, so that allocators
 /// get each page from the operating system, and return it when it is freed. Entries never move.

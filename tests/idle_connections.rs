@@ -44,16 +44,8 @@ fn expected_closings(groups: u64) -> Vec<(u64, u64)> {
 /// The tick and the number of every connection that was closed for being silent.
 type Closed = Rc<RefCell<Vec<(u64, u64)>>>;
 
-/// The results of a run.
-struct Found {
-    closed: Vec<(u64, u64)>,
-    /// All that was touched since the start: arming, packets, hanging up, turns.
-    touched: u64,
-    live: u64,
-}
-
 /// The connections of a thread in virtual time, their clock, and the list of those that were
-/// closed; the socket of a connection is its number.
+/// closed. The socket of a connection is its number.
 fn connections() -> (ManualClock, Connections<u64>, Closed) {
     let (clock, closed) = (ManualClock::new(), Closed::default());
     let config = Config::new().tick(Duration::from_millis(1)).clock(&clock);
@@ -71,57 +63,53 @@ fn ticks(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
+fn touched() -> u64 {
+    local_timer().counts().touched
+}
+
 /// A tenth talks for one to six rounds and is silent from then on, a tenth hangs up, the others
-/// keep talking. Runs on a new thread, because a thread has one wheel whose clock is chosen once.
-fn simulate(groups: u64) -> Found {
-    on_a_thread(|| {
-        let (clock, connections, closed) = connections();
-        let mut keys = HashMap::new();
-        let touched = || local_timer().counts().touched;
-        for tick in 0..TICKS {
-            clock.advance(Duration::from_micros(400));
-            let (member, round) = (tick % ROUND / STEP, tick / ROUND);
-            let last_round = member / 10 % 6;
-            for id in (0..groups).map(|group| group * GROUP + member) {
-                match member % 10 {
-                    _ if tick % STEP != 0 => break,
-                    _ if round == 0 => _ = keys.insert(id, connections.accept(id)),
-                    0 if round > last_round => (),
-                    1 if round > last_round + 1 => (),
-                    1 if round > last_round => {
-                        assert_eq!(connections.close(keys[&id]), Some(id));
-                    }
-                    _ => {
-                        let before = touched();
-                        assert!(connections.packet(keys[&id]), "the timer of {id} was not there");
-                        assert_eq!(touched() - before, 1, "a packet moves one entry");
-                    }
+/// keep talking. Returns all that was touched since the start: arming, packets, hanging up, turns.
+fn simulate(groups: u64) -> u64 {
+    let (clock, connections, closed) = connections();
+    let mut keys = HashMap::new();
+    for tick in 0..TICKS {
+        clock.advance(Duration::from_micros(400));
+        let (member, round) = (tick % ROUND / STEP, tick / ROUND);
+        let last_round = member / 10 % 6;
+        for id in (0..groups).map(|group| group * GROUP + member) {
+            match member % 10 {
+                _ if tick % STEP != 0 => break,
+                _ if round == 0 => _ = keys.insert(id, connections.accept(id)),
+                0 if round > last_round => (),
+                1 if round > last_round + 1 => (),
+                1 if round > last_round => assert_eq!(connections.close(keys[&id]), Some(id)),
+                _ => {
+                    let before = touched();
+                    assert!(connections.packet(keys[&id]), "the timer of {id} was not there");
+                    assert_eq!(touched() - before, 1, "a packet moves one entry");
                 }
             }
-            clock.advance(Duration::from_micros(600));
-            let turn = local_timer().turn();
-            // Deadlines lie one past a multiple of `STEP`, so every other tick is an empty one.
-            let is_empty = (tick + 1) % STEP != 1;
-            assert!(!is_empty || (turn.fired, turn.touched) == (0, 0), "{tick}: {turn:?}");
         }
-        let mut closed = closed.take();
-        closed.sort_unstable();
-        Found { closed, touched: touched(), live: local_timer().counts().live }
-    })
+        clock.advance(Duration::from_micros(600));
+        let turn = local_timer().turn();
+        // Deadlines lie one past a multiple of `STEP`, so every other tick is an empty one.
+        let is_empty = (tick + 1) % STEP != 1;
+        assert!(!is_empty || (turn.fired, turn.touched) == (0, 0), "{tick}: {turn:?}");
+    }
+    let mut closed = closed.take();
+    closed.sort_unstable();
+    assert!(closed == expected_closings(groups), "{groups} groups: not the closings expected");
+    let live = local_timer().counts().live;
+    assert_eq!(live, groups * GROUP * 8 / 10, "the talking ones are still there");
+    touched()
 }
 
 /// With a thousand connections and with a hundred thousand.
 #[test]
 fn each_silent_connection_is_found_at_its_tick_and_costs_the_same_among_any_number() {
-    let [small, large] = [1, 100].map(|groups| {
-        let found = simulate(groups);
-        let is_expected = found.closed == expected_closings(groups);
-        assert!(is_expected, "{groups} groups: not the closings expected");
-        assert_eq!(found.live, groups * GROUP * 8 / 10, "the talking ones are still there");
-        found
-    });
+    let [small, large] = [1, 100].map(|groups| on_a_thread(|| simulate(groups)));
     // Nor is there work anywhere else that grows faster than the number of connections.
-    assert!(large.touched <= 100 * small.touched, "{} for {}", large.touched, small.touched);
+    assert!(large <= 100 * small, "{large} for {small}");
 }
 
 #[test]

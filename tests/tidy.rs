@@ -36,42 +36,12 @@ const ORDER: &[(&str, &str)] = &[
     ("future", "fire_waker backend sleep timeout interval worker_wheels timers drive virtual_time"),
 ];
 
-/// Names that belong to certain files, and what to use everywhere else.
-const HOMES: &[Home] = &[
-    Home {
-        name: "std::sync::atomic",
-        files: &["src/util/sync/"],
-        instead: "take it from `crate::util::sync`",
-    },
-    Home {
-        name: "core::sync::atomic",
-        files: &["src/util/sync/"],
-        instead: "take it from `crate::util::sync`",
-    },
-    Home {
-        name: "crossbeam_epoch",
-        files: &["src/cross_core/reclaim/mod.rs"],
-        instead: "ask `crate::cross_core::reclaim`",
-    },
-    Home { name: "Instant::now", files: &["src/clock/"], instead: "ask the shard's clock" },
-    Home { name: "unsafe", files: UNSAFE, instead: "find a safe way" },
-];
-
-const UNSAFE: &[&str] = &[
-    "src/clock/boot.rs",
-    "src/clock/counter.rs",
-    "src/cross_core/callback.rs",
-    "src/cross_core/reclaim/mod.rs",
-    "src/cross_core/slab/mod.rs",
-    "src/cross_core/slab/owner.rs",
-    "src/cross_core/slab/page.rs",
-    "src/cross_core/slab/retired.rs",
-    "src/future/worker_wheels.rs",
-    "src/local/inner.rs",
-    "src/util/pages.rs",
-    "src/util/prefetch.rs",
-    "src/wheel/entries.rs",
-    "src/wheel/slot.rs",
+/// Names, the file or folder that they belong to, and what to use everywhere else.
+const HOMES: &[(&str, &str, &str)] = &[
+    ("std::sync::atomic", "src/util/sync/", "take it from `crate::util::sync`"),
+    ("core::sync::atomic", "src/util/sync/", "take it from `crate::util::sync`"),
+    ("crossbeam_epoch", "src/cross_core/reclaim/mod.rs", "ask `crate::cross_core::reclaim`"),
+    ("Instant::now", "src/clock/", "ask the shard's clock"),
 ];
 
 /// Words and names that the project does without, and the one it uses instead.
@@ -104,12 +74,6 @@ const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "FireWaker", "Origin
 
 /// How many lines may stand between an atomic operation and its reason.
 const REASON_REACH: usize = 8;
-
-struct Home {
-    name: &'static str,
-    files: &'static [&'static str],
-    instead: &'static str,
-}
 
 /// A line, counted from 1, and its fault.
 type Finding = (usize, String);
@@ -178,12 +142,10 @@ fn order(source: &Source) -> Vec<Finding> {
 
 /// Some names are at home in a few files only.
 fn homes(source: &Source) -> Vec<Finding> {
-    let is_stranger = |home: &&Home| !home.files.iter().any(|file| source.is_in(file));
-    let found = HOMES.iter().filter(is_stranger).flat_map(|home| {
-        let names = source.names.iter().filter(|name| name.contains(home.name));
-        names.map(|name| {
-            (name.line, format!("`{}` outside {:?}: {}", home.name, home.files, home.instead))
-        })
+    let strange = HOMES.iter().filter(|(_, home, _)| !source.is_in(home));
+    let found = strange.flat_map(|(name, home, instead)| {
+        let names = source.names.iter().filter(|found| found.contains(name));
+        names.map(move |found| (found.line, format!("`{name}` outside {home}: {instead}")))
     });
     found.collect()
 }
@@ -236,9 +198,9 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
     const STATE: &str = "src/cross_core/state/mod.rs";
     let nested = "use crate::{\n    limits::Tick,\n    shard::{A, B},\n};";
     let before = "use crate::{limits, clock::Clock, wheel::storage};\n// crate::local";
-    let tests = "#[cfg(test)]\nmod tests {\n    use crate::local::turn;\n    unsafe {}\n}";
+    let tests = "#[cfg(test)]\nmod tests {\n    use crate::local::turn;\n    Instant::now()\n}";
     let atomics = "use std::{\n    sync::{Arc, atomic::AtomicU64},\n    time::Instant,\n};";
-    let texts = "/// Like [`Instant::now`], never unsafe.\nlet a = \"unsafe\";";
+    let texts = "/// Like [`Instant::now`].\nlet a = \"Instant::now\";";
     let above = "// Release: what another thread sees.\nfn a() {\n    b(Release)\n}";
     let far = "// SeqCst: orders it with the sleeper.\n\n\n\n\n\n\n\n\n\nfence(SeqCst);";
     let swap = "// AcqRel: takes the payload, publishes the claim.\n// Relaxed on failure: nothing is read.\n\
@@ -255,7 +217,7 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         (order, "src/wheel/mod.rs", tests, &[]),
         (order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
         (homes, STATE, atomics, &[2]),
-        (homes, "src/wheel/mod.rs", "let quote = '\"';\nunsafe { read() }", &[2]),
+        (homes, "src/wheel/mod.rs", "let quote = '\"';\nInstant::now();", &[2]),
         (homes, "src/clock/fast.rs", "Instant::now()", &[]),
         (homes, "src/wheel/mod.rs", texts, &[]),
         (homes, "src/wheel/mod.rs", tests, &[]),

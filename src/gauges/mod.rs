@@ -17,7 +17,7 @@ use crate::{
     limits::{SHARD_LEVELS, UNDRIVEN_GRACE},
     util::{
         snapshot::Snapshot,
-        sync::{AtomicU64, IS_MODEL, Ordering},
+        sync::{AtomicU64, IS_LOOM, Ordering},
     },
 };
 
@@ -130,7 +130,7 @@ impl Gauges {
 
     #[inline]
     fn is_enabled(&self) -> bool {
-        !IS_MODEL || self.has_name
+        !IS_LOOM || self.has_name
     }
 
     /// Records that the owner begins its `begun`-th turn.
@@ -249,7 +249,7 @@ impl Gauges {
     #[inline]
     pub(crate) fn levels_are_requested(&self) -> bool {
         // Relaxed: a request, which may be seen a little later.
-        !IS_MODEL && self.levels_requested.load(Ordering::Relaxed) != 0
+        !IS_LOOM && self.levels_requested.load(Ordering::Relaxed) != 0
     }
 
     /// Publishes the number of occupied slots of each level.

@@ -230,7 +230,7 @@ impl fmt::Display for Stall {
     }
 }
 
-#[cfg(all(test, not(loom), not(shuttle)))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::{thread, time::Instant};
 

@@ -3,11 +3,18 @@
 //! waits. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have the states of a remote
 //! timer's node and word, `memory/remote.rs` its memory.
 
-use corewheel::{Cancel, Config, local_timer};
+use std::{
+    sync::{Arc, Barrier, Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+use corewheel::{Cancel, Config, Shard, ShardRef, local_timer};
 
 use crate::support::{
-    Counter, HOUR, Log, TICK, cancel_all_elsewhere, cancel_elsewhere, configured, counting_wakes,
-    elsewhere, in_virtual_time, manual_shard, never, on_a_thread, turn_after,
+    Counter, HOUR, Log, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
+    counting_wakes, elsewhere, ends_soon, in_virtual_time, manual_shard, never, on_a_core,
+    on_a_thread, turn_after,
 };
 
 // ---- what wakes a sleeper
@@ -122,4 +129,67 @@ fn the_number_of_pending_timers_is_exact_while_the_owner_sleeps() {
         shard
     });
     assert_eq!(shard.pending(), 0, "the thread has ended");
+}
+
+// ---- bugs of other systems (`doc/history.md`)
+
+/// A timer that another thread adds while a pass runs its callbacks fires in a later pass.
+#[test]
+fn bug_22_from_another_core_a_timer_added_by_a_callback_ran_in_the_same_pass() {
+    fn again(owner: ShardRef, runs: Counter) {
+        let to = owner.clone();
+        let callback = move || {
+            runs.increment();
+            again(owner, runs);
+        };
+        on_a_thread(|| to.add(Duration::ZERO, callback));
+    }
+    on_a_core(|_| {
+        let runs = Counter::default();
+        again(local_timer().shard_ref(), runs.clone());
+        for _ in 0..100 {
+            let before = runs.get();
+            assert!(local_timer().turn().fired <= 1);
+            assert!(runs.get() <= before + 1);
+        }
+        assert!(runs.get() >= 30);
+    });
+}
+
+/// Kafka #2195, #8657: two locks, taken in two orders. Here a callback waits for a lock of the
+/// user's, whose holder uses that timer, its owner and others freely. Nothing of ours is locked
+/// while user code runs.
+#[test]
+fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
+    ends_soon(|| {
+        let users = Arc::new(Mutex::new(()));
+        let (wanted, running) = (Arc::clone(&users), Arc::new(Barrier::new(2)));
+        let (send, handles) = mpsc::channel();
+        let begun = Arc::clone(&running);
+        let owner = thread::spawn(move || {
+            on_a_core(|clock| {
+                let run = local_timer().add(TICK, move || {
+                    begun.wait();
+                    drop(wanted.lock().expect("no panic"));
+                });
+                let others: Vec<_> =
+                    (0..WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+                send.send((run, others)).expect("somebody waits");
+                turn_after(clock, 1)
+            })
+        });
+        let held = users.lock().expect("no panic");
+        let (run, others) = handles.recv().expect("it was added");
+        running.wait();
+        assert_eq!((run.cancel(), run.is_pending()), (Cancel::Running, false));
+        assert!(others.iter().all(|other| other.cancel() == Cancel::Cancelled));
+        local_timer().add(TICK, || ());
+        let mut shard = Shard::new();
+        shard.add(HOUR, ());
+        assert_eq!(shard.drain().len(), 1);
+        drop(held);
+        let turn = owner.join().expect("no assertion failed");
+        assert_eq!((turn.fired, turn.collected, turn.live), (1, WAKE_BACKLOG, 0));
+        assert_eq!(run.cancel(), Cancel::Ended);
+    });
 }

@@ -74,23 +74,19 @@ fn turn_until_empty(
     (handle.recv().expect("added"), thread)
 }
 
+/// Also if the thread ends right after it, and the timer was added by another thread.
 #[test]
 fn it_waits_for_a_callback_that_runs_on_another_thread() {
-    let (slow, callback) = slow();
+    let (first, callback) = slow();
     let (handle, thread) = turn_until_empty(|| local_timer().add(Duration::ZERO, callback));
-    slow.assert_waited_for(handle);
+    first.assert_waited_for(handle);
     thread.join().expect("no panic");
-    assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
-}
-
-#[test]
-fn it_returns_when_the_thread_ends() {
-    let (slow, callback) = slow();
+    let (second, callback) = slow();
     let (shard, thread) = owner(Config::new(), || while local_timer().turn().fired == 0 {});
-    let handle = shard.add(Duration::ZERO, callback);
-    slow.assert_waited_for(handle);
+    let remote = shard.add(Duration::ZERO, callback);
+    second.assert_waited_for(remote);
     thread.join().expect("no panic");
-    assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
+    assert_eq!([handle, remote].map(TimerHandle::cancel_wait), [Ok(Cancel::Ended); 2]);
 }
 
 /// The wait also covers the drop of the captured values.

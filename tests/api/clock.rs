@@ -66,13 +66,6 @@ fn one_turn_after_the_timeout_fires_a_timer() {
     }
 }
 
-#[test]
-fn is_fast_agrees_with_debug() {
-    let clock = Clock::fast();
-    assert_eq!(clock.is_fast(), format!("{clock:?}").contains("Fast"));
-    assert!(!Clock::monotonic().is_fast() && !Clock::boot_time().is_fast());
-}
-
 /// A reading of the fast clock is an interval, but its instants agree with the monotonic clock.
 #[test]
 fn instants_of_the_fast_clock_are_exact() {

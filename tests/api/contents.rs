@@ -209,16 +209,3 @@ fn shrinking_frees_what_was_reserved_and_keeps_what_is_there() {
     wheel.check();
     assert_eq!(wheel.advance(1_000).collect::<Vec<_>>(), [(1_000, 0)]);
 }
-
-#[test]
-fn a_clock_is_that_of_the_thread() {
-    let clock = ManualClock::new();
-    on_a_thread(|| {
-        Config::new().clock(&clock).install().expect("the first use");
-        let config = Config::new().clock(corewheel::local_timer().clock());
-        let mut shard = Shard::with_config(config).expect("valid");
-        shard.add(TICK, 7);
-        clock.advance(TICK);
-        assert_eq!(expired(&mut shard), [7]);
-    });
-}

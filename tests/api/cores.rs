@@ -65,23 +65,6 @@ fn any_number_of_shards_starts_and_returns_in_order() {
 }
 
 #[test]
-fn a_thread_that_panics_is_an_error_in_join_and_the_others_are_fine() {
-    for panicking in 0..4 {
-        let cores = start(4, move |core| {
-            assert!(core.index() != panicking, "as planned");
-            local_timer().add(Duration::ZERO, || {});
-            local_timer().run_until_empty();
-            core.index()
-        });
-        for (index, returned) in cores.join().into_iter().enumerate() {
-            let returned = returned.map_err(|panic| panic.downcast_ref::<&str>().copied());
-            let expected = if index == panicking { Err(Some("as planned")) } else { Ok(index) };
-            assert_eq!(returned, expected);
-        }
-    }
-}
-
-#[test]
 fn no_thread_runs_before_all_have_a_timer() {
     let configured = Counter::default();
     let seen = configured.clone();
@@ -290,16 +273,6 @@ fn closures_submitted_by_a_callback_before_its_stop_run() {
     wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
     assert_eq!(join(Arc::into_inner(cores).expect("there is no other")).len(), 2);
     assert_eq!(runs.get(), 3);
-}
-
-#[test]
-fn a_thread_is_not_stopping_unless_it_is_asked_to() {
-    let cores = start(2, |core| {
-        local_timer().add(TICK, || ());
-        local_timer().run_until_empty();
-        core.is_stopping()
-    });
-    assert_eq!(join(cores), [false; 2]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -23,7 +23,7 @@ use corewheel::{
 
 use crate::{
     metrics::{self, wait_for, watch},
-    polling::Poller,
+    polling::{Poller, poll_with, waker},
     runtime,
     support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panic_message, panics},
 };
@@ -203,27 +203,6 @@ fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
     });
 }
 
-/// The watch reports because the loop has not begun, registered or not.
-#[test]
-fn a_watch_reports_a_callback_of_a_thread_that_never_turns() {
-    const LIMIT: Duration = Duration::from_millis(20);
-    let threads: [(&str, fn()); 2] = [
-        ("watched without a driver", || ()),
-        ("watched before its loop", || Config::new().install().expect("the first use")),
-    ];
-    for (name, prepare) in threads {
-        let (_watch, stalls) = watch(LIMIT, name);
-        named(name, move || {
-            prepare();
-            local_timer().add(Duration::from_millis(1), || ());
-            wait_for_no_loop(&stalls, LIMIT);
-            assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT);
-            local_timer().turn();
-            assert_eq!(seen(name).overdue, Duration::ZERO);
-        });
-    }
-}
-
 #[test]
 fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
     let begins: [fn(&mut Shard<u32>); 4] = [
@@ -265,6 +244,33 @@ fn a_watch_reports_a_shard_that_never_turns() {
     shard.turn();
     assert!(shard.next_expired().is_some() && shard.next_expired().is_none());
     assert_eq!(seen(NAME).overdue, Duration::ZERO);
+}
+
+/// The watch reports because the loop has not begun, registered or not.
+#[test]
+fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
+    const LIMIT: Duration = Duration::from_millis(20);
+    let add: fn() = || _ = local_timer().add(DELAY, || ());
+    let install_and_add: fn() = || {
+        Config::new().install().expect("the first use");
+        local_timer().add(DELAY, || ());
+    };
+    for (name, prepare, is_remote) in [
+        ("watched without a driver", add, false),
+        ("watched before its loop", install_and_add, false),
+        ("watched for remote timers", || (), true),
+    ] {
+        let (_watch, stalls) = watch(LIMIT, name);
+        let turn = undriven(name, prepare, |shard| {
+            if is_remote {
+                shard.add(DELAY, || ());
+            }
+            wait_for_no_loop(&stalls, LIMIT);
+            assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT, "{name}");
+            assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "{name}: once");
+        });
+        assert_eq!(turn.fired, 1, "{name}");
+    }
 }
 
 /// Calls `test` with a thread called `name` that has a wheel and no loop, and then turns there.
@@ -323,21 +329,6 @@ fn a_remote_timer_whose_driver_is_dropped_is_overdue() {
         thread::sleep(DELAY);
         assert!(seen(NAME).overdue >= DELAY / 2);
     });
-}
-
-#[test]
-fn a_watch_reports_a_remote_timer_of_a_thread_that_never_turns() {
-    const NAME: &str = "watched for remote timers";
-    let (_watch, stalls) = watch(DELAY * 4, NAME);
-    undriven(
-        NAME,
-        || (),
-        |shard| {
-            shard.add(Duration::from_millis(1), || ());
-            wait_for_no_loop(&stalls, DELAY * 4);
-            assert!(stalls.recv_timeout(DELAY * 10).is_err(), "once");
-        },
-    );
 }
 
 /// Runs itself in another process, with an environment variable, for the standard error alone.
@@ -474,19 +465,6 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Whether a task needs a poll.
-struct Woken {
-    is_woken: AtomicBool,
-    executor: thread::Thread,
-}
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.is_woken.store(true, Ordering::SeqCst);
-        self.executor.unpark();
-    }
-}
-
 thread_local! {
     /// The sleeps of the executor.
     static SLEEPS: RefCell<Vec<(Instant, Waker)>> = const { RefCell::new(Vec::new()) };
@@ -505,18 +483,22 @@ fn executors_sleep(time: Duration) -> impl Future<Output = ()> {
 }
 
 /// An executor that polls woken tasks and parks otherwise. Ends with the first task; returns the
-/// data of its wakers.
-fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<Woken>; N] {
-    let woken = [(); N]
-        .map(|()| Arc::new(Woken { is_woken: AtomicBool::new(true), executor: thread::current() }));
+/// flags that its wakers hold.
+fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<AtomicBool>; N] {
+    let woken = [(); N].map(|()| Arc::new(AtomicBool::new(true)));
+    let wakers = woken.each_ref().map(|woken| {
+        let (woken, executor) = (Arc::clone(woken), thread::current());
+        waker(move || {
+            woken.store(true, Ordering::SeqCst);
+            executor.unpark();
+        })
+    });
     'run: loop {
         let mut was_idle = true;
-        for (place, (task, woken)) in tasks.iter_mut().zip(&woken).enumerate() {
-            if woken.is_woken.swap(false, Ordering::SeqCst) {
+        for (place, task) in tasks.iter_mut().enumerate() {
+            if woken[place].swap(false, Ordering::SeqCst) {
                 was_idle = false;
-                let waker = Waker::from(Arc::clone(woken));
-                let is_over = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-                if is_over && place == 0 {
+                if poll_with(&wakers[place], task).is_ready() && place == 0 {
                     break 'run;
                 }
             }
@@ -533,7 +515,7 @@ fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<Woken>; N] {
             next.map_or_else(thread::park, |until| thread::park_timeout(until - now));
         }
     }
-    drop(tasks);
+    drop((tasks, wakers));
     SLEEPS.take();
     woken
 }

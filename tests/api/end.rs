@@ -7,61 +7,24 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::Poll,
-    thread::{self, ThreadId},
+    thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, ConfigError, Counts, PendingTimer, Shard, ShardRef,
-    TimerHandle, Turn,
-    future::{TimeoutError, timeout},
-    local_timer,
-    purgatory::{Completion, DelayedOperation, Purgatory},
+    AddErrorReason, Cancel, Config, ConfigError, Counts, ManualClock, PendingTimer, Shard,
+    ShardRef, TimerHandle, Turn, Wheel, local_timer, purgatory::Purgatory,
 };
 
 use crate::{
     lockstep::Lockstep,
-    polling::Poller,
+    operation::{Seen, wait},
     support::{
-        Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere, expired,
-        in_virtual_time, manual_shard, never, on_a_core, on_a_thread, owner, panics, turn_after,
+        Counter, CountsDrop, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale,
+        cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core,
+        on_a_thread, operations, owner, panics, shard_by, turn_after,
     },
 };
-
-/// Callbacks that must not run, and the threads that have dropped them.
-struct Callbacks(Log<ThreadId>);
-
-impl Callbacks {
-    fn captured(&self) -> OnDrop<impl FnMut() + Send + use<>> {
-        let dropped = self.0.clone();
-        OnDrop(move || dropped.write(thread::current().id()))
-    }
-
-    /// Returns a callback that is stored in place.
-    fn small(&self) -> impl FnMut() + Send + use<> {
-        let captured = self.captured();
-        move || {
-            let _captured = &captured;
-            never();
-        }
-    }
-
-    /// Returns a callback that is boxed.
-    fn large(&self) -> impl FnOnce() + Send + use<> {
-        let (mut callback, large) = (self.small(), [7_u64; 100]);
-        move || {
-            assert_eq!(large, [7; 100]);
-            callback();
-        }
-    }
-}
-
-fn assert_ended(handle: TimerHandle) {
-    assert_stale(handle);
-    assert_eq!(handle.cancel_wait(), Ok(Cancel::Ended));
-    drop(handle.guard());
-}
 
 /// Asserts that the callback comes back by value, and that `add` panics and drops it.
 fn assert_shut_down(shard: &ShardRef) {
@@ -77,35 +40,6 @@ fn assert_shut_down(shard: &ShardRef) {
 // ---- a thread
 
 #[test]
-fn remote_timers_are_dropped_once_by_the_thread_that_ends() {
-    for turns in [0, 1] {
-        let (mut owner, callbacks): (Lockstep<()>, _) = (Lockstep::start(1), Callbacks(Log::new()));
-        let shard = owner.shards[0].clone();
-        let mut handles: Vec<_> = (0..700).map(|_| shard.add(HOUR, callbacks.small())).collect();
-        handles.extend((0..10).map(|_| shard.add(Duration::MAX, callbacks.large())));
-        assert!(handles[..50].iter().all(|handle| handle.reset(HOUR * 2)));
-        (0..turns).for_each(|_| _ = owner.turn(0));
-        assert!(handles[100..150].iter().all(|handle| handle.reset(HOUR * 2)));
-        assert!(handles[140..200].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        // These have not arrived.
-        handles.extend((0..700).map(|_| shard.add(HOUR, callbacks.small())));
-        assert!(handles[800..820].iter().all(|handle| handle.reset(HOUR * 2)));
-        assert!(handles[810..850].iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        let this = thread::current().id();
-        assert_eq!(callbacks.0.take(), [this; 100], "by who has cancelled them");
-        let thread = owner.on(0, |()| thread::current().id());
-        owner.end(0);
-        assert_eq!(callbacks.0.take(), [thread; 1_310], "after {turns} turns");
-        let counts = shard.metrics().counts;
-        assert_eq!((counts.added, counts.fired, counts.live), (1_410, 0, 0));
-        assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (100, 100));
-        assert_eq!(counts.handed_back, 1_310);
-        handles.into_iter().for_each(assert_ended);
-        assert_shut_down(&shard);
-    }
-}
-
-#[test]
 fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
     let (mut owner, asked): (Lockstep<()>, _) = (Lockstep::start(1), Counter::default());
     let own = owner.shards[0].clone();
@@ -114,6 +48,8 @@ fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
         let asks = OnDrop(move || {
             assert_shut_down(&shard);
             on_a_thread(|| assert_shut_down(&shard));
+            let timer = local_timer();
+            assert_eq!((timer.len(), timer.turn(), timer.counts()), Default::default());
             asked();
         });
         own.add(delay, move || drop(asks));
@@ -267,44 +203,20 @@ fn a_drained_wheel_does_not_reach_its_successor() {
     });
 }
 
-#[test]
-fn a_future_of_a_drained_wheel_finds_no_timer() {
-    on_a_core(|_| {
-        let poller = Poller::new();
-        let mut waits = Box::pin(timeout(TICK, std::future::pending::<()>()));
-        assert!(poller.poll(&mut waits).is_pending());
-        drop(local_timer().drain());
-        assert_eq!(poller.woken(), 1);
-        assert_eq!(
-            poller.poll(&mut waits),
-            Poll::Ready(Err(TimeoutError::NoTimer(AddErrorReason::ShutDown)))
-        );
-    });
-}
-
 // ---- a shard
 
+/// The simulator compares what a drain hands back, and the answers to handles and adds after it.
 #[test]
 fn a_drained_shard_has_a_defined_answer_to_everything() {
     let (mut shard, clock) = manual_shard();
-    let begun = clock.now();
-    let handles = [1, 2, 3].map(|id| shard.add(TICK * id, id));
-    assert_eq!(cancel_elsewhere(handles[2]), Cancel::Cancelled);
-    let mut pending = shard.drain();
-    pending.sort_unstable();
-    assert_eq!(pending, [(begun + TICK, 1), (begun + TICK * 2, 2)]);
-    let Counts { added, handed_back, cancelled, live, held, .. } = shard.counts();
-    assert_eq!((added, handed_back, cancelled, live, held), (3, 2, 1, 0, 0));
-
-    assert!(shard.drain().is_empty(), "once");
+    let handles = [1, 2].map(|id| shard.add(TICK * id, id));
+    assert_eq!(shard.drain().len(), 2);
     handles.into_iter().for_each(assert_stale);
     assert_eq!((shard.cancel(handles[0]), shard.reset(handles[0], TICK)), (None, false));
     clock.advance(TICK * 10);
     assert_eq!(expired(&mut shard), []);
     assert_eq!((shard.next_deadline(), shard.len()), (None, 0));
     assert_eq!(shard.prepare_sleep().timeout(), Some(Duration::ZERO), "nothing would end it");
-    let error = shard.try_add(TICK, 4).expect_err("it has ended");
-    assert_eq!((error.reason(), error.into_inner()), (AddErrorReason::ShutDown, 4));
     assert!(panics(|| shard.add(TICK, 5)));
 }
 
@@ -345,7 +257,7 @@ fn a_drained_shard_does_not_reach_its_successor() {
 /// P4: the garbage of a shard is dropped by a thread that ends one, never by one that cancels.
 #[test]
 fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
-    let (is_over, callbacks) = (AtomicBool::new(false), Callbacks(Log::new()));
+    let (is_over, dropped_by) = (AtomicBool::new(false), Log::new());
     let mut living = Shard::new();
     let handle = living.add(HOUR, ());
     thread::scope(|scope| {
@@ -356,13 +268,14 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
             thread::current().id()
         });
         for _ in 0..2_000 {
-            let captured = callbacks.captured();
+            let dropped = dropped_by.clone();
+            let captured = OnDrop(move || dropped.write(thread::current().id()));
             let config = Config::new().on_wake(move || _ = &captured);
             drop(Shard::<()>::with_config(config).expect("valid"));
         }
         is_over.store(true, Ordering::Relaxed);
         let canceller = canceller.join().expect("no panic");
-        let dropped_by = callbacks.0.take();
+        let dropped_by = dropped_by.take();
         assert!(!dropped_by.is_empty() && !dropped_by.contains(&canceller));
     });
 }
@@ -370,27 +283,81 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
 /// No caller is left for a report, and no reason to abort.
 #[test]
 fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
-    struct Throws;
-
-    impl DelayedOperation for Throws {
-        fn try_complete(&mut self) -> bool {
-            false
-        }
-
-        fn on_complete(self, _: Completion) {}
-    }
-
-    impl Drop for Throws {
-        fn drop(&mut self) {
-            panic_any(OnDrop(|| panic!("a thrown value that panics")));
-        }
-    }
-
     let is_dropped = after_the_timer(|| {
-        let purgatory = Purgatory::new();
-        let _ = purgatory.try_complete_else_watch(Throws, [1], HOUR).expect("there is room");
+        let (purgatory, throws) =
+            (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
+        wait(&purgatory, Seen::new().op_with(|| (), move || _ = &throws), [1], 60_000);
         let mut purgatory = Some(purgatory);
         move || purgatory.take().is_some()
     });
     assert!(is_dropped);
+}
+
+// ---- bugs of other systems (`doc/history.md`)
+
+/// When it is dropped, makes a shard and ends it, and cancels a timer of the one that is ending.
+struct EndsAShard(ManualClock, Option<TimerHandle>);
+
+impl Drop for EndsAShard {
+    fn drop(&mut self) {
+        let mut other = shard_by(&self.0);
+        other.add(TICK, ());
+        assert_eq!(other.drain().len(), 1);
+        assert!(self.1.is_none_or(|handle| handle.cancel() == Cancel::Ended));
+    }
+}
+
+/// Makes shards whose payloads and hooks end others, and ends them.
+fn end_shards(clock: &ManualClock) {
+    for round in 0..operations(100).min(3_000) {
+        let captured = EndsAShard(clock.clone(), None);
+        let hook = move || _ = &captured;
+        let mut shard: Shard<EndsAShard> =
+            Shard::with_config(Config::new().clock(clock).on_wake(hook)).expect("valid");
+        let first = shard.add(TICK, EndsAShard(clock.clone(), None));
+        let second = shard.add(HOUR, EndsAShard(clock.clone(), Some(first)));
+        assert!(round % 3 > 0 || cancel_elsewhere(second) == Cancel::Cancelled);
+        if round % 2 == 0 {
+            assert!(!shard.drain().is_empty());
+        }
+    }
+}
+
+/// DPDK eb63c85d: stopping all timers took a lock and then called what took it again. Here two
+/// threads end shards while a third one looks at what they leave behind: so each frees what the
+/// other one could not free, and its hooks with it.
+#[test]
+fn bug_20_stopping_all_timers_took_a_lock_twice() {
+    ends_soon(|| {
+        let (clock, is_over) = (ManualClock::new(), AtomicBool::new(false));
+        let looked_at = shard_by(&clock).add(TICK, ());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    assert_eq!(looked_at.cancel(), Cancel::Ended);
+                }
+            });
+            let enders = [0; 2].map(|_| scope.spawn(|| end_shards(&clock)));
+            let ended = enders.map(|ender| ender.join().is_ok());
+            is_over.store(true, Ordering::SeqCst);
+            assert_eq!(ended, [true; 2], "no assertion failed");
+        });
+    });
+}
+
+/// glommio #239.
+#[test]
+fn bug_41_timers_that_had_not_fired_leaked_with_their_executor() {
+    // Ticks to be due in: near, far, further and never.
+    const DELAYS: [u64; 6] = [1, 2, 77, 150_000, 1 << 30, 1 << 50];
+    let (drops, mut wheel) = (Counter::default(), Wheel::<CountsDrop>::new());
+    for delay in DELAYS {
+        for copy in 0..300 {
+            let key = wheel.insert(delay + copy, drops.on_drop());
+            assert!(copy % 3 > 0 || wheel.reset(key, delay * 2));
+        }
+    }
+    drop(wheel.advance(100).next());
+    drop(wheel);
+    assert_eq!(drops.get(), 300 * DELAYS.len());
 }

@@ -1,12 +1,12 @@
 //! Random sleeps that random tasks poll, move and drop while time passes, against a model of every
-//! wake. They wait on this thread's wheel, on another thread's wheel, there from changing threads,
-//! and on a wheel that threads claim.
+//! wake. They wait on this thread's wheel, on other threads' wheels, there from changing threads, and
+//! on a wheel that threads claim.
 
-use std::{cell::RefCell, iter, task::Poll, time::Duration};
+use std::{cell::RefCell, task::Poll, time::Duration};
 
 use corewheel::{
     Config, ManualClock,
-    future::{Backend, Sleep, Timers, sleep},
+    future::{Backend, Remote, Sleep, Timers, sleep},
     local_timer,
 };
 
@@ -48,22 +48,14 @@ struct Model<'a, H: Backend> {
     clock: &'a ManualClock,
     turn: &'a dyn Fn(),
     make: &'a dyn Fn(Duration) -> Sleep<H>,
+    poll: fn(&Poller, &mut Sleep<H>) -> Poll<()>,
     sleeps: Vec<Expected<H>>,
     tasks: [Poller; TASKS],
     /// The number of expected wakes of each task so far.
     woken: [usize; TASKS],
 }
 
-impl<'a, H: Backend> Model<'a, H> {
-    fn new(
-        clock: &'a ManualClock,
-        turn: &'a dyn Fn(),
-        make: &'a dyn Fn(Duration) -> Sleep<H>,
-    ) -> Self {
-        let tasks = [(); TASKS].map(|()| Poller::new());
-        Self { clock, turn, make, sleeps: Vec::new(), tasks, woken: [0; TASKS] }
-    }
-
+impl<H: Backend> Model<'_, H> {
     fn delay(random: &mut fastrand::Rng) -> Duration {
         match random.u32(..8) {
             0 => Duration::ZERO,
@@ -103,7 +95,7 @@ impl<'a, H: Backend> Model<'a, H> {
             Standing::Waits(_) => expected.is_reset_to_now,
             Standing::Fired | Standing::Over => true,
         };
-        assert_eq!(self.tasks[task].poll(&mut expected.sleep).is_ready(), ready);
+        assert_eq!((self.poll)(&self.tasks[task], &mut expected.sleep).is_ready(), ready);
         expected.standing = if ready { Standing::Over } else { Standing::Waits(task) };
         expected.is_reset_to_now = false;
         assert_eq!(expected.sleep.is_elapsed(), ready);
@@ -152,14 +144,17 @@ impl<'a, H: Backend> Model<'a, H> {
     }
 }
 
+/// Makes random steps with sleeps that `make` creates and `poll` polls.
 fn run<H: Backend>(
     random: &mut fastrand::Rng,
     steps: u64,
     clock: &ManualClock,
     turn: &dyn Fn(),
     make: &dyn Fn(Duration) -> Sleep<H>,
+    poll: fn(&Poller, &mut Sleep<H>) -> Poll<()>,
 ) {
-    let mut model = Model::new(clock, turn, make);
+    let tasks = [(); TASKS].map(|()| Poller::new());
+    let mut model = Model { clock, turn, make, poll, sleeps: Vec::new(), tasks, woken: [0; TASKS] };
     (0..steps).for_each(|_| model.step(random));
     model.end();
 }
@@ -169,7 +164,8 @@ fn sleeps_of_this_thread_agree_with_the_model() {
     seeded(0..operations(20), |random| {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
-            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &sleep);
+            let turn = || _ = local_timer().turn();
+            run(&mut random, 2_000, clock, &turn, &sleep, Poller::poll);
         });
     });
 }
@@ -180,21 +176,25 @@ fn sleeps_by_way_of_timers_agree_with_the_model_on_their_own_thread() {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
             let timers = Timers::new(&[local_timer().shard_ref()]);
-            run(&mut random, 2_000, clock, &|| _ = local_timer().turn(), &|delay| {
-                timers.sleep(delay)
-            });
+            let (turn, make) = (|| _ = local_timer().turn(), |delay| timers.sleep(delay));
+            run(&mut random, 2_000, clock, &turn, &make, Poller::poll);
         });
     });
 }
 
+/// With two cores, each poll is on another thread.
 #[test]
-fn sleeps_of_another_thread_agree_with_the_model() {
-    seeded(200..200 + operations(10), |random| {
-        let cores: Lockstep<()> = Lockstep::start(1);
-        let timers = Timers::new(&cores.shards);
-        let turn = || _ = cores.turn(0);
-        run(random, 1_000, &cores.clock, &turn, &|delay| timers.sleep(delay));
-    });
+fn sleeps_of_other_threads_agree_with_the_model() {
+    type Polls = fn(&Poller, &mut Sleep<Remote>) -> Poll<()>;
+    let moves: Polls = |poller, sleep| on_a_thread(|| poller.poll(sleep));
+    for (count, seeds, steps, poll) in [(1, 10, 1_000, Poller::poll as Polls), (2, 5, 400, moves)] {
+        seeded(200..200 + operations(seeds), |random| {
+            let cores: Lockstep<()> = Lockstep::start(count);
+            let timers = Timers::new(&cores.shards);
+            let turn = || cores.settle();
+            run(random, steps, &cores.clock, &turn, &|delay| timers.sleep(delay), poll);
+        });
+    }
 }
 
 #[test]
@@ -205,38 +205,6 @@ fn sleeps_of_a_claimed_wheel_agree_with_the_model() {
         let (timers, watcher) = Timers::per_worker_with(2, config).expect("valid");
         let watcher = RefCell::new(watcher);
         let turn = || watcher.borrow_mut().turn();
-        run(random, 1_000, &clock, &turn, &|delay| timers.sleep(delay));
-    });
-}
-
-/// Random sleeps whose polls and drops each happen on another thread.
-#[test]
-fn sleeps_that_change_threads_agree_with_a_single_one() {
-    seeded(300..300 + operations(5), |random| {
-        let cores: Lockstep<()> = Lockstep::start(2);
-        let timers = Timers::new(&cores.shards);
-        let tasks = [Poller::new(), Poller::new()];
-        let delays: Vec<u32> = iter::repeat_with(|| random.u32(1..20)).take(30).collect();
-        let mut sleeps: Vec<_> =
-            delays.iter().map(|&delay| Some(timers.sleep(TICK * delay))).collect();
-        let mut expected = [0, 0];
-        for tick in 0..20 {
-            for (sleep, &delay) in sleeps.iter_mut().zip(&delays) {
-                let which = random.usize(..2);
-                let Some(mut taken) = sleep.take() else { continue };
-                let polled = on_a_thread(|| tasks[which].poll(&mut taken));
-                assert_eq!(polled, if tick >= delay { Poll::Ready(()) } else { Poll::Pending });
-                if random.u32(..20) == 0 {
-                    on_a_thread(move || drop(taken));
-                } else if polled.is_pending() {
-                    expected[which] += usize::from(delay == tick + 1);
-                    *sleep = Some(taken);
-                }
-            }
-            cores.clock.advance(TICK);
-            cores.settle();
-            assert_eq!(tasks.each_ref().map(Poller::woken), expected);
-        }
-        assert!(sleeps.iter().all(Option::is_none));
+        run(random, 1_000, &clock, &turn, &|delay| timers.sleep(delay), Poller::poll);
     });
 }

@@ -2,7 +2,7 @@
 //! when such a timer is full or its thread ends.
 
 use std::{
-    future, io,
+    future,
     task::Poll,
     thread,
     time::{Duration, Instant},
@@ -10,7 +10,7 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Core, Cores, Counts,
-    future::{Interval, Remote, Sleep, Timeout, TimeoutError, Timers},
+    future::{Interval, Remote, Sleep, Timeout, Timers},
     local_timer,
 };
 
@@ -59,31 +59,6 @@ fn a_future_that_is_ready_at_once_reaches_no_other_thread() {
     drop(timers.sleep(TICK));
     cores.turn(0);
     assert_eq!((counts(&cores, 0).added, poller.clones()), (0, 0));
-}
-
-#[test]
-fn remote_timeouts_and_intervals_end_in_their_ticks() {
-    let (cores, timers) = start(1);
-    let (poller, start) = (Poller::new(), cores.clock.now());
-    let mut timeouts = [
-        timers.timeout(TICK * 2, future::pending::<()>()),
-        timers.timeout_at(start + TICK * 2, future::pending::<()>()),
-    ];
-    let mut intervals = [timers.interval_at(start + TICK, TICK * 2), timers.interval(TICK)];
-    let mut ticks = [0; 2];
-    for _ in 0..=4 {
-        for (interval, ticks) in intervals.iter_mut().zip(&mut ticks) {
-            *ticks += usize::from(interval.poll_tick(&mut poller.context()).is_ready());
-            assert!(interval.poll_tick(&mut poller.context()).is_pending());
-        }
-        let is_over = cores.clock.now() >= start + TICK * 2;
-        for timeout in &mut timeouts {
-            assert_eq!(poller.poll(timeout).is_ready(), is_over);
-        }
-        cores.clock.advance(TICK);
-        cores.turn(0);
-    }
-    assert_eq!(ticks, [2, 5]);
 }
 
 // ---- the choice of a timer
@@ -186,26 +161,6 @@ fn a_sleep_on_a_thread_that_ends_is_woken_and_moves_to_another() {
     assert_eq!([(); 2].map(|()| last.poll_elapsed(&mut pollers[0].context())), [SHUT_DOWN; 2]);
 }
 
-#[test]
-fn nothing_hangs_when_the_last_thread_has_ended() {
-    let (mut cores, timers) = start(1);
-    let poller = Poller::new();
-    let mut arrived = timers.timeout(TICK * 5, future::pending::<()>());
-    assert!(poller.poll(&mut arrived).is_pending());
-    cores.settle();
-    let mut on_its_way = poller.pending(timers.sleep(TICK * 5));
-    cores.end(0);
-    assert_eq!(poller.woken(), 2);
-    let Poll::Ready(Err(error)) = poller.poll(&mut arrived) else { panic!("it hangs") };
-    assert_eq!(error, TimeoutError::NoTimer(AddErrorReason::ShutDown));
-    assert!(!error.is_elapsed() && error.to_string().starts_with("given up without a timer: "));
-    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::BrokenPipe);
-    assert_eq!(on_its_way.poll_elapsed(&mut poller.context()), SHUT_DOWN);
-    // An elapsed sleep is ready, also without a timer.
-    cores.clock.advance(TICK * 5);
-    assert_eq!((poller.poll(&mut on_its_way), poller.clones()), (Poll::Ready(()), 0));
-}
-
 /// Each shard has its own clock, with its own origin.
 #[test]
 fn a_deadline_is_kept_on_the_clock_of_another_thread() {
@@ -244,15 +199,6 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
 }
 
 // ---- timers that own their threads
-
-/// A temporary lends nothing: its future keeps the threads.
-#[test]
-fn timers_that_are_dropped_keep_their_threads_for_a_future_that_waits() {
-    let (begun, delay) = (Instant::now(), Duration::from_millis(20));
-    let guarded = Timers::start(1).expect("a thread").timeout(delay, future::pending::<()>());
-    assert_eq!(block_on(guarded), Err(TimeoutError::Elapsed));
-    assert!(begun.elapsed() >= delay);
-}
 
 #[test]
 fn the_threads_of_timers_end_with_the_last_clone_and_the_last_future() {

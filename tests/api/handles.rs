@@ -1,19 +1,14 @@
 //! Handles are plain values (P12), and the caller of `cancel` learns at once whether it has
 //! cancelled (P3), on the owning core and elsewhere.
 
-use std::{
-    cell::Cell, collections::HashSet, fmt::Debug, hash::Hash, panic, rc::Rc, time::Duration,
-};
+use std::{cell::Cell, fmt::Debug, hash::Hash, panic, rc::Rc};
 
 use corewheel::{
     Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, TimerGuard,
     TimerHandle, TimerStatus, local_timer,
 };
 
-use crate::support::{
-    TICK, cancel_elsewhere, in_virtual_time, manual_shard, never, on_a_core, on_a_thread, pass,
-    turn_after,
-};
+use crate::support::{TICK, cancel_elsewhere, never, on_a_core, on_a_thread, turn_after};
 
 // ---- types
 
@@ -111,36 +106,6 @@ fn the_status_is_pending_then_running_then_ended_on_every_thread() {
     });
 }
 
-/// The model of the simulator compares the deadlines of pending timers.
-#[test]
-fn the_owner_reads_the_time_left() {
-    on_a_core(|clock| {
-        let private = local_timer().add_local(TICK * 4 - TICK / 3, || ());
-        let shard = local_timer().shard_ref();
-        let remote = on_a_thread(move || shard.add(TICK * 6, || ()));
-        let left = || (private.time_left(), local_timer().time_left(remote));
-        assert_eq!(left(), (Some(TICK * 4), Some(TICK * 6)), "before the owner has admitted it");
-        assert!(on_a_thread(move || remote.reset(TICK * 7)));
-        assert_eq!(left(), (Some(TICK * 4), Some(TICK * 7)), "before the owner has linked it");
-        pass(clock, 5);
-        assert_eq!(left(), (None, Some(TICK * 2)));
-        // The deadline has elapsed without a turn.
-        clock.advance(TICK * 4);
-        let _now = local_timer().add_local(TICK, || ());
-        assert_eq!(left(), (None, Some(Duration::ZERO)));
-        let of_another_thread = on_a_thread(|| {
-            let (mut shard, _) = manual_shard();
-            assert_eq!(shard.time_left(remote), None);
-            let handle = shard.add(TICK, ());
-            assert_eq!(shard.time_left(handle), Some(TICK));
-            assert_eq!(shard.deadline(handle), Some(shard.now() + TICK));
-            assert_eq!(local_timer().deadline(handle), None);
-            handle
-        });
-        assert_eq!(local_timer().deadline(of_another_thread), None);
-    });
-}
-
 #[test]
 fn values_of_one_thread_cannot_leave_it() {
     assert!(!implements!(LocalHandle: Send));
@@ -150,35 +115,4 @@ fn values_of_one_thread_cannot_leave_it() {
     assert!(!implements!(PreparedSleep<'static>: Send));
     assert!(!implements!(PreparedSleep<'static>: Sync));
     assert!(!implements!(Shard<Rc<u8>>: Send));
-}
-
-#[test]
-fn handles_are_equal_when_they_name_the_same_timer() {
-    on_a_core(|_| {
-        let [one, other] = [(); 2].map(|()| local_timer().add(TICK, never));
-        let copy = one;
-        assert!(one == copy && one != other);
-        assert_eq!(HashSet::from([one, copy, other]).len(), 2);
-        assert!(!format!("{one:?}").is_empty() && format!("{one:?}") != format!("{other:?}"));
-        let local = local_timer().add_local(TICK, never);
-        assert_eq!(local.share(), local.share());
-    });
-}
-
-// ---- guards
-
-#[test]
-fn a_guard_that_is_disarmed_or_stale_cancels_nothing() {
-    on_a_core(|clock| {
-        let handle = local_timer().add(TICK, || {}).guard().disarm();
-        assert!(handle.is_pending());
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        let guard = local_timer().add(TICK, || {}).guard();
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        let next = local_timer().add(TICK, || {});
-        drop(guard);
-        assert!(next.is_pending());
-        assert_eq!(turn_after(clock, 1).fired, 1);
-    });
-    drop(in_virtual_time(|_| local_timer().add(TICK, never).guard()));
 }

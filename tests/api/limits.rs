@@ -35,35 +35,17 @@ fn refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
 }
 
 /// Asserts that the callback comes back, can be called and is dropped once, and that `add` panics.
-fn assert_full(shard: Option<&ShardRef>) {
+fn assert_full(shard: &ShardRef) {
     let runs = Counter::default();
-    let callback = match shard {
-        Some(shard) => refused(shard.try_add(TICK, runs.callback())),
-        None => refused(local_timer().try_add(TICK, runs.callback())),
-    };
+    let callback = refused(shard.try_add(TICK, runs.callback()));
     assert_eq!(runs.shared_by(), 1);
     callback();
     drop(callback);
     assert_eq!((runs.get(), runs.shared_by()), (1, 0));
-    assert!(panics(|| match shard {
-        Some(shard) => shard.add(TICK, never),
-        None => local_timer().add(TICK, never),
-    }));
+    assert!(panics(|| shard.add(TICK, never)));
 }
 
 // ---- on the own core
-
-#[test]
-fn timers_from_elsewhere_count_once_a_turn_has_admitted_them() {
-    limited(10, |clock| {
-        fill(2);
-        elsewhere(|shard| (0..5).for_each(|_| _ = shard.add(HOUR, || {})));
-        assert_eq!(turn_after(clock, 0).live, 7);
-        fill(3);
-        assert_full(None);
-        assert_eq!(local_timer().len(), 10);
-    });
-}
 
 #[test]
 fn a_timer_cancelled_elsewhere_makes_room_at_once() {
@@ -74,7 +56,7 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
         assert_eq!(drops.shared_by(), 2);
         assert!(local_timer().try_add(TICK, never).is_ok());
         assert_eq!((drops.shared_by(), local_timer().len()), (1, 2));
-        assert_full(None);
+        assert_full(&local_timer().shard_ref());
         // Inside a callback, too, and a panic of a destructor is kept in.
         assert_eq!(cancel_elsewhere(handles[1]), Cancel::Cancelled);
         let bomb = OnDrop(|| panic!("as planned"));
@@ -114,7 +96,7 @@ fn timers_cancelled_elsewhere_leave_room_for_others_to_add() {
     limited(5, |_| {
         let handles = fill(5);
         let _ = local_timer().turn();
-        elsewhere(|shard| assert_full(Some(shard)));
+        elsewhere(assert_full);
         assert_eq!(cancel_elsewhere(handles[0]), Cancel::Cancelled);
         assert_eq!(accepted(10), 1);
         let _ = local_timer().turn();
@@ -183,25 +165,6 @@ fn every_way_to_add_gives_back_what_is_refused() {
 
 // ---- from other threads
 
-/// The excess is the number of timers that the owner has added since its last turn.
-#[test]
-fn remote_adds_are_limited_by_the_last_turn() {
-    for (before, since, others, live) in [(2, 0, 3, 5), (0, 4, 5, 9)] {
-        limited(5, |_| {
-            fill(before);
-            let _ = local_timer().turn();
-            fill(since);
-            assert_eq!(accepted(10), others);
-            elsewhere(|shard| assert_full(Some(shard)));
-            for _ in 0..2 {
-                let _ = local_timer().turn();
-                assert_eq!((local_timer().len(), accepted(10)), (live, 0));
-            }
-            assert_full(None);
-        });
-    }
-}
-
 #[test]
 fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
     for cancels_before in [true, false] {
@@ -209,7 +172,7 @@ fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
             let timers = fill(5);
             let cancel = || assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
             let _ = local_timer().turn();
-            elsewhere(|shard| assert_full(Some(shard)));
+            elsewhere(assert_full);
             if cancels_before {
                 cancel();
             }
@@ -236,7 +199,7 @@ fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
             added.map(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)).count()
         });
         assert_eq!((added, wakes.get()), (99, 1));
-        elsewhere(|shard| assert_full(Some(shard)));
+        elsewhere(assert_full);
         assert_eq!(wakes.get(), 1, "it is awake");
         drop(sleep);
         let _ = local_timer().turn();
@@ -246,7 +209,7 @@ fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
         while local_timer().try_add(TICK * 1_000, never).is_ok() {}
         let sleep = local_timer().prepare_sleep();
         assert!(sleep.timeout() > Some(Duration::ZERO));
-        elsewhere(|shard| assert_full(Some(shard)));
+        elsewhere(assert_full);
         assert_eq!(wakes.get(), 1);
     });
 }

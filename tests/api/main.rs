@@ -41,6 +41,7 @@ mod misuse;
 mod owned_timer;
 mod periodic;
 mod purgatory;
+mod purgatory_kafka;
 mod purgatory_model;
 mod shown;
 mod sleep;

@@ -353,22 +353,6 @@ fn callbacks_are_timed_if_configured() {
 // ---- levels and shards of payloads
 
 #[test]
-fn levels_are_published_once_another_thread_has_asked() {
-    on_a_core(|_| {
-        let shard = local_timer().shard_ref();
-        let occupied =
-            || on_a_thread(|| shard.metrics().levels).first().map(|level| level.occupied);
-        local_timer().add(TICK * 10, never);
-        assert_eq!(occupied(), None, "the first question");
-        announce_sleep();
-        local_timer().add(TICK * 20, never);
-        assert_eq!(occupied(), Some(1), "as of the last sleep");
-        announce_sleep();
-        assert_eq!(occupied(), Some(2));
-    });
-}
-
-#[test]
 fn levels_report_their_slots_and_how_many_are_occupied() {
     on_a_core(|clock| {
         let levels = || own().levels;

@@ -4,10 +4,12 @@
 use std::time::{Duration, Instant};
 
 use corewheel::{
-    Cancel, Config, ConfigError, ManualClock, Shard, local_timer, purgatory::Purgatory,
+    Cancel, Config, ConfigError, ManualClock, Shard, TimerHandle, local_timer, purgatory::Purgatory,
 };
 
-use crate::support::{Never, TICK, configured, never, on_a_core, on_a_thread, turn_after};
+use crate::support::{
+    Counter, Never, TICK, cancel_elsewhere, configured, never, on_a_core, on_a_thread, turn_after,
+};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -32,6 +34,26 @@ fn a_distant_instant_never_fires() {
         let handle = local_timer().add(far, never);
         assert_eq!(turn_after(clock, u32::MAX).fired, 0);
         assert_eq!(handle.cancel(), Cancel::Cancelled);
+    });
+}
+
+/// embassy #4736, #5017: a timer for the end of time was removed from the queue and still looked
+/// queued, so that the next timer of its task was not queued.
+#[test]
+fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
+    on_a_core(|clock| {
+        let runs = Counter::default();
+        for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_elsewhere].iter().cycle()) {
+            let endless = local_timer().add(Duration::MAX, never);
+            assert_eq!(turn_after(clock, 1).fired, 0);
+            assert!(local_timer().next_deadline().is_some() && endless.is_pending());
+            assert_eq!(cancel(endless), Cancel::Cancelled);
+            local_timer().turn();
+            // In the same node.
+            local_timer().add(TICK, runs.callback());
+            assert_eq!(local_timer().time_until_next(), Some(TICK));
+            assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, ran));
+        }
     });
 }
 
@@ -74,20 +96,6 @@ fn no_timer_is_early_by_the_shortest_and_the_longest_ticks() {
 }
 
 #[test]
-fn a_second_configuration_is_refused_and_changes_nothing() {
-    on_a_core(|clock| {
-        let handle = local_timer().add(TICK, || ());
-        let other = ManualClock::new();
-        let again = Config::new().tick(TICK * 100).clock(&other).install();
-        assert_eq!(again, Err(ConfigError::AlreadyRunning));
-        assert!(handle.is_pending() && handle.reset(TICK * 2));
-        other.advance(TICK * 1_000);
-        assert_eq!(local_timer().turn().fired, 0);
-        assert_eq!(turn_after(clock, 2).fired, 1);
-    });
-}
-
-#[test]
 fn a_configuration_after_the_first_use_is_refused() {
     let refused = Err(ConfigError::AlreadyRunning);
     let uses: [(fn(), _); 5] = [
@@ -103,4 +111,12 @@ fn a_configuration_after_the_first_use_is_refused() {
             assert_eq!(Config::new().install(), answer);
         });
     }
+    // It changes nothing.
+    on_a_core(|clock| {
+        let other = ManualClock::new();
+        assert_eq!(Config::new().tick(TICK * 100).clock(&other).install(), refused);
+        local_timer().add(TICK, || ());
+        other.advance(TICK * 1_000);
+        assert_eq!((local_timer().turn().fired, turn_after(clock, 1).fired), (0, 1));
+    });
 }

@@ -2,13 +2,13 @@
 //! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel, and the model of the
 //! simulator every schedule.
 
-use std::{mem, sync::mpsc, time::Duration};
+use std::{mem, time::Duration};
 
-use corewheel::{AddErrorReason, Cancel, Config, TimerHandle, local_timer};
+use corewheel::{Cancel, TimerHandle, local_timer};
 
 use crate::support::{
-    Counter, HOUR, Log, OnDrop, TICK, assert_stale, assert_sum, cancel_elsewhere, configured,
-    elsewhere, manual_shard, never, on_a_core, on_a_thread, panics, pass, turn_after,
+    Counter, Log, OnDrop, TICK, assert_stale, assert_sum, elsewhere, manual_shard, never,
+    on_a_core, on_a_thread, panics, pass,
 };
 
 // ---- added by another thread
@@ -43,56 +43,6 @@ fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
             assert!(!local_timer().set_period(once, TICK), "it is not periodic");
             assert_eq!(once.cancel(), Cancel::Cancelled);
         }
-    });
-}
-
-#[test]
-fn a_timer_from_another_thread_cancelled_in_its_run_makes_no_further_run() {
-    on_a_core(|clock| {
-        for is_own in [false, true] {
-            let (counter, (give, given)) = (Counter::default(), mpsc::channel::<TimerHandle>());
-            let run = counter.callback();
-            let handle = add_elsewhere(TICK, move || {
-                run();
-                let own = given.recv().expect("the test gives it");
-                let answer = if is_own { own.cancel() } else { cancel_elsewhere(own) };
-                assert_eq!(answer, Cancel::Running);
-                assert_eq!(own.cancel(), Cancel::Running);
-                assert!(!own.reset(TICK));
-            });
-            give.send(handle).expect("the callback is there");
-            let turn = turn_after(clock, 1);
-            assert_eq!((turn.fired, turn.live, counter.shared_by()), (1, 0, 0));
-            assert_stale(handle);
-            assert_eq!((turn_after(clock, 5).fired, counter.get()), (0, 1));
-        }
-        let counts = local_timer().counts();
-        assert_eq!((counts.fired, counts.cancelled, counts.cancelled_elsewhere), (0, 2, 1));
-    });
-}
-
-#[test]
-fn a_timer_from_another_thread_counts_once_against_the_limit() {
-    configured(Config::new().limit(2), |clock| {
-        let handle = add_elsewhere(TICK, || ());
-        local_timer().add(HOUR, never);
-        for _ in 0..5 {
-            assert_eq!(turn_after(clock, 1).fired, 1);
-            // A refused callback comes back, whether it would be stored in place or in a box.
-            let (small, large) = (Counter::default(), [7_u8; 100]);
-            let run = small.callback();
-            let refused = elsewhere(|shard| shard.try_add_periodic(TICK, run).map(drop));
-            let refused = refused.expect_err("it is full");
-            assert_eq!(refused.reason(), AddErrorReason::Full);
-            refused.into_inner()();
-            assert_eq!(small.get(), 1);
-            let run = move || assert_eq!(large[99], 7);
-            let refused = elsewhere(|shard| shard.try_add_periodic(TICK, run).map(drop));
-            refused.expect_err("it is full").into_inner()();
-        }
-        assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
-        assert_eq!((local_timer().turn().collected, local_timer().len()), (1, 1));
-        assert_sum(local_timer().counts());
     });
 }
 

@@ -14,8 +14,7 @@ use std::{
 use corewheel::{
     AddErrorReason, Cancel, Config, ShardRef, local_timer,
     purgatory::{
-        Completion, DelayedOperation, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup,
-        WatchKey, local_purgatory,
+        Completion, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup, WatchKey, local_purgatory,
     },
 };
 
@@ -107,13 +106,7 @@ fn operations_complete_in_the_order_in_which_they_were_added() {
 #[test]
 fn a_dropped_purgatory_drops_its_operations() {
     on_a_core(|clock| {
-        let own = Waits::new();
-        let seen = add(&own, [0], 5);
-        drop(own);
-        assert_eq!((Arc::strong_count(&seen), local_timer().len()), (1, 0));
-        turn_after(clock, 10);
-        assert_eq!(seen.ended(), []);
-        // Also one that the last of its callbacks drops.
+        // The last of its callbacks drops it.
         let own = Waits::new();
         for ticks in [1, 5] {
             let mut inside = Some(own.clone());
@@ -122,18 +115,6 @@ fn a_dropped_purgatory_drops_its_operations() {
         drop(own);
         assert_eq!([5; 2].map(|ticks| turn_after(clock, ticks).fired), [2, 0]);
         assert_eq!(local_timer().len(), 0);
-    });
-}
-
-#[test]
-fn a_thread_has_one_local_purgatory_per_type() {
-    on_a_core(|_| {
-        let seen = add(&local_purgatory(), ["a"], 5);
-        let _other = add(&local_purgatory(), [7_u32], 1);
-        let own = local_purgatory::<&'static str, Op>();
-        assert_eq!((own.len(), local_purgatory::<u32, Op>().watched(&7)), (1, 1));
-        seen.set();
-        assert_eq!(own.check_and_complete(&"a"), 1);
     });
 }
 
@@ -188,39 +169,18 @@ fn an_operation_that_expires_while_its_keys_are_given_leaves_no_watch() {
 #[test]
 fn completions_may_chain_without_end() {
     const MANY: usize = 100_000;
-
-    struct Chained {
-        at: usize,
-        reached: Rc<Cell<usize>>,
-        own: Purgatory<usize, Chained>,
-        keys: usize,
-    }
-
-    impl DelayedOperation for Chained {
-        fn try_complete(&mut self) -> bool {
-            self.reached.get() >= self.at
-        }
-
-        fn on_complete(self, how: Completion) {
-            assert_eq!(how, Completion::Condition);
-            self.reached.set(self.reached.get().max(self.at + 1));
-            self.own.check_and_complete(&((self.at + 1) % self.keys));
-        }
-    }
-
     on_a_core(|_| {
         // A key for each, and one key for all.
-        for (many, keys) in [(MANY, MANY + 1), (MANY / 100, 1)] {
-            let (reached, own) = (Rc::new(Cell::new(0)), Purgatory::new());
-            for at in 1..many {
-                let op = Chained { at, reached: Rc::clone(&reached), own: own.clone(), keys };
-                let added = own.try_complete_else_watch(op, [at % keys], TICK * 50);
-                assert!(matches!(added, Ok(Outcome::Waits(_))));
+        for (many, keys) in [(MANY, MANY), (MANY / 100, 1)] {
+            let (own, seen) = (Waits::new(), Seen::new());
+            for at in 0..many {
+                let next = own.clone();
+                let after = move || _ = next.check_and_complete(&((at + 1) % keys));
+                wait(&own, seen.op_with(|| (), after), [at % keys], 50);
             }
-            reached.set(1);
-            own.check_and_complete(&(1 % keys));
-            assert_eq!((reached.get(), own.len()), (many, 0));
-            assert_eq!(own.counts().by_condition, many as u64 - 1);
+            seen.set();
+            own.check_and_complete(&0);
+            assert_eq!((seen.ended().len(), own.len()), (many, 0));
         }
     });
 }

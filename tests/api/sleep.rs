@@ -2,9 +2,9 @@
 //! In virtual time first, then with threads that sleep.
 
 use std::{
-    mem,
+    cell::Cell,
     sync::{
-        Arc, Barrier, Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -17,6 +17,7 @@ use corewheel::{
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
+    lockstep::Lockstep,
     support::{
         ADDS, Counter, HOUR, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
         counting_wakes, expired, forget, never, on_a_core, on_a_thread, operations, repeating,
@@ -108,94 +109,56 @@ fn a_wake_hook_that_panics_is_called_again() {
     }
 }
 
-/// An assignment drops the old announcement after the new one has begun.
-#[test]
-fn an_announcement_that_replaces_another_stays_in_force() {
-    counting_wakes(|_, wakes, _| {
-        let mut sleep = local_timer().prepare_sleep();
-        assert_eq!(sleep.timeout(), None);
-        sleep = local_timer().prepare_sleep();
-        local_timer().add(TICK, || {});
-        assert_eq!((wakes.take(), sleep.timeout()), (1, None));
-    });
-}
-
 // ---- an announced sleep and other threads
+
+/// Starts cores whose wake hooks count their calls and call `hook` with all shards and the number of
+/// their core, and that have announced a sleep.
+fn asleep_with_hooks(
+    count: usize,
+    calls: &Counter,
+    hook: fn(&[ShardRef], usize),
+) -> (Lockstep<()>, Arc<Mutex<Vec<ShardRef>>>) {
+    let (refs, started) = (Arc::new(Mutex::new(Vec::new())), Cell::new(0));
+    let cores = Lockstep::start_with(count, |config| {
+        let own = started.replace(started.get() + 1);
+        let (all, called) = (Arc::clone(&refs), calls.callback());
+        config.on_wake(move || {
+            called();
+            let all: Vec<ShardRef> = all.lock().expect("sound").clone();
+            hook(&all, own);
+        })
+    });
+    refs.lock().expect("sound").extend(cores.shards.iter().cloned());
+    (0..count).for_each(|core| cores.on(core, |()| forget(local_timer().prepare_sleep())));
+    (cores, refs)
+}
 
 /// Neither its own requests nor the requests of the hooks that it calls cause a nested call.
 #[test]
 fn a_wake_hook_that_adds_is_not_called_inside_itself() {
-    let refs = Arc::new(Mutex::new(Vec::<ShardRef>::new()));
-    let calls = [(); 2].map(|()| Counter::default());
-    let clock = ManualClock::new();
-    let install = |at: usize| {
-        let (count, refs) = (calls[at].callback(), Arc::clone(&refs));
-        let hook = move || {
-            count();
-            let refs = refs.lock().expect("sound").clone();
-            for shard in refs {
-                shard.add(TICK, || {});
-            }
-        };
-        let config = Config::new().clock(&clock).on_wake(hook);
-        config.install().expect("a new thread");
-    };
-    on_a_thread(|| {
-        install(0);
-        refs.lock().expect("sound").push(local_timer().shard_ref());
-        let sleep = local_timer().prepare_sleep();
-        on_a_thread(|| {
-            install(1);
-            let own = local_timer().shard_ref();
-            refs.lock().expect("sound").push(own.clone());
-            let other_sleep = local_timer().prepare_sleep();
-            on_a_thread(|| own.add(TICK, || {}));
-            assert_eq!(calls.each_ref().map(Counter::get), [1, 1]);
-            drop(other_sleep);
-            assert_eq!(turn_after(&clock, 2).fired, 3, "from outside, and from each hook");
-        });
-        drop(sleep);
-        assert_eq!(local_timer().turn().fired, 2);
-    });
-    // A hook keeps the shard that keeps the hook.
+    let calls = Counter::default();
+    let add_to_all: fn(&[ShardRef], usize) =
+        |all, _| all.iter().for_each(|shard| _ = shard.add(TICK, || {}));
+    let (cores, refs) = asleep_with_hooks(2, &calls, add_to_all);
+    cores.shards[1].add(TICK, || {});
+    assert_eq!(calls.get(), 2, "once each");
+    cores.clock.advance(TICK * 2);
+    let fired = [1, 0].map(|core| cores.turn(core).fired);
+    assert_eq!(fired, [3, 2], "from outside, and from each hook");
+    // A hook keeps the shards that keep the hooks.
     refs.lock().expect("sound").clear();
 }
 
 /// Each hook wakes the next thread of a circle; at most 32 hooks nest.
 #[test]
 fn hooks_that_wake_in_a_circle_are_called_once_each() {
-    for (cores, called) in [(4, 4), (30, 30), (100, 32)] {
-        let (refs, calls) = (Arc::new(Mutex::new(Vec::<ShardRef>::new())), Counter::default());
-        let (ready, asleep, over) =
-            (Mutex::new(Vec::new()), Barrier::new(cores + 1), Barrier::new(cores + 1));
-        thread::scope(|scope| {
-            for at in 0..cores {
-                let (all, count) = (Arc::clone(&refs), calls.callback());
-                let (ready, asleep, over) = (&ready, &asleep, &over);
-                scope.spawn(move || {
-                    let next = move || {
-                        count();
-                        let next = all.lock().expect("sound")[(at + 1) % cores].clone();
-                        next.run(|| ());
-                    };
-                    Config::new().on_wake(next).install().expect("a new thread");
-                    ready.lock().expect("sound").push((at, local_timer().shard_ref()));
-                    let sleep = local_timer().prepare_sleep();
-                    asleep.wait();
-                    over.wait();
-                    drop(sleep);
-                });
-            }
-            asleep.wait();
-            let mut all = mem::take(&mut *ready.lock().expect("sound"));
-            all.sort_by_key(|&(at, _)| at);
-            let first = all[0].1.clone();
-            refs.lock().expect("sound").extend(all.into_iter().map(|(_, shard)| shard));
-            first.run(|| ());
-            assert_eq!(calls.get(), called, "of {cores}");
-            over.wait();
+    for (count, called) in [(4, 4), (30, 30), (100, 32)] {
+        let calls = Counter::default();
+        let (cores, refs) = asleep_with_hooks(count, &calls, |all, own| {
+            all[(own + 1) % all.len()].run(|| ());
         });
-        // A hook keeps the shards that keep the hooks.
+        cores.shards[0].run(|| ());
+        assert_eq!(calls.get(), called, "of {count}");
         refs.lock().expect("sound").clear();
     }
 }
@@ -233,7 +196,8 @@ fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + S
     });
 }
 
-/// At most two wake-ups in the time, and none without cancels.
+/// At most two wake-ups in the time, and none without cancels. `src/cross_core/parker.rs` has sleeps
+/// that are short anyway, `loom-tests/tests/sleep.rs` a reset that is queued before the cancel.
 #[test]
 fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
     const LIMIT: Duration = Duration::from_millis(100);
@@ -274,28 +238,6 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
         assert_eq!((timeout(), wakes.take()), (Some(Duration::ZERO), 0));
         turn();
         assert_eq!((drops.shared_by(), timeout()), (4, Some(LIMIT)));
-    });
-    // A queued reset of the timer, which is not urgent, does not hide the cancel.
-    dropping_within(LIMIT, |_, wakes| {
-        let timer = local_timer().add(MINUTE, never);
-        local_timer().turn();
-        let sleep = local_timer().prepare_sleep();
-        on_a_thread(|| assert!(timer.reset(MINUTE * 2)));
-        assert_eq!((wakes.take(), sleep.timeout()), (0, Some(MINUTE)));
-        cancel_all_elsewhere(&[timer]);
-        assert_eq!(wakes.take(), 1);
-        drop(sleep);
-        local_timer().turn();
-        assert!(local_timer().is_empty());
-    });
-    // A sleep that is short anyway is not ended.
-    dropping_within(LIMIT, |_, wakes| {
-        let timer = local_timer().add(HOUR, never);
-        local_timer().add(LIMIT, || {});
-        local_timer().turn();
-        let sleep = local_timer().prepare_sleep();
-        cancel_all_elsewhere(&[timer]);
-        assert_eq!((wakes.take(), sleep.timeout()), (0, Some(LIMIT)));
     });
     // A shard of payloads, whose loop does not turn a thread's wheel.
     let (clock, wakes) = (ManualClock::new(), Counter::default());

@@ -9,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{
-    AddErrorReason, Clock, Config, ManualClock, TimerFd, TimerFdError, Turn, local_timer,
-};
+use corewheel::{AddErrorReason, Clock, Config, TimerFd, TimerFdError, Turn, local_timer};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -274,15 +272,6 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
         wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
         end();
     }
-}
-
-#[test]
-fn virtual_time_has_no_descriptor() {
-    on_a_thread(|| {
-        Config::new().clock(ManualClock::new()).install().expect("a new thread");
-        let refused = local_timer().timer_fd().expect_err("the kernel has another time");
-        assert!(matches!(refused, TimerFdError::VirtualTime), "{refused}");
-    });
 }
 
 #[test]

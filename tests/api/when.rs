@@ -173,26 +173,6 @@ fn spread_timers_are_apart() {
 }
 
 #[test]
-fn resets_and_remote_adds_with_slack_share_their_wake_ups() {
-    on_a_core(|clock| {
-        let (shard, slack) = (local_timer().shard_ref(), TICK * 512);
-        for i in 0..45 {
-            let when = When::after(TICK * (10_000 + 5 * i)).slack(slack);
-            assert!(local_timer().add(HOUR, || ()).reset(when));
-            on_a_thread(|| shard.add(when, || ()));
-        }
-        local_timer().turn();
-        let mut wakes = 0;
-        while let Some(sleep) = local_timer().time_until_next() {
-            clock.advance(sleep);
-            local_timer().turn();
-            wakes += 1;
-        }
-        assert_eq!(wakes, 1, "all may fire at tick 10,240");
-    });
-}
-
-#[test]
 fn resets_and_remote_adds_with_spread_are_apart() {
     on_a_core(|clock| {
         let (shard, when) = (local_timer().shard_ref(), When::after(TICK).spread(TICK * 100));

@@ -15,7 +15,7 @@ use corewheel::{
 };
 
 use crate::{
-    polling::{Poller, block_on, poll_with, waker},
+    polling::{Poller, poll_with, waker},
     support::{Counter, HOUR, Log, OnDrop, TICK, TOO_LONG, on_a_thread},
 };
 
@@ -33,6 +33,15 @@ fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
 fn with_room_for_one(wheels: usize) -> (Timers, Watcher) {
     let clock = ManualClock::new();
     Timers::per_worker_with(wheels, |_| Config::new().clock(&clock).limit(1)).expect("valid")
+}
+
+/// Returns a callback that counts its runs and its drop.
+fn counting(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<> {
+    let (run, captured) = (runs.callback(), drops.on_drop());
+    move || {
+        let _captured = &captured;
+        run();
+    }
 }
 
 /// The counts of all wheels, as of the last announced sleep.
@@ -265,11 +274,7 @@ fn a_timer_ends_after_its_callback() {
 fn a_periodic_callback_runs_until_it_is_cancelled() {
     let (clock, timers, mut watcher, _) = start(1);
     let (runs, dropped) = (Counter::default(), Counter::default());
-    let (run, dropped_with) = (runs.callback(), dropped.on_drop());
-    let beat = timers.shards()[0].add_periodic(TICK * 2, move || {
-        let _kept = &dropped_with;
-        run();
-    });
+    let beat = timers.shards()[0].add_periodic(TICK * 2, counting(&runs, &dropped));
     watcher.turn();
     for tick in 1..=10 {
         clock.advance(TICK);
@@ -327,15 +332,8 @@ fn the_end_drops_callbacks_and_runs_none() {
     let (_clock, timers, mut watcher, _) = start(1);
     let (runs, dropped) = (Counter::default(), Counter::default());
     for is_admitted in [true, false] {
-        let [once, again] = [(); 2].map(|()| {
-            let (run, dropped_with) = (runs.callback(), dropped.on_drop());
-            move || {
-                let _kept = &dropped_with;
-                run();
-            }
-        });
-        timers.shards()[0].add(TICK, once);
-        timers.shards()[0].add_periodic(TICK, again);
+        timers.shards()[0].add(TICK, counting(&runs, &dropped));
+        timers.shards()[0].add_periodic(TICK, counting(&runs, &dropped));
         if is_admitted {
             watcher.turn();
         }
@@ -370,15 +368,4 @@ fn the_watcher_runs_until_the_last_future_is_gone() {
     let begun = Instant::now();
     running.join().expect("no panic");
     assert!(begun.elapsed() < TOO_LONG);
-}
-
-#[test]
-fn timers_of_their_own_watcher_fire() {
-    let timers = Timers::per_worker().expect("a thread");
-    let (begun, delay) = (Instant::now(), Duration::from_millis(5));
-    block_on(timers.sleep(delay));
-    assert!((delay..TOO_LONG).contains(&begun.elapsed()));
-    let late = timers.timeout(delay, future::pending::<()>());
-    drop(timers);
-    assert_eq!(block_on(late), Err(TimeoutError::Elapsed));
 }

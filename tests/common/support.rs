@@ -56,6 +56,17 @@ pub(crate) fn counting_wakes<R: Send>(
     configured(Config::new().on_wake(wakes.callback()), test)
 }
 
+/// Runs `test` on a new thread; fails if it hangs.
+pub(crate) fn ends_soon(test: impl FnOnce() + Send + 'static) {
+    let (end, ended) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        test();
+        end.send(()).expect("somebody waits");
+    });
+    assert_ne!(ended.recv_timeout(TOO_LONG), Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
+    thread.join().expect("no assertion failed");
+}
+
 /// Starts a thread that hands out its shard and then calls `run`.
 pub(crate) fn owner<R: Send + 'static>(
     config: Config,

@@ -5,12 +5,12 @@ use std::{cell::Cell, rc::Rc};
 
 use corewheel::{
     local_timer,
-    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts},
+    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory},
 };
 
 use crate::{
     alone_in_virtual_time,
-    common::{TICK, operations},
+    common::TICK,
     counting::{calls, held},
     fill_kept_pages,
 };
@@ -67,40 +67,6 @@ fn equal_rounds_of_operations_allocate_nothing() {
         (0..100).for_each(|_| round());
         let counted = calls(|| (0..100).for_each(|_| round()));
         assert_eq!(counted, (0, 0), "allocations and frees");
-    });
-}
-
-/// Operations of different ages share the pages and the keys. Some expire, or end by an event.
-#[test]
-fn operations_that_replace_others_take_no_more_and_more() {
-    alone_in_virtual_time(|clock| {
-        let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut keys = fastrand::Rng::with_seed(2);
-        let mut next = || {
-            let is_met = Rc::clone(&is_met);
-            let op = Op { is_met, is_patient: false, _payload: Some(Box::default()) };
-            add(&purgatory, op, [keys.u64(..100), keys.u64(..100)], keys.u32(1..1_000))
-        };
-        // A little below a power of two: a vector that they fill grows with the first leaks.
-        let mut ids: Vec<_> = (0..8_000).map(|_| next()).collect();
-        let before = held();
-        for round in 0..operations(200_000) {
-            let place = random.usize(..ids.len());
-            purgatory.force_complete(ids[place]);
-            ids[place] = next();
-            if round % 1_000 == 0 {
-                is_met.set(true);
-                purgatory.check_and_complete(&random.u64(..100));
-                is_met.set(false);
-                clock.advance(TICK);
-                local_timer().turn();
-            }
-        }
-        let more = held() - before;
-        assert!(more < 20_000, "{more} bytes more than before");
-        let PurgatoryCounts { by_condition, forced, expired, live, .. } = purgatory.counts();
-        assert!([by_condition, forced, expired, live].into_iter().all(|count| count > 1_000));
     });
 }
 

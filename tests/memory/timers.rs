@@ -4,7 +4,7 @@ use corewheel::{TimerHandle, local_timer};
 
 use crate::{
     HOUR, alone_in_virtual_time, cancel_all, cancel_elsewhere,
-    common::{on_a_thread, operations},
+    common::on_a_thread,
     counting::{alone, held},
     fill_kept_pages,
     kinds::{Handle, Make, Timers, for_each_kind, for_each_shard},
@@ -73,26 +73,6 @@ fn what_was_cancelled_from_elsewhere_is_given_back_too() {
     });
 }
 
-#[test]
-fn churn_takes_no_more_and_more() {
-    let _alone = alone();
-    for_each_kind(|make| {
-        let (mut random, mut timers) = (fastrand::Rng::with_seed(1), make());
-        let mut handles: Vec<_> = (0..20_000).map(|_| timers.add(any_delay(&mut random))).collect();
-        let before = held();
-        for pair in 0..operations(100_000) {
-            let place = random.usize(..handles.len());
-            timers.cancel(handles[place]);
-            handles[place] = timers.add(any_delay(&mut random));
-            if pair % 1_000 == 0 {
-                timers.pass(1, usize::MAX);
-            }
-        }
-        let more = held() - before;
-        assert!(more < 20_000, "{more} bytes more than before the churn");
-    });
-}
-
 /// Each round cancels one timer and adds two. The second add finds room in an existing page.
 #[test]
 fn growing_in_the_middle_of_churn_leaves_no_room_unused() {
@@ -110,33 +90,6 @@ fn growing_in_the_middle_of_churn_leaves_no_room_unused() {
         assert_eq!(timers.live(), GROWN + 1);
         let grown = held() - empty;
         assert!(grown <= timers.bytes() * signed(GROWN), "{grown} bytes for {GROWN}");
-    });
-}
-
-#[test]
-fn bursts_come_and_go() {
-    const BASE: usize = 1_000;
-    const BURST: usize = 20_000;
-    let _alone = alone();
-    for_each_kind(|make| {
-        let (mut random, mut timers) = (fastrand::Rng::with_seed(1), make());
-        let mut gone = Vec::with_capacity(6 * BURST);
-        let base: Vec<_> = (0..BASE).map(|_| timers.add(60_000)).collect();
-        // The first burst may leave tables that the others reuse.
-        let mut before = None;
-        for burst in 0..6 {
-            let first = gone.len();
-            gone.extend((0..BURST).map(|_| timers.add(any_delay(&mut random))));
-            let stale = gone[..first].iter().any(|&handle| timers.cancel(handle));
-            assert!(!stale, "a handle of an earlier burst found one of this");
-            assert!(gone[first..].iter().all(|&handle| timers.cancel(handle)));
-            give_back(&mut *timers, BURST);
-            let more = held() - *before.get_or_insert_with(held);
-            assert!(more < 50_000, "{more} bytes more after burst {burst} than after the first");
-        }
-        assert_eq!(timers.live(), BASE);
-        assert!(base.into_iter().all(|handle| timers.cancel(handle)), "they have seen six bursts");
-        assert!(!gone.into_iter().any(|handle| timers.cancel(handle)), "no other one has stayed");
     });
 }
 

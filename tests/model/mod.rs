@@ -131,10 +131,6 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.is_inserted(key, deadline);
     }
 
-    pub(crate) fn insert_all(&mut self, deadlines: impl IntoIterator<Item = u64>) {
-        deadlines.into_iter().for_each(|deadline| self.insert_at(deadline));
-    }
-
     fn insert_within(&mut self, choose: &mut Choose<'_>) {
         let deadline = self.any_deadline(choose);
         // Where the slack is as long as the delay, many entries share a tick.
@@ -209,22 +205,6 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     pub(crate) fn advance_to(&mut self, to: u64) {
         self.advance_within(to, usize::MAX, usize::MAX);
-    }
-
-    /// Advances to `next_deadline`, for which a sleeper wakes.
-    pub(crate) fn advance_to_next(&mut self) {
-        self.compare_next_deadline();
-        self.advance_to(self.wheel.next_deadline().expect("an entry is live"));
-    }
-
-    /// A sleeper wakes at each `next_deadline`, at most `most` times, until no entry is left.
-    pub(crate) fn sleep_until_empty(&mut self, most: usize) {
-        let mut wakes = 0;
-        while !self.live.is_empty() {
-            self.advance_to_next();
-            wakes += 1;
-        }
-        assert!(wakes <= most && self.wheel.next_deadline().is_none(), "{wakes} wakes");
     }
 
     pub(crate) fn advance_within(&mut self, to: u64, limit: usize, budget: usize) {

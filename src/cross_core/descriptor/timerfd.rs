@@ -207,7 +207,7 @@ impl From<TimerFdError> for io::Error {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle, miri))))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
 

@@ -102,7 +102,7 @@ use crate::{
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES_MAX},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_of, place_of},
-        sync::{AtomicU64, Hint, IS_MODEL, LoomPointerOrder, Ordering},
+        sync::{AtomicU64, Hint, IS_LOOM, LoomPointerOrder, Ordering},
     },
 };
 
@@ -215,11 +215,11 @@ pub(crate) struct RemoteNode {
 impl PageSlot {
     /// Returns the table of a new slab.
     fn new_table() -> Box<[Self]> {
-        if IS_MODEL {
+        if IS_LOOM {
             return (0..PAGES_MAX).map(|_| Self::default()).collect();
         }
-        const { assert!(size_of::<Self>() == size_of::<usize>() || IS_MODEL) };
-        const { assert!(align_of::<Self>() == align_of::<usize>() || IS_MODEL) };
+        const { assert!(size_of::<Self>() == size_of::<usize>() || IS_LOOM) };
+        const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
         // The allocator provides zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
         // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.

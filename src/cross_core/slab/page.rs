@@ -7,7 +7,7 @@ use crate::{
     limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE_LEN, as_u32},
-        sync::{AtomicU64, IS_MODEL, Ordering, ReadCheck, UnmodelledFlag, UnsafeCell},
+        sync::{AtomicU64, IS_LOOM, Ordering, ReadCheck, UnmodelledFlag, UnsafeCell},
     },
     wheel::{Links, Location},
 };
@@ -192,7 +192,7 @@ impl<T> Page<T> {
             reclaimable: UnmodelledFlag::default(),
             free_page: Self::free,
         };
-        if IS_MODEL {
+        if IS_LOOM {
             // SAFETY: the memory was allocated for the page, and no other thread can see it yet.
             unsafe { Self::write(page, header) };
         } else {
@@ -234,7 +234,7 @@ impl<T> Page<T> {
     /// The page is a `Page<T>`, no thread uses it any more, and it is freed once.
     unsafe fn free(page: NonNull<PageHeader>) {
         let page = page.cast::<Self>();
-        if IS_MODEL {
+        if IS_LOOM {
             // SAFETY: the page is a `Page<T>` that no thread uses any more (caller).
             unsafe { page.drop_in_place() };
         }

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A flag that loom and shuttle do not see, so that it keeps its value beyond one execution of a
-/// model.
+/// A flag that loom does not see, so that it keeps its value beyond one execution of a model.
 #[derive(Debug, Default)]
 pub(crate) struct UnmodelledFlag(AtomicBool);
 

@@ -8,11 +8,8 @@ pub(crate) use loom::{
     thread::{Thread, current as this_thread, yield_now},
 };
 
-/// Time does not advance in a model.
+/// True in a model, where loom interleaves all atomics and time does not advance.
 pub(crate) const IS_LOOM: bool = true;
-
-/// True if all atomics belong to a model that interleaves them.
-pub(crate) const IS_MODEL: bool = true;
 
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);

@@ -1,8 +1,8 @@
-//! The concurrency primitives of `std`, shuttle or loom, behind one interface.
+//! The concurrency primitives of `std` or loom, behind one interface.
 //!
 //! Only this module knows which library is in use. loom needs its flag and the feature `models`,
 //! which only the package in `models/` has: it builds this source for the models. So a program that
-//! tests itself under `--cfg loom` gets an ordinary corewheel. shuttle works the same way.
+//! tests itself under `--cfg loom` gets an ordinary corewheel.
 //! `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom too. Without it the
 //! registry, whose pointers loom does not see, is an ordinary global.
 //!

@@ -1,20 +1,12 @@
-//! `std`'s primitives. Under shuttle, the atomics and thread locals are shuttle's.
-//!
-//! shuttle runs all threads of a test in turn on one real thread and switches only at its own
-//! atomics. So the other primitives of `std` and the epochs stay correct under shuttle.
+//! `std`'s primitives.
 
 use std::sync::{Mutex, OnceLock, atomic::compiler_fence};
-pub(crate) use std::thread::{Thread, current as this_thread, yield_now};
-
-#[cfg(all(shuttle, feature = "models"))]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-#[cfg(not(all(shuttle, feature = "models")))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    thread::{Thread, current as this_thread, yield_now},
+};
 
 pub(crate) const IS_LOOM: bool = false;
-
-/// True if all atomics belong to a model that interleaves them.
-pub(crate) const IS_MODEL: bool = cfg!(all(shuttle, feature = "models"));
 
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = false;
@@ -128,17 +120,9 @@ macro_rules! lazy_per_thread {
 }
 
 /// Declares a thread local with a constant initial value, whose first use costs nothing.
-#[cfg(not(all(shuttle, feature = "models")))]
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
-    };
-}
-
-#[cfg(all(shuttle, feature = "models"))]
-macro_rules! per_thread {
-    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
-        shuttle::thread_local! { $(#[$attribute])* static $name: $type = $value; }
     };
 }
 

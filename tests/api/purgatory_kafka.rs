@@ -9,10 +9,8 @@ use corewheel::{
 };
 
 use crate::{
-    common::TICK,
-    on_a_core,
     operation::{Op, Seen, wait},
-    turn_after,
+    support::{TICK, on_a_core, turn_after},
 };
 
 type Waits = Purgatory<u32, Op>;
