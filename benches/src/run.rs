@@ -23,11 +23,13 @@ use crate::{
         Heap4, LazyBinaryHeap, Linked64, RealTime, Single65536, TokioSleep,
     },
     plan::{Job, Peer, Workload as W},
+    schemes::{Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots},
     timers::{Timers, Waking},
     workloads::{
         asked, contended,
         guarded::{self, on_two_cores, on_workers},
-        late, memory, operations, packets, pause, purgatory, scaling, slack, waking, xcancel,
+        late, memory, operations, packets, pause, purgatory, scaling, scheme, slack, waking,
+        xcancel,
     },
 };
 
@@ -51,6 +53,7 @@ const SLEEPING: &[W] = &[W::Within, W::PauseHeartbeat];
 const XCANCEL: &[W] = &[W::Xcancel, W::XcancelBoth];
 const ASYNC: &[W] = &[W::Async, W::AsyncReady, W::AsyncLate];
 
+const SCHEME: &[&[W]] = &[&[W::Scheme]];
 const ONE_CORE: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle]];
 const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
 const PAUSED_AND_SLEEPING: &[&[W]] =
@@ -137,6 +140,18 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelSleep, &[&[W::Packets]], packets::corewheel_sleep),
     (Peer::TokioSleep, &[&[W::Packets]], packets::tokio_sleep),
     (Peer::MonoioSleep, &[&[W::Packets]], packets::monoio_sleep),
+    (Peer::Countdown, SCHEME, scheme::run::<Module<Countdown>>),
+    (Peer::OrderedList, SCHEME, scheme::run::<Module<OrderedList>>),
+    (Peer::BTree, SCHEME, scheme::run::<BTree>),
+    (Peer::Heap4, SCHEME, scheme::run::<Heap4>),
+    (Peer::Single65536, SCHEME, scheme::run::<Single65536>),
+    (Peer::SortedSlots, SCHEME, scheme::run::<Module<SortedSlots>>),
+    (Peer::RoundsWheel, SCHEME, scheme::run::<Module<RoundsWheel>>),
+    (Peer::Linked64, SCHEME, scheme::run::<Linked64>),
+    (Peer::Netty, SCHEME, scheme::run::<Module<Netty>>),
+    (Peer::Netty1ms, SCHEME, scheme::run::<Module<Netty<1>>>),
+    (Peer::Kafka, SCHEME, scheme::run::<Module<Kafka>>),
+    (Peer::Linux, SCHEME, scheme::run::<Module<Linux>>),
 ];
 
 /// On the thread itself; in virtual time, or by a clock that the peer reads.

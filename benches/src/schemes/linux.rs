@@ -21,8 +21,6 @@ const SLOTS: u32 = 64;
 /// A slot is 2^3 times as wide as one of the level below.
 const SHIFT: u32 = 3;
 
-pub(super) const RANGE: u64 = reach(LEVELS - 1);
-
 pub struct Linux;
 
 /// Returns the first distance beyond a level.

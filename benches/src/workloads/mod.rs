@@ -13,6 +13,7 @@ pub mod packets;
 pub mod pause;
 pub mod purgatory;
 pub mod scaling;
+pub mod scheme;
 pub mod slack;
 pub mod waking;
 pub mod xcancel;
