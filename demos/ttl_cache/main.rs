@@ -107,5 +107,5 @@ fn serve(args: &Args) -> io::Result<Infallible> {
     }
     let mut failures = Failures::default();
     server.join(&mut failures);
-    Err(io::Error::other(format!("{failures:?}")))
+    Err(io::Error::other(failures.into_texts().join(", ")))
 }

@@ -1,12 +1,9 @@
 //! A load generator: two threads that simulate thousands of users of a server.
 //!
-//! The users are scheduled by a plain heap, because the library under test must not time its own
-//! test.
+//! Each loop of a thread looks at the schedules of all its users, because the library under test
+//! must not time its own test.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io;
-use std::mem;
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -102,10 +99,7 @@ struct Crew<U> {
     poll: Poll,
     users: Vec<U>,
     /// The time of each user's next action.
-    moments: Vec<Option<Duration>>,
-    /// The times of all actions, the earliest first. Rescheduled users leave outdated times in the
-    /// heap.
-    schedule: BinaryHeap<Reverse<(Duration, usize)>>,
+    schedule: Vec<Option<Duration>>,
     held_up: Duration,
 }
 
@@ -123,8 +117,7 @@ impl<U: User> Crew<U> {
         Ok(Self {
             server,
             poll,
-            moments: vec![Some(Duration::ZERO); users.len()],
-            schedule: (0..users.len()).map(|index| Reverse((Duration::ZERO, index))).collect(),
+            schedule: vec![Some(Duration::ZERO); users.len()],
             users,
             held_up: Duration::ZERO,
         })
@@ -137,38 +130,29 @@ impl<U: User> Crew<U> {
             if self.users.iter().all(|user| user.is_over(now)) {
                 break;
             }
-            let next = self.schedule.peek().map(|Reverse((moment, _))| moment.saturating_sub(now));
-            let wait = next.unwrap_or(NAP).min(NAP);
+            let next = self.schedule.iter().flatten().min();
+            let wait = next.map_or(NAP, |next| next.saturating_sub(now).min(NAP));
             server::poll(&mut self.poll, &mut events, Some(wait))?;
             self.held_up = self.held_up.max(start.elapsed().saturating_sub(now + wait));
             for event in &events {
                 self.act(event.token().0, start.elapsed())?;
             }
-            self.act_on_schedule(start.elapsed())?;
+            let now = start.elapsed();
+            for index in 0..self.users.len() {
+                if self.schedule[index].is_some_and(|moment| moment <= now) {
+                    self.act(index, now)?;
+                }
+            }
         }
         // Reads once more, to notice connections that the server has closed.
         self.users.iter_mut().for_each(User::receive);
         Ok(self)
     }
 
-    fn act_on_schedule(&mut self, now: Duration) -> io::Result<()> {
-        while let Some(&Reverse((moment, index))) = self.schedule.peek()
-            && moment <= now
-        {
-            self.schedule.pop();
-            if self.moments[index].take_if(|next| *next == moment).is_some() {
-                self.act(index, now)?;
-            }
-        }
-        Ok(())
-    }
-
     fn act(&mut self, index: usize, now: Duration) -> io::Result<()> {
         let (server, registry, token) = (self.server, self.poll.registry(), Token(index));
-        let moment = self.users[index].act(now, &Connector { server, registry, token })?;
-        if mem::replace(&mut self.moments[index], moment) != moment {
-            self.schedule.extend(moment.map(|moment| Reverse((moment, index))));
-        }
+        self.schedule[index] =
+            self.users[index].act(now, &Connector { server, registry, token })?;
         Ok(())
     }
 }

@@ -196,6 +196,10 @@ impl Client {
         }
     }
 
+    pub(crate) fn has_cancelled(&self) -> bool {
+        matches!(self.cancelled, Some((_, Cancel::Cancelled)))
+    }
+
     fn note_closed(&mut self) {
         let now = Instant::now();
         self.note_silence(now);

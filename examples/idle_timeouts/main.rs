@@ -98,9 +98,8 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
     let (clients, _) = load.join()?;
     let mut failures = Failures::default();
     let (resets_refused, timers) = server.stop(&mut failures);
-    let report =
-        Report::new(&clients, idle, options.late_limit(), resets_refused.iter().sum(), timers);
-    report.check(&mut failures);
+    let (limit, refused) = (options.late_limit(), resets_refused.iter().sum());
+    let report = Report::new(&clients, idle, limit, refused, timers, &mut failures);
     if !options.json {
         println!("Each count is explained in `examples/idle_timeouts/verdict.rs`.");
     }
