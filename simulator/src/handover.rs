@@ -62,6 +62,16 @@ pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
     with_any(ask).expect("the model is here")
 }
 
+/// Keeps what is wrong, if it is the first.
+pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) {
+    with(|model| model.check(holds, what));
+}
+
+/// Counts an operation or a fault.
+pub(crate) fn count(name: &'static str) {
+    with(|model| model.coverage.count(name));
+}
+
 /// Asks the model, or returns None in a thread that is ending and does not have it.
 pub(crate) fn with_any<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
     MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()

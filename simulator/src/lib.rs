@@ -24,7 +24,7 @@ mod model;
 mod plan;
 
 pub use self::{
-    campaign::{Extent, Found, drawn, episode, simulate},
+    campaign::{Found, drawn, episode, simulate},
     coverage::Coverage,
     episode::Failure,
     model::Bug,
