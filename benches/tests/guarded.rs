@@ -68,16 +68,3 @@ fn what_is_left_is_counted() {
         assert_eq!(left(stage).to_bits(), 60f64.to_bits());
     }
 }
-
-#[test]
-fn an_operation_is_ready_after_as_many_polls_as_it_yields() {
-    let context = &mut Context::from_waker(Waker::noop());
-    for yields in 0..4 {
-        let mut operation = Operation::Yields(yields);
-        for _ in 0..yields {
-            assert!(Pin::new(&mut operation).poll(context).is_pending());
-        }
-        assert!(Pin::new(&mut operation).poll(context).is_ready());
-    }
-    assert!(Pin::new(&mut Operation::Never).poll(context).is_pending());
-}

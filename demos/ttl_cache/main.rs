@@ -2,15 +2,14 @@
 //! `cargo run --release -p corewheel-demos --bin ttl_cache`, and then `redis-cli -p 6380`.
 //!
 //! A key belongs to the core that its hash chooses, and has a timer there for its deadline. A
-//! connection lives on the core that accepted it, and has a timer there that closes it when it is
-//! idle. A command about another core's key is a timer of that core, due at once, and so is its
-//! answer.
+//! connection is a task on the core that accepted it, whose reads and writes time out when it is
+//! idle. A command about another core's key is a closure that runs there.
 //!
 //! The server, in the order to read it:
 //! - `keys`: the keys of a core and their timers; this is how the library is used
 //! - `commands`: the commands
 //! - `connection`: the commands and answers of one client
-//! - `worker`: one core, its event loop, and the requests that travel between the cores
+//! - `worker`: one core, its runtime, and the requests that travel between the cores
 //! - `check`: a check of the server from outside (`--self-check`), or of another server
 //!   (`--against`)
 //! - `common`: the parts shared with the other demonstrations

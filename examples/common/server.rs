@@ -2,11 +2,11 @@
 //! distributes the connections among them.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{self, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewheel::{Config, Core, Cores, Counts, local_timer};
+use corewheel::{Config, Core, Cores, CoresBuilder, Counts, local_timer};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -43,12 +43,11 @@ impl<R: Send + 'static> Server<R> {
         cores: usize,
         run: impl Fn(&Core, Endpoint) -> io::Result<R> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (mut wakers, mut endpoints) = (Vec::new(), Vec::new());
-        for _ in 0..cores {
-            let mut listener = listen(address)?;
-            // The first listener finds a free port, which the others share.
-            address = listener.local_addr()?;
+        let listeners = listeners(port, cores)?;
+        let address = listeners[0].local_addr()?;
+        for listener in listeners {
+            let mut listener = TcpListener::from_std(listener);
             let poll = Poll::new()?;
             poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
             wakers.push(Arc::new(Waker::new(poll.registry(), WAKER)?));
@@ -58,9 +57,18 @@ impl<R: Send + 'static> Server<R> {
             let waker = Arc::clone(&wakers[index]);
             Config::new().on_wake(move || waker.wake().expect("the poll lives as long as its core"))
         };
+        Self::launch(Cores::builder().config(config), address, endpoints, run)
+    }
+
+    /// Starts `run` on each core, with an endpoint of the server at this address.
+    pub(crate) fn launch<E: Send + 'static>(
+        cores: CoresBuilder,
+        address: SocketAddr,
+        endpoints: Vec<E>,
+        run: impl Fn(&Core, E) -> io::Result<R> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let run = move |core: Core, endpoint| Ok((run(&core, endpoint)?, local_timer().counts()));
-        let cores = Cores::builder().config(config).start_with(endpoints, run)?;
-        Ok(Self { cores, address })
+        Ok(Self { cores: cores.start_with(endpoints, run)?, address })
     }
 
     /// Asks the loops to end and waits for them.
@@ -86,14 +94,22 @@ impl<R: Send + 'static> Server<R> {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_port(true)?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(TcpListener::from_std(socket.into()))
+/// Opens a listener for each core.
+pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<Vec<net::TcpListener>> {
+    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listen = |_| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_port(true)?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = net::TcpListener::from(socket);
+        // The first listener finds a free port, which the others share.
+        address = listener.local_addr()?;
+        Ok(listener)
+    };
+    (0..cores).map(listen).collect()
 }
 
 /// Raises the limit of open files to what these sockets need.
