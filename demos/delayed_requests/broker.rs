@@ -21,6 +21,7 @@ use corewheel::{
 };
 use mio::net::TcpStream;
 
+use crate::common::server;
 use crate::log::Log;
 use crate::wire::{self, Answer, Kind, Request};
 
@@ -70,7 +71,8 @@ impl DelayedOperation for DelayedRequest {
         let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
         let is_timed_out = how == Completion::Expired;
         // The verdict misses the answer if the client has gone.
-        let _ = wire::send(&Answer { number, is_timed_out, position }, &self.stream);
+        let answer = wire::line(&Answer { number, is_timed_out, position });
+        let _ = server::send(&mut &*self.stream, &answer);
     }
 }
 

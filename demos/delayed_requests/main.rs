@@ -31,12 +31,12 @@ use std::time::Duration;
 use clap::Parser;
 
 use broker::Broker;
-use common::load::{Load, User};
+use common::load::Load;
 use common::server::{self, Server};
 use common::verdict::{Failures, Verdict};
 use common::{Options, view};
 use log::Log;
-use scenario::{FOLLOWERS, Plan, Team};
+use scenario::{FOLLOWERS, Plan};
 use verdict::Report;
 
 /// A pause of the machine makes requests time out that should complete if the timeout is shorter.
@@ -91,19 +91,15 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     let server = Server::start(0, options.cores(), move |core, endpoint| {
         event_loop::run(core, endpoint, Broker::new(&purgatory, core, Arc::clone(&log)))
     })?;
-    let load = Load::start(server.address, plan.partitions, |id, connector| {
-        Team::new(id, plan, connector)
-    })?;
-    if !options.json {
-        let summary = format!("{partitions} partitions, timeout {timeout:?}");
-        view::show_until(|| load.is_finished(), Some(run), &summary);
-    }
+    let address = server.address;
+    let load = Load::start(partitions, move |id, run| scenario::run(id, plan, address, run));
+    let summary = format!("{partitions} partitions, timeout {timeout:?}");
+    view::show_until(|| load.is_over(), Some(run), &summary, options.json);
     // The clients keep their sockets until the server has ended, so that late answers are seen.
-    let (mut teams, held_up) = load.join()?;
     let mut failures = Failures::default();
     let (cores, timers) = server.stop(&mut failures);
-    teams.iter_mut().for_each(User::receive);
-    let clients = teams.iter().flat_map(|team| &team.clients);
+    let (partitions, held_up) = load.join()?;
+    let clients = partitions.iter().flatten();
     let limits = (options.late_limit(), timeout);
     let report = Report::new(clients, &cores, timers, held_up, limits, &mut failures);
     Ok(Verdict::new(report, failures))

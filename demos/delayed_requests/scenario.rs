@@ -2,12 +2,21 @@
 //! They do not depend on the speed of the machine, except that a follower must take less than a
 //! timeout.
 
+use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join, join_all};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
 
 use crate::client::{Client, Expected};
-use crate::common::load::{Connector, User};
+use crate::common::load::Acting;
 use crate::wire::Kind;
 
 /// The clients of a partition.
@@ -78,36 +87,46 @@ impl Plan {
     }
 }
 
-/// The clients of a partition, and their actions.
-pub(crate) struct Team {
-    pub(crate) clients: Vec<Client>,
-    partition: Partition,
-}
-
-impl Team {
-    pub(crate) fn new(id: u32, plan: Plan, connector: &Connector<'_>) -> io::Result<Self> {
-        let clients = (0..CONSUMERS.end).map(|_| Client::connect(connector));
-        Ok(Self {
-            clients: clients.collect::<io::Result<_>>()?,
-            partition: Partition::new(id, plan),
-        })
+/// Performs the actions of the clients of a partition until all are done. Then notes late answers
+/// until the server has ended. Returns the clients.
+pub(crate) async fn run(
+    id: u32,
+    plan: Plan,
+    server: SocketAddr,
+    (start, acting): (Instant, Acting),
+) -> io::Result<Vec<Client>> {
+    let (mut clients, mut readers) = (Vec::new(), Vec::new());
+    for _ in 0..CONSUMERS.end {
+        let stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        let (reader, writer) = stream.into_split();
+        clients.push(Client::new(writer));
+        readers.push(BufReader::new(reader).lines());
     }
-}
-
-impl User for Team {
-    fn act(&mut self, now: Duration, _: &Connector<'_>) -> io::Result<Option<Duration>> {
-        self.receive();
-        Ok(self.partition.act(&mut self.clients, now))
-    }
-
-    fn receive(&mut self) {
-        self.clients.iter_mut().for_each(Client::receive);
-    }
-
-    fn is_over(&self, now: Duration) -> bool {
-        let is_over = self.partition.phase == Phase::Over && are_idle(&self.clients);
-        is_over || now >= self.partition.plan.give_up()
-    }
+    let (clients, answered) = (RefCell::new(clients), Notify::new());
+    let receive = async |(index, mut lines): (usize, Lines<BufReader<OwnedReadHalf>>)| {
+        while let Ok(Some(line)) = lines.next_line().await
+            && let Ok(answer) = serde_json::from_str(&line)
+        {
+            clients.borrow_mut()[index].note(answer);
+            answered.notify_one();
+        }
+    };
+    let act = async {
+        let mut partition = Partition::new(id, plan);
+        loop {
+            let next = partition.act(&mut clients.borrow_mut(), start.elapsed());
+            let is_over = partition.phase == Phase::Over && are_idle(&clients.borrow());
+            if is_over || start.elapsed() >= plan.give_up() {
+                break;
+            }
+            let next = start + next.unwrap_or(plan.give_up());
+            let _ = timeout_at(next.into(), answered.notified()).await;
+        }
+        drop(acting);
+    };
+    join(act, join_all(readers.into_iter().enumerate().map(receive))).await;
+    Ok(clients.into_inner())
 }
 
 fn are_idle(clients: &[Client]) -> bool {

@@ -36,10 +36,10 @@ pub(crate) struct Answer {
     pub(crate) position: u64,
 }
 
-pub(crate) fn send(message: &impl Serialize, mut stream: &TcpStream) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
+pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("plain numbers");
     line.push(b'\n');
-    server::send(&mut stream, &line)
+    line
 }
 
 /// The bytes received of the next messages.

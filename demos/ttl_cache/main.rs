@@ -102,7 +102,7 @@ fn serve(args: &Args) -> io::Result<Infallible> {
     let ready = format!("ready at {}, {} event loops", server.address, args.options.cores());
     println!("{ready}");
     if args.live {
-        thread::spawn(move || view::show_until(|| false, None, &ready));
+        thread::spawn(move || view::show_until(|| false, None, &ready, false));
     }
     let mut failures = Failures::default();
     server.join(&mut failures);
