@@ -10,6 +10,7 @@
 //! A request waits on the core of its connection, with a watch on the core of its partition. Those
 //! are often two cores, and the purgatory connects them.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,9 +20,8 @@ use corewheel::{
     Core,
     purgatory::{Completion, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup},
 };
-use mio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
 
-use crate::common::server;
 use crate::log::Log;
 use crate::wire::{self, Answer, Kind, Request};
 
@@ -44,7 +44,7 @@ struct DelayedRequest {
     log: Arc<Log>,
     request: Request,
     wanted: u64,
-    stream: Rc<TcpStream>,
+    stream: Rc<OwnedWriteHalf>,
 }
 
 impl DelayedRequest {
@@ -72,7 +72,7 @@ impl DelayedOperation for DelayedRequest {
         let is_timed_out = how == Completion::Expired;
         // The verdict misses the answer if the client has gone.
         let answer = wire::line(&Answer { number, is_timed_out, position });
-        let _ = server::send(&mut &*self.stream, &answer);
+        let _ = self.stream.try_write(&answer);
     }
 }
 
@@ -83,19 +83,20 @@ pub(crate) struct Broker {
     core: usize,
     cores: usize,
     /// The number of requests whose partition belongs to another core.
-    pub(crate) elsewhere: u64,
+    pub(crate) elsewhere: Cell<u64>,
 }
 
 impl Broker {
     pub(crate) fn new(purgatory: &PurgatoryGroup<Key>, core: &Core, log: Arc<Log>) -> Self {
         let (index, shards) = (core.index(), core.shards());
         let purgatory = purgatory.join(index, shards);
-        Self { purgatory, log, core: index, cores: shards.len(), elsewhere: 0 }
+        Self { purgatory, log, core: index, cores: shards.len(), elsewhere: Cell::new(0) }
     }
 
     /// Serves a request. The answer is sent when the request has completed, now or later.
-    pub(crate) fn serve(&mut self, request: Request, stream: &Rc<TcpStream>) -> io::Result<()> {
-        self.elsewhere += u64::from(request.partition as usize % self.cores != self.core);
+    pub(crate) fn serve(&self, request: Request, stream: &Rc<OwnedWriteHalf>) -> io::Result<()> {
+        let is_elsewhere = request.partition as usize % self.cores != self.core;
+        self.elsewhere.update(|elsewhere| elsewhere + u64::from(is_elsewhere));
         let (key, wanted) = self.change(request).ok_or(ErrorKind::InvalidData)?;
         let (log, stream) = (Arc::clone(&self.log), Rc::clone(stream));
         let delayed = DelayedRequest { log, request, wanted, stream };

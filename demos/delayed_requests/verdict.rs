@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::client::{Client, Expected, Record};
 use crate::common::verdict::{self, Failures, Lateness, Timers};
-use crate::event_loop::CoreReport;
+use crate::core::CoreReport;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -19,8 +19,7 @@ pub(crate) struct Report {
     elsewhere: u64,
     timers: Timers,
     lateness_us: Lateness,
-    /// The longest time that the machine held up a thread of the server or of the load. It is part
-    /// of the limit.
+    /// The longest time that the machine held up a thread of the load. It is part of the limit.
     held_up_us: u64,
 }
 
@@ -45,7 +44,7 @@ impl Report {
         clients: impl Iterator<Item = &'a Client>,
         cores: &[CoreReport],
         timers: Timers,
-        load_held_up: Duration,
+        held_up: Duration,
         (late_limit, timeout): (Duration, Duration),
         failures: &mut Failures,
     ) -> Self {
@@ -57,7 +56,6 @@ impl Report {
                 latenesses.extend(answers.add(record, failures));
             }
         }
-        let held_up = cores.iter().map(|core| core.held_up).fold(load_held_up, Duration::max);
         let lateness_us = Lateness::new(latenesses.into_iter(), late_limit + held_up);
         lateness_us.check(failures);
         if [answers.expected_timed_out, answers.completed, answers.contested].contains(&0) {

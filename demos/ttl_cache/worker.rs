@@ -11,12 +11,10 @@
 //! order. A turn with a budget takes them in even if a million timers are due before them.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -55,20 +53,16 @@ thread_local! {
 /// Starts a worker per core. Each returns how many requests of other cores it has carried out.
 pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
     let (hasher, args) = (RandomState::new(), args.clone());
-    let listeners = server::listeners(port, args.options.cores())?;
-    let address = listeners[0].local_addr()?;
-    Server::launch(Cores::builder(), address, listeners, move |core, listener| {
+    let (address, listeners) = server::listeners(port, args.options.cores())?;
+    Server::start(Cores::builder(), address, listeners, move |core, listener| {
         // Each core has its share.
         let keys = Keys::new(args.max_keys.div_ceil(core.shards().len()));
         let (own, shards, hasher) = (core.index(), core.shards().to_vec(), hasher.clone());
         let worker = Rc::new(Worker { own, keys, hasher, shards, served: Cell::new(0) });
         WORKER.with(|place| place.set(Rc::clone(&worker)).ok().expect("a new thread"));
         corewheel_tokio::run(async {
-            // A stop turns the wheel, and after a turn this is polled.
-            let stopped =
-                poll_fn(|_| if core.is_stopping() { Poll::Ready(()) } else { Poll::Pending });
             tokio::select! {
-                () = stopped => Ok(worker.served.get()),
+                () = server::stopped(core) => Ok(worker.served.get()),
                 end = accept(listener, &worker, &args) => end,
             }
         })?

@@ -27,7 +27,7 @@ use clap::Parser;
 
 use client::{Client, Plan};
 use common::load::Load;
-use common::server::{self, Server};
+use common::server;
 use common::verdict::{Failures, Verdict};
 use common::{Options, view};
 use event_loop::IdleTimers;
@@ -82,10 +82,7 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
     server::reserve_files(2 * *connections as usize, options.cores())?;
     let plan = Arc::new(Plan::new(*connections, idle, run_time));
     let idle_timers = Arc::new(IdleTimers::default());
-    let server = Server::start(0, options.cores(), {
-        let idle_timers = Arc::clone(&idle_timers);
-        move |core, endpoint| event_loop::run(core, endpoint, idle, &idle_timers)
-    })?;
+    let server = event_loop::start(options.cores(), idle, Arc::clone(&idle_timers))?;
     let address = server.address;
     let load = Load::start(*connections, move |id, run| {
         Client::run(id, Arc::clone(&plan), address, Arc::clone(&idle_timers), run)
