@@ -11,6 +11,7 @@
 //! order. A turn with a budget takes them in even if a million timers are due before them.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::convert::identity;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net;
@@ -26,7 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
-use crate::commands::{self, Request, Route};
+use crate::commands::{self, Route, RunOnKeys};
 use crate::common::server::{self, Server};
 use crate::keys::Keys;
 use crate::{Args, connection};
@@ -34,6 +35,13 @@ use crate::{Args, connection};
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 /// How long a core accepts no clients if it cannot.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// A command to one core, with the number of its answer.
+struct Request {
+    number: usize,
+    words: Vec<Bytes>,
+    run: RunOnKeys,
+}
 
 /// One core of the server.
 pub(crate) struct Worker {
@@ -100,10 +108,9 @@ impl Worker {
     pub(crate) async fn answer(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
         let cores = self.shards.len();
         let mut answers = vec![None; commands.len()];
-        let mut outgoing: Vec<Vec<(usize, Request)>> =
-            self.shards.iter().map(|_| Vec::new()).collect();
+        let mut outgoing: Vec<Vec<Request>> = self.shards.iter().map(|_| Vec::new()).collect();
         for (number, words) in commands.iter().enumerate() {
-            let (cores, hash, run) = match commands::route(words) {
+            let (cores, run) = match commands::route(words) {
                 Err(refused) => {
                     answers[number] = Some(refused);
                     continue;
@@ -112,16 +119,15 @@ impl Worker {
                     answers[number] = Some(run(words));
                     continue;
                 }
-                Ok(Route::EveryCore(run)) => (0..cores, 0, run),
+                Ok(Route::EveryCore(run)) => (0..cores, run),
                 Ok(Route::Key(run)) => {
-                    let hash = self.hasher.hash_one(&words[1]);
-                    // The lower half finds the key on its core.
-                    let core = usize::try_from(hash >> 32).unwrap_or_default() % cores;
-                    (core..core + 1, hash, run)
+                    let hash = self.hasher.hash_one(&words[1]) >> 32;
+                    let core = usize::try_from(hash).unwrap_or_default() % cores;
+                    (core..core + 1, run)
                 }
             };
             for core in cores {
-                outgoing[core].push((number, Request { words: words.clone(), hash, run }));
+                outgoing[core].push(Request { number, words: words.clone(), run });
             }
         }
         let mut pending = Vec::new();
@@ -141,14 +147,16 @@ impl Worker {
         answers.into_iter().flatten().collect()
     }
 
-    fn carry_out(&self, requests: Vec<(usize, Request)>) -> Vec<(usize, Frame)> {
+    fn carry_out(&self, requests: Vec<Request>) -> Vec<(usize, Frame)> {
         let keys = &mut self.keys.borrow_mut();
-        requests.into_iter().map(|(number, request)| (number, request.answer(keys))).collect()
+        let answer =
+            |Request { number, words, run }| (number, run(keys, &words).unwrap_or_else(identity));
+        requests.into_iter().map(answer).collect()
     }
 }
 
 /// Carries out the requests of another core on this thread's worker.
-fn serve_remote(requests: Vec<(usize, Request)>, answers: oneshot::Sender<Vec<(usize, Frame)>>) {
+fn serve_remote(requests: Vec<Request>, answers: oneshot::Sender<Vec<(usize, Frame)>>) {
     WORKER.with(|worker| {
         let worker = worker.get().expect("it is set before the first turn");
         worker.served.update(|served| served + requests.len() as u64);

@@ -14,8 +14,8 @@ use super::verdict::{Failures, Timers};
 /// The length of the listen queue. It exceeds the number of connections that arrive while a core is
 /// busy.
 const BACKLOG: i32 = 4_096;
-/// File descriptors of one loop: listener, waker, poll, and a duplicate of the poll.
-const FILES_PER_CORE: usize = 4;
+/// File descriptors of one loop at most: listener, wakers, timer, poll, and duplicates.
+const FILES_PER_CORE: usize = 8;
 /// File descriptors of the process besides connections and loops.
 const OTHER_FILES: usize = 64;
 
