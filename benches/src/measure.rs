@@ -1,11 +1,9 @@
 //! How a load is timed, and its results.
 
-use std::{
-    hint::black_box,
-    pin::pin,
-    task::{Context, Poll, Waker},
-    time::{Duration, Instant},
-};
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};

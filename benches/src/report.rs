@@ -2,18 +2,19 @@
 
 mod plot;
 
-use std::{env, fmt::Write, fs, process::Command};
+use std::fmt::Write;
+use std::process::Command;
+use std::{env, fs};
 
 use clap::ValueEnum;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
 use jiff::Zoned;
 use serde::Serialize;
 
 pub use self::plot::draw;
-use crate::{
-    measure::{Sample, median},
-    plan::{Named, Peer, Scale, Workload},
-};
+use crate::measure::{Sample, median};
+use crate::plan::{Named, Peer, Scale, Workload};
 
 /// The widest line of a table with ranges, in characters.
 const PAGE: usize = 118;

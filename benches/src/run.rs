@@ -1,36 +1,31 @@
 //! How each peer does each workload, in the process that was started for it.
 
-use std::{
-    io,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corewheel::{Clock, future};
-use tokio::{
-    runtime::{Builder, Runtime},
-    task::unconstrained,
-};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::unconstrained;
 
-use crate::{
-    across::{
-        Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests,
-        Sleeping, Std, TokioDrop,
-    },
-    cores,
-    measure::{self, Sample},
-    peers::{
-        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
-        Heap4, LazyBinaryHeap, Linked64, RealTime, Single65536, TokioSleep,
-    },
-    plan::{Job, Peer, Workload as W},
-    schemes::{Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots},
-    timers::{Timers, Waking},
-    workloads::{
-        asked, contended,
-        guarded::{self, on_two_cores, on_workers},
-        late, memory, operations, packets, pause, purgatory, scaling, scheme, slack, waking,
-        xcancel,
-    },
+use crate::across::{
+    Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, Sleeping,
+    Std, TokioDrop,
+};
+use crate::cores;
+use crate::measure::{self, Sample};
+use crate::peers::{
+    BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel, Heap4,
+    LazyBinaryHeap, Linked64, RealTime, Single65536, TokioSleep,
+};
+use crate::plan::{Job, Peer, Workload as W};
+use crate::schemes::{
+    Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots,
+};
+use crate::timers::{Timers, Waking};
+use crate::workloads::guarded::{self, on_two_cores, on_workers};
+use crate::workloads::{
+    asked, contended, late, memory, operations, packets, pause, purgatory, scaling, scheme, slack,
+    waking, xcancel,
 };
 
 pub type Run = fn(Job) -> Vec<Sample>;

@@ -21,10 +21,8 @@ pub use netty::Netty;
 pub use store::Store;
 pub use varghese::{Countdown, OrderedList, RoundsWheel, SortedSlots};
 
-use crate::{
-    peers::Handle,
-    timers::{Payload, Timers},
-};
+use crate::peers::Handle;
+use crate::timers::{Payload, Timers};
 
 /// How a scheme keeps its timers.
 pub trait Scheme {

@@ -1,18 +1,16 @@
 //! Timeouts around what tasks do: each contender's are gone when they are dropped, before they are
 //! measured.
 
-use std::{
-    convert::Infallible,
-    future::poll_fn,
-    pin::Pin,
-    task::{Context, Waker},
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use corewheel::future::{self, Timers};
-use corewheel_bench::{
-    plan::{Job, Peer, Scale, Workload},
-    workloads::guarded::{self, Operation, Stage, drive_corewheel, on_two_cores, on_workers},
+use corewheel_bench::plan::{Job, Peer, Scale, Workload};
+use corewheel_bench::workloads::guarded::{
+    self, Operation, Stage, drive_corewheel, on_two_cores, on_workers,
 };
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};

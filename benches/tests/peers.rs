@@ -1,20 +1,18 @@
 //! Each peer and each scheme against a model: it must be right before it is fast.
 
-use std::{
-    any::type_name,
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-    thread,
-};
+use std::any::type_name;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::thread;
 
-use corewheel_bench::{
-    peers::{
-        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
-        Heap4, LazyBinaryHeap, Linked64, Single65536, TokioSleep,
-    },
-    schemes::{Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots},
-    timers::{Timers, Waking, Window, connection, payload},
+use corewheel_bench::peers::{
+    BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel, Heap4,
+    LazyBinaryHeap, Linked64, Single65536, TokioSleep,
 };
+use corewheel_bench::schemes::{
+    Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots,
+};
+use corewheel_bench::timers::{Timers, Waking, Window, connection, payload};
 use fastrand::Rng;
 
 const OPERATIONS: usize = 30_000;

@@ -16,9 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewheel::{
-    Core,
-    purgatory::{Completion, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup},
+use corewheel::Core;
+use corewheel::purgatory::{
+    Completion, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup,
 };
 use tokio::net::tcp::OwnedWriteHalf;
 

@@ -1,12 +1,13 @@
 //! One core: a runtime that corewheel drives. It accepts connections and receives their requests;
 //! the turns of its wheel complete them.
 
-use std::io;
-use std::net;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use std::{io, net};
 
-use corewheel::{Core, future::sleep, purgatory::PurgatoryCounts};
+use corewheel::Core;
+use corewheel::future::sleep;
+use corewheel::purgatory::PurgatoryCounts;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;

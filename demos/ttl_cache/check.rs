@@ -9,10 +9,9 @@ mod bounds;
 mod client;
 mod flood;
 
-use std::io;
 use std::net::SocketAddr;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use serde::Serialize;
 

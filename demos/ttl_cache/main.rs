@@ -24,10 +24,9 @@ mod keys;
 mod worker;
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::thread;
+use std::{io, thread};
 
 use clap::Parser;
 

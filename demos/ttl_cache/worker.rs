@@ -13,10 +13,9 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::identity;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
-use std::net;
 use std::rc::Rc;
 use std::time::Duration;
+use std::{io, net};
 
 use bytes::Bytes;
 use corewheel::future::sleep;

@@ -27,9 +27,8 @@ use clap::Parser;
 
 use client::{Client, Plan};
 use common::load::Load;
-use common::server;
 use common::verdict::{Failures, Verdict};
-use common::{Options, view};
+use common::{Options, server, view};
 use event_loop::IdleTimers;
 use verdict::Report;
 

@@ -1,16 +1,12 @@
 //! Episode after episode, each from the next seed. A failure is shrunk to few steps.
 
-use std::{
-    fmt,
-    time::{Duration, Instant},
-};
+use std::fmt;
+use std::time::{Duration, Instant};
 
-use crate::{
-    coverage::Coverage,
-    episode::{self, Failure},
-    model::Bug,
-    plan::{Choose, Plan, Step},
-};
+use crate::coverage::Coverage;
+use crate::episode::{self, Failure};
+use crate::model::Bug;
+use crate::plan::{Choose, Plan, Step};
 
 /// Steps of an episode that is drawn from a seed.
 const STEPS: usize = 40_000;

@@ -3,14 +3,12 @@
 
 mod handles;
 
-use std::{
-    any::Any,
-    hint::black_box,
-    ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc::Sender,
-    time::Duration,
-};
+use std::any::Any;
+use std::hint::black_box;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use corewheel::{
     AddError, AddErrorReason, Cancel, Config, Counts, Expiry, PreparedSleep, Shard, ShardRef,
@@ -18,12 +16,10 @@ use corewheel::{
 };
 
 pub(crate) use self::handles::payload_dropped;
-use crate::{
-    handover::{self, Job, Link, check, count, with},
-    ledger::Payload,
-    model::{Kind, TurnReport, nanos},
-    plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With},
-};
+use crate::handover::{self, Job, Link, check, count, with};
+use crate::ledger::Payload;
+use crate::model::{Kind, TurnReport, nanos};
+use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With};
 
 pub(crate) struct Core {
     number: usize,

@@ -1,10 +1,8 @@
 //! Hands the model from one core's thread to the next. Only the thread that has it runs.
 
-use std::{
-    cell::{OnceCell, RefCell},
-    ops::Range,
-    sync::mpsc::{Receiver, Sender},
-};
+use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender};
 
 use crate::model::Model;
 

@@ -3,14 +3,11 @@
 //! One thread runs at a time. The atomics stand for cells that every thread can reach, also a
 //! thread that is ending.
 
-use std::{
-    panic::resume_unwind,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::thread;
 
 use corewheel::Config;
 

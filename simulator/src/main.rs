@@ -1,10 +1,8 @@
 //! The simulation as a program: it runs for a time or a number of operations, and prints a table of
 //! its coverage.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use corewheel_simulator::{Coverage, simulate};

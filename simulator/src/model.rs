@@ -7,22 +7,18 @@
 
 mod shards;
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use corewheel::{
     AddErrorReason, Cancel, Config, Counts, Expired, ManualClock, Shard, ShardRef, TimerHandle,
 };
 
 pub(crate) use self::shards::TurnReport;
-use crate::{
-    coverage::Coverage,
-    ledger::{Ledger, Payload},
-    plan::{Id, Nanos, Plan, Script, Setting, Way},
-};
+use crate::coverage::Coverage;
+use crate::ledger::{Ledger, Payload};
+use crate::plan::{Id, Nanos, Plan, Script, Setting, Way};
 
 /// A bug on purpose, between the simulator and the library, that a simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

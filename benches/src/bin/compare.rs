@@ -1,21 +1,16 @@
 //! Measures corewheel beside its peers. See `--help`.
 
-use std::{
-    env,
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
 
 use clap::{Parser, ValueEnum};
-use corewheel_bench::{
-    alloc::Counting,
-    measure::Sample,
-    plan::{Job, Named, Peer, Scale, Workload},
-    report::{self, Section},
-    run::run,
-};
+use corewheel_bench::alloc::Counting;
+use corewheel_bench::measure::Sample;
+use corewheel_bench::plan::{Job, Named, Peer, Scale, Workload};
+use corewheel_bench::report::{self, Section};
+use corewheel_bench::run::run;
 use indicatif::{ProgressBar, ProgressStyle};
 
 #[global_allocator]

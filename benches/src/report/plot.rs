@@ -1,11 +1,12 @@
 //! Plots as SVG, legible on light and on dark pages: no background, and medium brightness.
 
-use std::{error::Error, path::Path};
+use std::error::Error;
+use std::path::Path;
 
-use plotters::{
-    prelude::{ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, SVGBackend, Text},
-    style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle},
+use plotters::prelude::{
+    ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, SVGBackend, Text,
 };
+use plotters::style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle};
 
 use super::{Chart, Columns, Figure, Section, short};
 use crate::plan::{Named, Peer};

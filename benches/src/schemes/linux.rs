@@ -13,7 +13,8 @@
 //! milliseconds. The kernel fires a longer interval at the end of its range, which is early; here
 //! it is refused. The bitmap of slots in use, by which an idle kernel sleeps, is left out.
 
-use super::{Scheme, Store, store::slot};
+use super::store::slot;
+use super::{Scheme, Store};
 use crate::timers::Payload;
 
 const LEVELS: u32 = 9;

@@ -6,7 +6,8 @@
 
 use std::ops::{Index, IndexMut, Range};
 
-use crate::{peers::Handle, timers::Payload};
+use crate::peers::Handle;
+use crate::timers::Payload;
 
 #[derive(Debug, Default)]
 pub struct Node {

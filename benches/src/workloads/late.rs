@@ -6,34 +6,28 @@
 //! fire? It sleeps until the next timer is due. A turn that consumes all cancels at once may be
 //! busy while timers come due; a peer whose turns can be bounded is measured bounded too.
 
-use std::{
-    cell::RefCell,
-    collections::BTreeSet,
-    future::poll_fn,
-    rc::Rc,
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use corewheel::{Clock, Config, ManualClock, Shard, local_timer};
 use fastrand::Rng;
-use tokio::{
-    runtime::Runtime,
-    task::{JoinSet, unconstrained, yield_now},
-    time::sleep,
-};
+use tokio::runtime::Runtime;
+use tokio::task::{JoinSet, unconstrained, yield_now};
+use tokio::time::sleep;
 use tokio_util::time::DelayQueue;
 
 use super::{SEED, in_settings, quantiles};
-use crate::{
-    across::{BATCH, Remote, Sleeping},
-    cores,
-    measure::{Sample, cpu_nanos},
-    peers::{self, Place},
-    plan::{Job, Workload as W},
-    timers::Payload,
-};
+use crate::across::{BATCH, Remote, Sleeping};
+use crate::cores;
+use crate::measure::{Sample, cpu_nanos};
+use crate::peers::{self, Place};
+use crate::plan::{Job, Workload as W};
+use crate::timers::Payload;
 
 const LEAD: Duration = Duration::from_millis(100);
 

@@ -20,7 +20,8 @@ pub mod xcancel;
 
 use std::thread;
 
-use crate::{measure::Sample, plan::Job};
+use crate::measure::Sample;
+use crate::plan::Job;
 
 /// A timeout of 30 s in ticks of 1 ms.
 pub const TIMEOUT: u64 = 30_000;

@@ -1,15 +1,15 @@
 //! What each routine of a timer scheme costs as the number of timers grows.
 
-use std::{hint::black_box, ops::RangeInclusive, time::Instant};
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+use std::time::Instant;
 
 use fastrand::Rng;
 
 use super::SEED;
-use crate::{
-    measure::{Sample, median},
-    plan::{Job, Peer},
-    timers::{Timers, not_due},
-};
+use crate::measure::{Sample, median};
+use crate::plan::{Job, Peer};
+use crate::timers::{Timers, not_due};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;

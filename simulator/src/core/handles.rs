@@ -1,15 +1,15 @@
 //! Calls by the handle of a timer on any thread: in a step, in a callback, in a destructor.
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Duration;
 
 use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 
-use crate::{
-    handover::{check, count, with, with_any},
-    ledger::Payload,
-    model::State,
-    plan::{How, Id, Nanos, Script},
-};
+use crate::handover::{check, count, with, with_any};
+use crate::ledger::Payload;
+use crate::model::State;
+use crate::plan::{How, Id, Nanos, Script};
 
 thread_local! {
     /// Handles that never leave their thread.
