@@ -142,14 +142,3 @@ impl Clock {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(median(vec![4.0, 1.0, 2.0]).to_bits(), 2f64.to_bits());
-        assert_eq!(median(vec![4.0, 1.0]).to_bits(), 2.5f64.to_bits());
-    }
-}

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use corewheel::future::{self, Timers};

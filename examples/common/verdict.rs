@@ -36,16 +36,10 @@ impl<R: Serialize> Verdict<R> {
         }
         let fields: Map<String, Value> =
             serde_json::from_value(serde_json::to_value(&self.report)?)?;
-        for (name, value) in fields {
-            match value {
-                Value::Object(parts) => {
-                    let parts: Vec<_> =
-                        parts.iter().map(|(name, value)| format!("{name} {value}")).collect();
-                    writeln!(out, "{name:<20} {}", parts.join(", "))?;
-                }
-                Value::Array(_) => {}
-                value => writeln!(out, "{name:<20} {value}")?,
-            }
+        for (name, value) in fields.iter().filter(|(_, value)| !value.is_array()) {
+            // The parts of an object, without the punctuation of JSON.
+            let value = value.to_string().replace(['{', '}', '"'], "");
+            writeln!(out, "{name:<20} {}", value.replace(':', " ").replace(',', ", "))?;
         }
         for failure in &self.failures {
             writeln!(out, "FAILURE: {failure}")?;

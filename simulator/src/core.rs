@@ -18,7 +18,7 @@ use corewheel::{
 pub(crate) use self::handles::payload_dropped;
 use crate::handover::{self, Job, Link, check, count, with};
 use crate::ledger::Payload;
-use crate::model::{Kind, TurnReport, nanos};
+use crate::model::{TurnReport, nanos};
 use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With};
 
 pub(crate) struct Core {
@@ -484,7 +484,7 @@ fn run(payload: &Payload) {
     let id = payload.id;
     run_script(id, with(|model| model.fires(id)), None);
     let thrown = with(|model| {
-        if model.timer(id).kind == Kind::Periodic {
+        if model.timer(id).period > 0 {
             model.run_is_over(id);
         }
         let timer = model.timer(id);

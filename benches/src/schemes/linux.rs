@@ -52,7 +52,8 @@ impl Scheme for Linux {
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         let entered = (store.now.trailing_zeros() / SHIFT).min(LEVELS - 1);
         for level in 0..=entered {
-            store.expire_all(slot_of(level, store.now), expire);
+            // All of the slot are due.
+            store.expire_due(slot_of(level, store.now), expire);
         }
     }
 }

@@ -122,12 +122,6 @@ impl Store {
         self.release(index)
     }
 
-    pub(super) fn expire_all(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
-        while let Some(index) = self.first(list) {
-            expire(self.remove(index));
-        }
-    }
-
     /// Expires the timers at the head of an ordered list that are due.
     pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         while let Some(index) = self.first(list).filter(|&index| self[index].due <= self.now) {
