@@ -8,19 +8,18 @@
 //! cargo run --release --example mio_loop
 //! ```
 
-use std::{
-    cell::RefCell,
-    collections::BTreeMap,
-    io::{self, ErrorKind},
-    net::{Ipv4Addr, SocketAddr},
-    rc::Rc,
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use corewheel::{Config, ShardRef, TimerHandle, local_timer};
-use mio::{Events, Interest, Poll, Token, Waker, net::UdpSocket};
+use mio::net::UdpSocket;
+use mio::{Events, Interest, Poll, Token, Waker};
 
 const SOCKET: Token = Token(0);
 const WAKER: Token = Token(1);

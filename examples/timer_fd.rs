@@ -20,20 +20,15 @@ fn main() {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux {
-    use std::{
-        cell::RefCell,
-        io,
-        net::{Ipv4Addr, SocketAddr, UdpSocket},
-        rc::Rc,
-        thread,
-        time::{Duration, Instant},
-    };
+    use std::cell::RefCell;
+    use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+    use std::rc::Rc;
+    use std::time::{Duration, Instant};
+    use std::{io, thread};
 
     use corewheel::{TimerHandle, local_timer};
-    use rustix::{
-        event::{PollFd, PollFlags, poll},
-        io::Errno,
-    };
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::io::Errno;
 
     const FIRST_WAIT: Duration = Duration::from_millis(20);
     const DEADLINE: Duration = Duration::from_millis(500);

@@ -5,17 +5,14 @@
 //! Timers are added before the clock of the bench starts and dropped after it has stopped. Each
 //! bench has its own thread, because a thread has one `local_timer()`.
 
-use std::{hint::black_box, time::Duration};
+use std::hint::black_box;
+use std::time::Duration;
 
 use corewheel::{Clock, Config, Shard};
-use corewheel_bench::{
-    peers::{CorewheelLocal, CorewheelWheel, RealTime},
-    timers::Timers,
-    workloads::{
-        OPERATIONS_PER_TICK, in_thread,
-        operations::{Churn, Delay, Reset},
-    },
-};
+use corewheel_bench::peers::{CorewheelLocal, CorewheelWheel, RealTime};
+use corewheel_bench::timers::Timers;
+use corewheel_bench::workloads::operations::{Churn, Delay, Reset};
+use corewheel_bench::workloads::{OPERATIONS_PER_TICK, in_thread};
 use criterion::{BenchmarkId, Criterion};
 
 fn main() {

@@ -12,21 +12,17 @@ mod floor;
 mod locked;
 mod tokio;
 
-use std::{
-    cell::Cell,
-    thread,
-    time::{Duration, Instant},
-};
+use std::cell::Cell;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::timers::Payload;
 
-pub use self::{
-    channel::Channel,
-    corewheel::{Local, LocalShard},
-    floor::FloorOwner,
-    locked::{Lock, Locked, ParkingLot, Shareable, Std},
-    tokio::{Entered, TokioDrop},
-};
+pub use self::channel::Channel;
+pub use self::corewheel::{Local, LocalShard};
+pub use self::floor::FloorOwner;
+pub use self::locked::{Lock, Locked, ParkingLot, Shareable, Std};
+pub use self::tokio::{Entered, TokioDrop};
 
 /// The largest number of timers that one core has handed to the other and not yet collected.
 pub const IN_FLIGHT: usize = 4096;

@@ -2,10 +2,8 @@
 //! all peers alike.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicBool, AtomicI64, Ordering},
-};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: AtomicI64 = AtomicI64::new(0);

@@ -1,15 +1,10 @@
 //! Two threads, each pinned to another core.
 
-use std::{
-    fs,
-    hint::spin_loop,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-    time::Instant,
-};
+use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use std::{fs, thread};
 
 use core_affinity::CoreId;
 

@@ -12,8 +12,7 @@
 //! * A structure is new, filled outside of the timing, and warmed up until its timers have been
 //!   replaced twice or the time for that is over. A timer that fires in the warm-up is added anew,
 //!   so the number of live timers stays constant.
-//! * Slacks and ranges share one process, each with its own thread and a new structure. The
-//!   [`schemes`] take turns in one process too, because only the shape of their curves matters.
+//! * Slacks and ranges share one process, each with its own thread and a new structure.
 //! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
 //!   ring for all peers ([`workloads::xcancel`]), unless that way is compared
 //!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]).

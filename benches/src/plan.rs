@@ -73,6 +73,23 @@ pub enum Peer {
     EventFd,
     /// Waking: the standard library's `park`.
     Futex,
+    /// Scheme 1 of Varghese and Lauck: each tick counts every timer down.
+    Countdown,
+    /// Scheme 2: one list in the order of the deadlines.
+    OrderedList,
+    /// Scheme 5: a hashed wheel whose slots are in order.
+    SortedSlots,
+    /// Scheme 6: a hashed wheel whose timers count rounds.
+    RoundsWheel,
+    /// Netty's `HashedWheelTimer`, with its tick of 100 ms.
+    Netty,
+    /// `netty` with a tick of 1 ms.
+    #[value(name = "netty-1ms")]
+    Netty1ms,
+    /// Kafka's `SystemTimer`.
+    Kafka,
+    /// The timer wheel of Linux.
+    Linux,
 }
 
 /// A workload of the comparison.
@@ -200,6 +217,14 @@ pub enum Workload {
     /// `churn`, in turns with the peer, which shows the limit of the machine. Share: the first
     /// divided by the second. By the time that the threads ran.
     Scaling,
+    /// Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.
+    /// Start: a batch of N / 8 timers, but 10 at least, on top of the N. Stop: as many random ones
+    /// of them all; after each batch a tick passes, which is not timed. Tick: one in which nothing
+    /// is due, of up to 4,096, with the counting down, the rounds and the cascades that fall into
+    /// them. Expiry: a tick in which a batch on top of the N expires, less the median of those in
+    /// which nothing does. `netty` leaves some work of start and stop to its worker: the linking
+    /// shows in expiry, the unlinking in no column.
+    Scheme,
 }
 
 impl Peer {
@@ -245,6 +270,7 @@ impl Workload {
             Self::Xcancel | Self::XcancelBoth | Self::Scaling => &[1000, 100_000, 1_000_000],
             Self::MemoryChurn => &[1000, 100_000],
             Self::Asked => &[1, 64, 1000],
+            Self::Scheme => &[10, 100, 1000, 10_000, 100_000],
             Self::Packets => &[10_000, 100_000],
             Self::Async | Self::AsyncReady | Self::Purgatory => &[1000],
             Self::Memory
@@ -273,6 +299,7 @@ impl Workload {
     pub fn rounds(self, n: usize, scale: Scale) -> usize {
         match self {
             _ if scale == Scale::Tiny => 1,
+            Self::Scheme => scale.pick(15, 5, 1),
             // Bytes and counts do not scatter.
             Self::Memory | Self::MemoryChurn | Self::MemoryAllocations | Self::IdleWakeUps => 1,
             _ if scale == Scale::Full => 5,

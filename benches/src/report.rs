@@ -2,34 +2,31 @@
 
 mod plot;
 
-use std::{env, fmt::Write, fs, process::Command};
+use std::fmt::Write;
+use std::process::Command;
+use std::{env, fs};
 
 use clap::ValueEnum;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
 use jiff::Zoned;
 use serde::Serialize;
 
 pub use self::plot::draw;
-use crate::{
-    measure::{Sample, median},
-    plan::{Named, Peer, Scale, Workload},
-};
+use crate::measure::{Sample, median};
+use crate::plan::{Named, Peer, Scale, Workload};
 
 /// The widest line of a table with ranges, in characters.
 const PAGE: usize = 118;
 
-const SCHEMES: &str =
-    "Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.";
-
 pub struct Section {
-    /// `None` for the schemes.
-    workload: Option<Workload>,
+    workload: Workload,
     figures: Vec<Figure>,
 }
 
 /// All rounds of one figure.
 struct Figure {
-    peer: String,
+    peer: Peer,
     /// Of the first round.
     sample: Sample,
     values: Vec<f64>,
@@ -43,12 +40,12 @@ struct Spread {
 }
 
 impl Section {
-    /// Creates a section without figures; for the schemes, without a workload.
-    pub fn new(workload: Option<Workload>) -> Self {
+    /// Creates a section without figures.
+    pub fn new(workload: Workload) -> Self {
         Self { workload, figures: Vec::new() }
     }
 
-    pub fn add(&mut self, peer: &str, samples: Vec<Sample>) {
+    pub fn add(&mut self, peer: Peer, samples: Vec<Sample>) {
         for sample in samples {
             let key = |sample: &Sample| (sample.title(), sample.n);
             let known =
@@ -57,7 +54,7 @@ impl Section {
                 figure.values.push(sample.value);
             } else {
                 let values = vec![sample.value];
-                self.figures.push(Figure { peer: peer.to_owned(), sample, values });
+                self.figures.push(Figure { peer, sample, values });
             }
         }
     }
@@ -65,7 +62,7 @@ impl Section {
     pub fn json_lines(&self) -> String {
         #[derive(Serialize)]
         struct Line<'a> {
-            peer: &'a str,
+            peer: String,
             workload: String,
             n: usize,
             unit: &'a str,
@@ -75,7 +72,8 @@ impl Section {
         let line = |figure: &Figure| {
             let Figure { peer, sample, .. } = figure;
             let (workload, spread) = (sample.title(), figure.spread());
-            let line = Line { peer, workload, n: sample.n, unit: &sample.unit, spread };
+            let (peer, n, unit) = (peer.name(), sample.n, &sample.unit);
+            let line = Line { peer, workload, n, unit, spread };
             serde_json::to_string(&line).expect("plain figures") + "\n"
         };
         self.figures.iter().map(line).collect()
@@ -83,12 +81,8 @@ impl Section {
 
     /// Writes the section as Markdown; refers to the plots if there is a directory of them.
     fn markdown(&self, plots: Option<&str>) -> String {
-        let (title, about) = match self.workload {
-            Some(workload) => (workload.name(), workload.about()),
-            None => ("schemes".to_owned(), SCHEMES.to_owned()),
-        };
-        let counted = self.workload.map_or("timers", Workload::counted);
-        let mut text = format!("## {title}\n\n{about}\n\n");
+        let (workload, counted) = (self.workload, self.workload.counted());
+        let mut text = format!("## {}\n\n{}\n\n", workload.name(), workload.about());
         for chart in self.charts() {
             let Chart { name, unit, .. } = &chart;
             let n = short(chart.n as f64);
@@ -97,10 +91,10 @@ impl Section {
                 Columns::Settings => format!("{name}, {unit} ({n} {counted})"),
                 Columns::Sizes => format!("{name}, {unit} by number of {counted}"),
             };
-            let full = chart.table(self.workload, true).to_string();
+            let full = chart.table(workload, true).to_string();
             let ranges = full.lines().all(|line| line.chars().count() <= PAGE);
             let cells = if ranges { "median (min-max)" } else { "median" };
-            let table = if ranges { full } else { chart.table(self.workload, false).to_string() };
+            let table = if ranges { full } else { chart.table(workload, false).to_string() };
             let _ = write!(text, "### {title}: {cells}\n\n");
             if let Some(plots) = plots.filter(|_| chart.is_drawn) {
                 let _ = write!(text, "![{name}]({plots}/{name}.svg)\n\n");
@@ -114,14 +108,9 @@ impl Section {
     fn charts(&self) -> Vec<Chart<'_>> {
         let Some(first) = self.figures.first() else { return Vec::new() };
         let has_settings = !first.sample.setting.is_empty();
-        let name = self.workload.map(|workload| workload.name()).unwrap_or_default();
-        let is_one_size = self.workload.is_some_and(|it| it.sizes(Scale::Full).len() == 1);
-        if is_one_size && !has_settings {
-            return vec![Chart::new(
-                &name,
-                Columns::Kinds,
-                &self.figures.iter().collect::<Vec<_>>(),
-            )];
+        if self.workload.sizes(Scale::Full).len() == 1 && !has_settings {
+            let all: Vec<_> = self.figures.iter().collect();
+            return vec![Chart::new(&self.workload.name(), Columns::Kinds, &all)];
         }
         let columns = if has_settings { Columns::Settings } else { Columns::Sizes };
         let kinds = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
@@ -152,7 +141,7 @@ struct Chart<'a> {
     unit: &'a str,
     heads: Vec<String>,
     /// The figures of each peer, column by column.
-    rows: Vec<(&'a str, Vec<Option<&'a Figure>>)>,
+    rows: Vec<(Peer, Vec<Option<&'a Figure>>)>,
 }
 
 impl<'a> Chart<'a> {
@@ -172,7 +161,7 @@ impl<'a> Chart<'a> {
             let find = |column: &String| of_peer.clone().find(|figure| head(figure) == *column);
             (peer, heads.iter().map(find).collect())
         };
-        let peers = distinct(figures.iter().map(|figure| figure.peer.as_str()));
+        let peers = distinct(figures.iter().map(|figure| figure.peer));
         let rows = peers.into_iter().map(row).collect();
         let Sample { n, unit, .. } = &figures[0].sample;
         let is_drawn = match columns {
@@ -184,7 +173,7 @@ impl<'a> Chart<'a> {
     }
 
     /// Draws a row per peer; for times by size or setting, the ratios of corewheel below.
-    fn table(&self, workload: Option<Workload>, ranges: bool) -> Table {
+    fn table(&self, workload: Workload, ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
         table.set_header([&"peer".to_owned()].into_iter().chain(&self.heads));
@@ -194,15 +183,14 @@ impl<'a> Chart<'a> {
         };
         for (peer, figures) in &self.rows {
             let cells = figures.iter().map(|it| Some((*it)?.cell(ranges)));
-            add(peer, cells.collect());
+            add(&peer.name(), cells.collect());
         }
-        let is_time = self.unit == "ns" && self.columns != Columns::Kinds;
-        let Some(workload) = workload.filter(|_| is_time) else {
+        if self.unit != "ns" || self.columns == Columns::Kinds {
             return table;
-        };
-        let medians = self.rows.iter().filter_map(|(peer, figures)| {
+        }
+        let medians = self.rows.iter().map(|(peer, figures)| {
             let medians = figures.iter().map(|it| Some(it.as_ref()?.spread().median));
-            Some((Peer::from_str(peer, false).ok()?, medians.collect::<Vec<_>>()))
+            (*peer, medians.collect::<Vec<_>>())
         });
         let medians: Vec<(Peer, Vec<Option<f64>>)> = medians.collect();
         for (peer, own) in medians.iter().filter(|(peer, _)| peer.is_corewheel()) {
@@ -334,10 +322,10 @@ mod tests {
     use super::*;
 
     fn section(workload: Workload, sizes: &[usize]) -> Section {
-        let mut section = Section::new(Some(workload));
+        let mut section = Section::new(workload);
         for value in [5000.0, 1000.0, 3000.0, 9000.0] {
             for &n in sizes {
-                section.add("btree", vec![Sample::new("churn", n, "ns", value)]);
+                section.add(Peer::BTree, vec![Sample::new("churn", n, "ns", value)]);
             }
         }
         section

@@ -1,34 +1,31 @@
 //! How each peer does each workload, in the process that was started for it.
 
-use std::{
-    io,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corewheel::{Clock, future};
-use tokio::{
-    runtime::{Builder, Runtime},
-    task::unconstrained,
-};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::unconstrained;
 
-use crate::{
-    across::{
-        Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests,
-        Sleeping, Std, TokioDrop,
-    },
-    cores,
-    measure::{self, Sample},
-    peers::{
-        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
-        Heap4, LazyBinaryHeap, Linked64, RealTime, Single65536, TokioSleep,
-    },
-    plan::{Job, Peer, Workload as W},
-    timers::{Timers, Waking},
-    workloads::{
-        asked, contended,
-        guarded::{self, on_two_cores, on_workers},
-        late, memory, operations, packets, pause, purgatory, scaling, slack, waking, xcancel,
-    },
+use crate::across::{
+    Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, Sleeping,
+    Std, TokioDrop,
+};
+use crate::cores;
+use crate::measure::{self, Sample};
+use crate::peers::{
+    BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel, Heap4,
+    LazyBinaryHeap, Linked64, RealTime, Single65536, TokioSleep,
+};
+use crate::plan::{Job, Peer, Workload as W};
+use crate::schemes::{
+    Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots,
+};
+use crate::timers::{Timers, Waking};
+use crate::workloads::guarded::{self, on_two_cores, on_workers};
+use crate::workloads::{
+    asked, contended, late, memory, operations, packets, pause, purgatory, scaling, scheme, slack,
+    waking, xcancel,
 };
 
 pub type Run = fn(Job) -> Vec<Sample>;
@@ -51,6 +48,7 @@ const SLEEPING: &[W] = &[W::Within, W::PauseHeartbeat];
 const XCANCEL: &[W] = &[W::Xcancel, W::XcancelBoth];
 const ASYNC: &[W] = &[W::Async, W::AsyncReady, W::AsyncLate];
 
+const SCHEME: &[&[W]] = &[&[W::Scheme]];
 const ONE_CORE: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle]];
 const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
 const PAUSED_AND_SLEEPING: &[&[W]] =
@@ -137,6 +135,18 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelSleep, &[&[W::Packets]], packets::corewheel_sleep),
     (Peer::TokioSleep, &[&[W::Packets]], packets::tokio_sleep),
     (Peer::MonoioSleep, &[&[W::Packets]], packets::monoio_sleep),
+    (Peer::Countdown, SCHEME, scheme::run::<Module<Countdown>>),
+    (Peer::OrderedList, SCHEME, scheme::run::<Module<OrderedList>>),
+    (Peer::BTree, SCHEME, scheme::run::<BTree>),
+    (Peer::Heap4, SCHEME, scheme::run::<Heap4>),
+    (Peer::Single65536, SCHEME, scheme::run::<Single65536>),
+    (Peer::SortedSlots, SCHEME, scheme::run::<Module<SortedSlots>>),
+    (Peer::RoundsWheel, SCHEME, scheme::run::<Module<RoundsWheel>>),
+    (Peer::Linked64, SCHEME, scheme::run::<Linked64>),
+    (Peer::Netty, SCHEME, scheme::run::<Module<Netty>>),
+    (Peer::Netty1ms, SCHEME, scheme::run::<Module<Netty<1>>>),
+    (Peer::Kafka, SCHEME, scheme::run::<Module<Kafka>>),
+    (Peer::Linux, SCHEME, scheme::run::<Module<Linux>>),
 ];
 
 /// On the thread itself; in virtual time, or by a clock that the peer reads.

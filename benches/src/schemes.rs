@@ -7,26 +7,22 @@
 //! compares all of them. A scheme that is also one of the [`peers`](crate::peers) exists once.
 //!
 //! Every scheme runs in virtual time and passes the same test against a model as the peers
-//! (`tests/peers.rs`), with its own lateness; [`measure`] times its routines.
+//! (`tests/peers.rs`), with its own lateness. The workload `scheme` times its routines.
 
 mod kafka;
 mod linux;
-mod measure;
 mod netty;
 mod store;
 mod varghese;
 
 pub use kafka::Kafka;
 pub use linux::Linux;
-pub use measure::{COUNTS, measure};
 pub use netty::Netty;
 pub use store::Store;
 pub use varghese::{Countdown, OrderedList, RoundsWheel, SortedSlots};
 
-use crate::{
-    peers::{BTree, Handle, Heap4, Linked64, Single65536},
-    timers::{Payload, Timers},
-};
+use crate::peers::Handle;
+use crate::timers::{Payload, Timers};
 
 /// How a scheme keeps its timers.
 pub trait Scheme {
@@ -89,46 +85,4 @@ impl<S: Scheme> Timers for Module<S> {
             self.scheme.tick(&mut self.store, &mut on_fire);
         }
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Properties {
-    pub name: &'static str,
-    /// The longest interval. Without a limit of the scheme's own: 34 years of milliseconds.
-    pub range: u64,
-    pub is_start_linear: bool,
-    pub is_tick_linear: bool,
-    /// The most ticks that a timer of an interval fires late. None ever fires early.
-    pub lateness: fn(u64) -> u64,
-}
-
-impl Properties {
-    /// An exact scheme, whose routines are O(1) or O(log n).
-    pub fn exact(name: &'static str) -> Self {
-        let (is_start_linear, is_tick_linear) = (false, false);
-        Self { name, range: 1 << 40, is_start_linear, is_tick_linear, lateness: |_| 0 }
-    }
-}
-
-/// Something to do with every scheme.
-pub trait Visitor {
-    fn visit<T: Timers>(&mut self, properties: Properties);
-}
-
-/// Visits every scheme, and Netty's with its own tick of 100 ms and with one of 1 ms.
-pub fn visit_all(visitor: &mut impl Visitor) {
-    let exact = Properties::exact;
-    visitor.visit::<Module<Countdown>>(Properties { is_tick_linear: true, ..exact("1-countdown") });
-    visitor.visit::<Module<OrderedList>>(Properties { is_start_linear: true, ..exact("2-list") });
-    visitor.visit::<BTree>(exact("3-tree"));
-    visitor.visit::<Heap4>(exact("3-heap"));
-    visitor.visit::<Single65536>(Properties { range: 65_535, ..exact("4-simple-wheel") });
-    visitor.visit::<Module<SortedSlots>>(exact("5-sorted-slots"));
-    visitor.visit::<Module<RoundsWheel>>(exact("6-rounds-wheel"));
-    visitor.visit::<Linked64>(exact("7-hierarchy"));
-    visitor.visit::<Module<Netty>>(Properties { lateness: |_| 100, ..exact("netty") });
-    visitor.visit::<Module<Netty<1>>>(Properties { lateness: |_| 1, ..exact("netty-1ms") });
-    visitor.visit::<Module<Kafka>>(exact("kafka"));
-    let lateness = |interval: u64| (interval * 8 / 63).max(1);
-    visitor.visit::<Module<Linux>>(Properties { range: linux::RANGE, lateness, ..exact("linux") });
 }

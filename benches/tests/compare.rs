@@ -1,12 +1,12 @@
 //! The program `compare`: its output can be parsed, and peers are compared with their own kind.
 
-use std::{fs, path::Path, process::Command};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use clap::ValueEnum;
-use corewheel_bench::{
-    plan::{Named, Peer, Workload},
-    run::run,
-};
+use corewheel_bench::plan::{Named, Peer, Workload};
+use corewheel_bench::run::run;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]

@@ -1,18 +1,16 @@
 //! Timeouts around what tasks do: each contender's are gone when they are dropped, before they are
 //! measured.
 
-use std::{
-    convert::Infallible,
-    future::poll_fn,
-    pin::Pin,
-    task::{Context, Waker},
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Waker;
+use std::time::Duration;
 
 use corewheel::future::{self, Timers};
-use corewheel_bench::{
-    plan::{Job, Peer, Scale, Workload},
-    workloads::guarded::{self, Operation, Stage, drive_corewheel, on_two_cores, on_workers},
+use corewheel_bench::plan::{Job, Peer, Scale, Workload};
+use corewheel_bench::workloads::guarded::{
+    self, Operation, Stage, drive_corewheel, on_two_cores, on_workers,
 };
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
@@ -67,17 +65,4 @@ fn what_is_left_is_counted() {
     for stage in [&on_workers(two_workers(), leaky) as Stage<'_>, &on_two_cores(leaky, || ())] {
         assert_eq!(left(stage).to_bits(), 60f64.to_bits());
     }
-}
-
-#[test]
-fn an_operation_is_ready_after_as_many_polls_as_it_yields() {
-    let context = &mut Context::from_waker(Waker::noop());
-    for yields in 0..4 {
-        let mut operation = Operation::Yields(yields);
-        for _ in 0..yields {
-            assert!(Pin::new(&mut operation).poll(context).is_pending());
-        }
-        assert!(Pin::new(&mut operation).poll(context).is_ready());
-    }
-    assert!(Pin::new(&mut Operation::Never).poll(context).is_pending());
 }

@@ -1,23 +1,34 @@
 //! Each peer and each scheme against a model: it must be right before it is fast.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    thread,
-};
+use std::any::type_name;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::thread;
 
-use corewheel_bench::{
-    peers::{
-        BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel,
-        LazyBinaryHeap, Linked64, TokioSleep,
-    },
-    schemes::{
-        Kafka, Linux, Module, Netty, Properties, RoundsWheel, SortedSlots, Visitor, visit_all,
-    },
-    timers::{Timers, Waking, Window, connection, payload},
+use corewheel_bench::peers::{
+    BTree, CorewheelLocal, CorewheelShard, CorewheelWheel, DelayQueuePeer, Floor, HashWheel, Heap4,
+    LazyBinaryHeap, Linked64, Single65536, TokioSleep,
 };
+use corewheel_bench::schemes::{
+    Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots,
+};
+use corewheel_bench::timers::{Timers, Waking, Window, connection, payload};
 use fastrand::Rng;
 
 const OPERATIONS: usize = 30_000;
+
+/// What is special about a peer.
+#[derive(Clone, Copy)]
+struct Traits {
+    /// The longest interval that it is asked for.
+    range: u64,
+    /// The most ticks that a timer of an interval fires late. None ever fires early.
+    lateness: fn(u64) -> u64,
+    /// A handle whose timer has ended finds nothing, even if what it names is used again.
+    survives_reuse: bool,
+}
+
+const EXACT: Traits = Traits { range: 200_000, lateness: |_| 0, survives_reuse: true };
 
 /// A live timer.
 struct Timer<H> {
@@ -35,15 +46,13 @@ struct Model<T: Timers> {
     now: u64,
     next: usize,
     rng: Rng,
-    properties: Properties,
-    /// A handle whose timer has ended finds nothing, also when what it names is used again.
-    survives_reuse: bool,
+    traits: Traits,
     /// Whether a timer was as late as it may be.
     was_latest: bool,
 }
 
 impl<T: Timers> Model<T> {
-    fn new(properties: Properties, survives_reuse: bool) -> Self {
+    fn new(traits: Traits) -> Self {
         Self {
             timers: T::new(),
             live: BTreeMap::new(),
@@ -51,8 +60,7 @@ impl<T: Timers> Model<T> {
             now: 0,
             next: 0,
             rng: Rng::with_seed(7),
-            properties,
-            survives_reuse,
+            traits,
             was_latest: false,
         }
     }
@@ -76,13 +84,13 @@ impl<T: Timers> Model<T> {
 
     /// Mostly near, so that much fires; sometimes as far as the peer reaches.
     fn deadline(&mut self) -> u64 {
-        let longest = self.properties.range.min(200_000);
+        let longest = self.traits.range;
         let reach = [10, 100, 5000, longest][self.rng.usize(..4)].min(longest);
         self.now + self.rng.u64(1..=reach)
     }
 
     fn latest(&self, deadline: u64) -> u64 {
-        deadline + (self.properties.lateness)(deadline - self.now)
+        deadline + (self.traits.lateness)(deadline - self.now)
     }
 
     fn add(&mut self) {
@@ -115,7 +123,7 @@ impl<T: Timers> Model<T> {
     }
 
     fn cancel_ended(&mut self) {
-        if !self.survives_reuse || self.ended.is_empty() {
+        if !self.traits.survives_reuse || self.ended.is_empty() {
             return;
         }
         let mut handle = self.ended[self.rng.usize(..self.ended.len())].clone();
@@ -152,56 +160,43 @@ impl<T: Timers> Model<T> {
 }
 
 /// Checks each in a separate thread, because some peers are thread-local.
-struct AgainstModel;
-
-impl Visitor for AgainstModel {
-    fn visit<T: Timers>(&mut self, properties: Properties) {
-        check::<T>(properties, true);
-    }
-}
-
-fn check<T: Timers>(properties: Properties, survives_reuse: bool) {
-    let check = || Model::<T>::new(properties, survives_reuse).run();
-    let thread = thread::Builder::new().name(properties.name.to_owned());
-    let checked = thread::scope(|scope| thread.spawn_scoped(scope, check).expect("runs").join());
-    assert!(checked.is_ok(), "{}", properties.name);
+fn check<T: Timers>(traits: Traits) {
+    let checked = thread::scope(|scope| scope.spawn(|| Model::<T>::new(traits).run()).join());
+    assert!(checked.is_ok(), "{}", type_name::<T>());
 }
 
 #[test]
 fn peers_keep_to_the_model() {
-    let exact = Properties::exact;
-    check::<CorewheelWheel>(exact("corewheel-wheel"), true);
-    check::<CorewheelShard>(exact("corewheel-shard"), true);
-    check::<CorewheelLocal>(exact("corewheel-local"), true);
-    check::<LazyBinaryHeap>(exact("binary-heap"), true);
-    check::<HashWheel>(exact("hierarchical-hash-wheel"), true);
-    check::<DelayQueuePeer>(exact("delay-queue"), false);
-    check::<TokioSleep>(exact("tokio-sleep"), true);
+    check::<CorewheelWheel>(EXACT);
+    check::<CorewheelShard>(EXACT);
+    check::<CorewheelLocal>(EXACT);
+    check::<BTree>(EXACT);
+    check::<Heap4>(EXACT);
+    check::<LazyBinaryHeap>(EXACT);
+    check::<Linked64>(EXACT);
+    check::<Single65536>(Traits { range: 65_535, ..EXACT });
+    check::<HashWheel>(EXACT);
+    check::<DelayQueuePeer>(Traits { survives_reuse: false, ..EXACT });
+    check::<TokioSleep>(EXACT);
 }
 
+/// With the geometries that are measured, and with small ones.
 #[test]
 fn schemes_keep_to_the_model() {
-    visit_all(&mut AgainstModel);
-}
-
-#[test]
-fn small_geometries_keep_to_the_model() {
-    let exact = Properties::exact("small");
-    check::<Module<SortedSlots<4>>>(exact, true);
-    check::<Module<RoundsWheel<4>>>(exact, true);
-    check::<Module<Kafka<2>>>(exact, true);
-    check::<Module<Kafka<3>>>(exact, true);
-    check::<Module<Netty<7>>>(Properties { lateness: |_| 7, ..exact }, true);
-}
-
-#[test]
-fn kafka_jumps_over_the_ticks_between_slots() {
-    let (mut kafka, mut fired) = (Module::<Kafka>::new(), Vec::new());
-    for (id, deadline) in [1, 30, 5000, 10_000_000_000].into_iter().enumerate() {
-        kafka.add(deadline, payload(id));
-    }
-    kafka.advance(10_000_000_000, |payload| fired.push(connection(payload)));
-    assert_eq!(fired, [0, 1, 2, 3]);
+    check::<Module<Countdown>>(EXACT);
+    check::<Module<OrderedList>>(EXACT);
+    check::<Module<SortedSlots>>(EXACT);
+    check::<Module<SortedSlots<4>>>(EXACT);
+    check::<Module<RoundsWheel>>(EXACT);
+    check::<Module<RoundsWheel<4>>>(EXACT);
+    check::<Module<Kafka>>(EXACT);
+    check::<Module<Kafka<2>>>(EXACT);
+    check::<Module<Kafka<3>>>(EXACT);
+    check::<Module<Netty>>(Traits { lateness: |_| 100, ..EXACT });
+    check::<Module<Netty<7>>>(Traits { lateness: |_| 7, ..EXACT });
+    check::<Module<Netty<1>>>(Traits { lateness: |_| 1, ..EXACT });
+    let lateness = |interval: u64| (interval * 8 / 63).max(1);
+    check::<Module<Linux>>(Traits { lateness, ..EXACT });
 }
 
 /// By hand from the widths of the levels: 1, 8, 64, 512, 4096 ticks.
@@ -237,11 +232,10 @@ fn floors() {
     check_floor::<true>();
 }
 
-/// `linked64` to the end of time: each level has its cascade.
-#[test]
-fn linked64_reaches_everywhere() {
-    for shift in 0..63 {
-        let mut wheel = Linked64::new();
+/// Each level has its cascade, and the ticks between two slots cost nothing.
+fn reaches_far<T: Timers>(bits: Range<u32>) {
+    for shift in bits {
+        let mut wheel = T::new();
         let deadline = (1 << shift) + 1;
         wheel.add(deadline, payload(1));
         wheel.advance(deadline - 1, |_| panic!("early"));
@@ -249,6 +243,12 @@ fn linked64_reaches_everywhere() {
         wheel.advance(deadline, |_| fired += 1);
         assert_eq!(fired, 1, "2^{shift}");
     }
+}
+
+#[test]
+fn hierarchies_reach_far() {
+    reaches_far::<Linked64>(0..63);
+    reaches_far::<Module<Kafka>>(0..40);
 }
 
 const TIMERS: usize = 5000;
@@ -296,31 +296,4 @@ fn timers_fire_in_their_windows() {
     check_windows::<CorewheelLocal>();
     check_windows::<Linked64>();
     check_windows::<BTree>();
-}
-
-/// A turn uses its budget, and the rest comes next, in order.
-fn keeps_budget<T: Timers>() {
-    const BUDGET: usize = 7;
-    let mut timers = T::new();
-    for id in 0..TIMERS {
-        timers.add(10 + id as u64 / 100, payload(id));
-    }
-    let mut fired = Vec::new();
-    for turn in 0.. {
-        let before = fired.len();
-        timers.advance_within(1000 + turn, BUDGET, |payload| fired.push(connection(payload) / 100));
-        assert!(fired.len() - before <= BUDGET, "turn {turn}");
-        if fired.len() == TIMERS {
-            break;
-        }
-        assert!(turn < TIMERS as u64, "what has been left does not come");
-    }
-    assert!(fired.is_sorted());
-}
-
-#[test]
-fn corewheel_keeps_budgets() {
-    keeps_budget::<CorewheelWheel>();
-    keeps_budget::<CorewheelShard>();
-    thread::spawn(keeps_budget::<CorewheelLocal>).join().expect("within its budget");
 }

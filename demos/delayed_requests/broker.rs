@@ -10,16 +10,17 @@
 //! A request waits on the core of its connection, with a watch on the core of its partition. Those
 //! are often two cores, and the purgatory connects them.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewheel::{
-    Core,
-    purgatory::{Completion, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup},
+use corewheel::Core;
+use corewheel::purgatory::{
+    Completion, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup,
 };
-use mio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::log::Log;
 use crate::wire::{self, Answer, Kind, Request};
@@ -43,7 +44,7 @@ struct DelayedRequest {
     log: Arc<Log>,
     request: Request,
     wanted: u64,
-    stream: Rc<TcpStream>,
+    stream: Rc<OwnedWriteHalf>,
 }
 
 impl DelayedRequest {
@@ -70,7 +71,8 @@ impl DelayedOperation for DelayedRequest {
         let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
         let is_timed_out = how == Completion::Expired;
         // The verdict misses the answer if the client has gone.
-        let _ = wire::send(&Answer { number, is_timed_out, position }, &self.stream);
+        let answer = wire::line(&Answer { number, is_timed_out, position });
+        let _ = self.stream.try_write(&answer);
     }
 }
 
@@ -81,19 +83,20 @@ pub(crate) struct Broker {
     core: usize,
     cores: usize,
     /// The number of requests whose partition belongs to another core.
-    pub(crate) elsewhere: u64,
+    pub(crate) elsewhere: Cell<u64>,
 }
 
 impl Broker {
     pub(crate) fn new(purgatory: &PurgatoryGroup<Key>, core: &Core, log: Arc<Log>) -> Self {
         let (index, shards) = (core.index(), core.shards());
         let purgatory = purgatory.join(index, shards);
-        Self { purgatory, log, core: index, cores: shards.len(), elsewhere: 0 }
+        Self { purgatory, log, core: index, cores: shards.len(), elsewhere: Cell::new(0) }
     }
 
     /// Serves a request. The answer is sent when the request has completed, now or later.
-    pub(crate) fn serve(&mut self, request: Request, stream: &Rc<TcpStream>) -> io::Result<()> {
-        self.elsewhere += u64::from(request.partition as usize % self.cores != self.core);
+    pub(crate) fn serve(&self, request: Request, stream: &Rc<OwnedWriteHalf>) -> io::Result<()> {
+        let is_elsewhere = request.partition as usize % self.cores != self.core;
+        self.elsewhere.update(|elsewhere| elsewhere + u64::from(is_elsewhere));
         let (key, wanted) = self.change(request).ok_or(ErrorKind::InvalidData)?;
         let (log, stream) = (Arc::clone(&self.log), Rc::clone(stream));
         let delayed = DelayedRequest { log, request, wanted, stream };

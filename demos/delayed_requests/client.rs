@@ -1,12 +1,10 @@
 //! The client's end of one connection, with its observations by its own clock.
 
-use std::io;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
 
-use crate::common::load::Connector;
-use crate::wire::{self, Answer, Kind, Messages, Request};
+use crate::wire::{self, Answer, Kind, Request};
 
 /// How a request must be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,9 +30,7 @@ pub(crate) struct Record {
 
 /// A client that waits for each answer before it sends the next request.
 pub(crate) struct Client {
-    /// `None` if the server has closed the connection.
-    stream: Option<TcpStream>,
-    messages: Messages,
+    stream: OwnedWriteHalf,
     /// Its requests by number.
     pub(crate) records: Vec<Record>,
     /// Answers to requests that it has not sent.
@@ -46,15 +42,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn connect(connector: &Connector<'_>) -> io::Result<Self> {
-        Ok(Self {
-            stream: Some(connector.connect()?),
-            messages: Messages::default(),
-            records: Vec::new(),
-            strays: 0,
-            is_idle: true,
-            position: 0,
-        })
+    pub(crate) fn new(stream: OwnedWriteHalf) -> Self {
+        Self { stream, records: Vec::new(), strays: 0, is_idle: true, position: 0 }
     }
 
     pub(crate) fn send(
@@ -73,7 +62,7 @@ impl Client {
         self.records.push(Record { sent, timeout, expected, completed, timed_out, answered });
         self.is_idle = false;
         // Without a connection it stays unanswered, which the verdict reports.
-        self.stream.take_if(|stream| wire::send(&request, stream).is_err());
+        let _ = self.stream.try_write(&wire::line(&request));
     }
 
     /// Changes the expected answer to the pending request.
@@ -83,17 +72,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn receive(&mut self) {
-        while let Some(stream) = &mut self.stream {
-            match self.messages.receive(stream) {
-                Ok(Some(answer)) => self.note(answer),
-                Ok(None) => return,
-                Err(_) => self.stream = None,
-            }
-        }
-    }
-
-    fn note(&mut self, Answer { number, is_timed_out, position }: Answer) {
+    pub(crate) fn note(&mut self, Answer { number, is_timed_out, position }: Answer) {
         let is_last = number + 1 == self.records.len();
         let Some(record) = self.records.get_mut(number) else {
             self.strays += 1;

@@ -5,7 +5,8 @@
 //! every change is followed by an event of the purgatory, which synchronizes with the threads that
 //! react to it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) struct Log(Vec<Partition>);
 

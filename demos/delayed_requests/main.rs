@@ -1,13 +1,13 @@
 //! A small replicated log on loopback, thread per core, whose requests wait for a condition or time
 //! out. It also runs the clients: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
-//! One event loop per core. A connection lives on the core that accepted it, and its requests wait
+//! One runtime per core. A connection lives on the core that accepted it, and its requests wait
 //! there. A partition belongs to the core of its number, which is notified of its changes. So most
 //! requests watch another core than the one they wait on.
 //!
 //! - `log`: the data that the requests wait for
 //! - `broker`: the requests of one core, as delayed operations, which is how the library is used
-//! - `event_loop`: the loop of one core
+//! - `core`: the runtime of one core
 //! - `wire`: the protocol
 //! - `client`, `scenario`: the clients, their actions, and the expected answers
 //! - `verdict`: whether every request was answered once and as expected, and how late
@@ -17,7 +17,7 @@ mod broker;
 mod client;
 #[path = "../../examples/common/mod.rs"]
 mod common;
-mod event_loop;
+mod core;
 mod log;
 mod scenario;
 mod verdict;
@@ -29,14 +29,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use corewheel::Cores;
 
 use broker::Broker;
-use common::load::{Load, User};
+use common::load::Load;
 use common::server::{self, Server};
 use common::verdict::{Failures, Verdict};
 use common::{Options, view};
 use log::Log;
-use scenario::{FOLLOWERS, Plan, Team};
+use scenario::{FOLLOWERS, Plan};
 use verdict::Report;
 
 /// A pause of the machine makes requests time out that should complete if the timeout is shorter.
@@ -88,22 +89,19 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     server::reserve_files(2 * plan.connections(), options.cores())?;
     let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len()));
     let purgatory = broker::purgatory();
-    let server = Server::start(0, options.cores(), move |core, endpoint| {
-        event_loop::run(core, endpoint, Broker::new(&purgatory, core, Arc::clone(&log)))
+    let (address, listeners) = server::listeners(0, options.cores())?;
+    let server = Server::start(Cores::builder(), address, listeners, move |core, listener| {
+        core::run(core, listener, Broker::new(&purgatory, core, Arc::clone(&log)))
     })?;
-    let load = Load::start(server.address, plan.partitions, |id, connector| {
-        Team::new(id, plan, connector)
-    })?;
-    if !options.json {
-        let summary = format!("{partitions} partitions, timeout {timeout:?}");
-        view::show_until(|| load.is_finished(), Some(run), &summary);
-    }
+    let address = server.address;
+    let load = Load::start(partitions, move |id, run| scenario::run(id, plan, address, run));
+    let summary = format!("{partitions} partitions, timeout {timeout:?}");
+    view::show_until(|| load.is_over(), Some(run), &summary, options.json);
     // The clients keep their sockets until the server has ended, so that late answers are seen.
-    let (mut teams, held_up) = load.join()?;
     let mut failures = Failures::default();
     let (cores, timers) = server.stop(&mut failures);
-    teams.iter_mut().for_each(User::receive);
-    let clients = teams.iter().flat_map(|team| &team.clients);
+    let (partitions, held_up) = load.join()?;
+    let clients = partitions.iter().flatten();
     let limits = (options.late_limit(), timeout);
     let report = Report::new(clients, &cores, timers, held_up, limits, &mut failures);
     Ok(Verdict::new(report, failures))

@@ -2,16 +2,27 @@
 //! They do not depend on the speed of the machine, except that a follower must take less than a
 //! timeout.
 
+use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join, join_all};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
 
 use crate::client::{Client, Expected};
-use crate::common::load::{Connector, User};
+use crate::common::load::Acting;
 use crate::wire::Kind;
 
 /// The clients of a partition.
 pub(crate) const FOLLOWERS: Range<usize> = 0..2;
+/// The followers that never stall.
+const AWAKE: Range<usize> = 0..1;
 pub(crate) const PRODUCERS: Range<usize> = 2..6;
 pub(crate) const CONSUMERS: Range<usize> = 6..10;
 
@@ -26,8 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The size of a record in bytes, and how many a consumer waits for while there are producers.
 const RECORD: u64 = 100;
 const RECORDS_WANTED: u64 = 3;
-/// The follower that stalls.
-const STALLING: u32 = 1;
 
 /// The size of the load and the times of its actions. Times count from the start of the run.
 #[derive(Clone, Copy, Debug)]
@@ -78,151 +87,146 @@ impl Plan {
     }
 }
 
-/// The clients of a partition, and their actions.
-pub(crate) struct Team {
-    pub(crate) clients: Vec<Client>,
-    partition: Partition,
-}
-
-impl Team {
-    pub(crate) fn new(id: u32, plan: Plan, connector: &Connector<'_>) -> io::Result<Self> {
-        let clients = (0..CONSUMERS.end).map(|_| Client::connect(connector));
-        Ok(Self {
-            clients: clients.collect::<io::Result<_>>()?,
-            partition: Partition::new(id, plan),
-        })
+/// Performs the actions of the clients of a partition until all are done. Then notes late answers
+/// until the server has ended. Returns the clients.
+pub(crate) async fn run(
+    id: u32,
+    plan: Plan,
+    server: SocketAddr,
+    (start, acting): (Instant, Acting),
+) -> io::Result<Vec<Client>> {
+    let (mut clients, mut readers) = (Vec::new(), Vec::new());
+    for _ in 0..CONSUMERS.end {
+        let stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        let (reader, writer) = stream.into_split();
+        clients.push(Client::new(writer));
+        readers.push(BufReader::new(reader).lines());
     }
-}
-
-impl User for Team {
-    fn act(&mut self, now: Duration, _: &Connector<'_>) -> io::Result<Option<Duration>> {
-        self.receive();
-        Ok(self.partition.act(&mut self.clients, now))
-    }
-
-    fn receive(&mut self) {
-        self.clients.iter_mut().for_each(Client::receive);
-    }
-
-    fn is_over(&self, now: Duration) -> bool {
-        let is_over = self.partition.phase == Phase::Over && are_idle(&self.clients);
-        is_over || now >= self.partition.plan.give_up()
-    }
-}
-
-fn are_idle(clients: &[Client]) -> bool {
-    clients.iter().all(|client| client.is_idle)
+    let (clients, answered) = (RefCell::new(clients), Notify::new());
+    let receive = async |(index, mut lines): (usize, Lines<BufReader<OwnedReadHalf>>)| {
+        while let Ok(Some(line)) = lines.next_line().await
+            && let Ok(answer) = serde_json::from_str(&line)
+        {
+            clients.borrow_mut()[index].note(answer);
+            answered.notify_one();
+        }
+    };
+    let act = async {
+        let produces_at = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
+        let (clients, answered) = (&clients, &answered);
+        let partition = Partition { id, plan, start, clients, answered, produces_at };
+        // Requests that are not answered are in the verdict.
+        let _ = timeout_at((start + plan.give_up()).into(), partition.act()).await;
+        drop(acting);
+    };
+    join(act, join_all(readers.into_iter().enumerate().map(receive))).await;
+    Ok(clients.into_inner())
 }
 
 /// The clients of a partition work in rounds, each of which ends with a stall of one follower.
-struct Partition {
+struct Partition<'a> {
     id: u32,
     plan: Plan,
-    phase: Phase,
-    /// Counts the stalls, from another number in each partition, so that their contests are not
-    /// alike.
-    stalls: u32,
+    start: Instant,
+    clients: &'a RefCell<Vec<Client>>,
+    /// A client has received an answer.
+    answered: &'a Notify,
     /// When each producer may produce again.
     produces_at: [Duration; PRODUCERS.end - PRODUCERS.start],
 }
 
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Phase {
-    /// All clients send requests, which must complete.
-    Well { until: Duration },
-    /// The consumers send no more requests.
-    ConsumersEnd,
-    /// The producers send no more requests either. Then both followers have everything, and wait
-    /// for more.
-    ProducersEnd,
-    /// One follower stalls. Each producer produces once, and each consumer fetches more than they
-    /// produce. These requests must time out before the follower continues. In every other round it
-    /// continues at `until`, about when the requests of the producers time out.
-    Stalled { until: Option<Duration> },
-    /// The follower continues, but some requests have not been answered.
-    Recovering,
-    /// Nothing is produced any more, so the last requests of the followers must time out.
-    Over,
-}
-
-impl Partition {
-    fn new(id: u32, plan: Plan) -> Self {
-        let phase = Phase::Well { until: plan.first_round(id) };
-        let produces_at = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
-        Self { id, plan, phase, stalls: id, produces_at }
+impl Partition<'_> {
+    async fn act(mut self) {
+        let plan = self.plan;
+        let mut until = plan.first_round(self.id);
+        // From another number in each partition, so that their contests are not alike.
+        for stall in self.id.. {
+            // All clients send requests, which must complete.
+            while self.now() < until {
+                self.follow(FOLLOWERS);
+                self.fetch();
+                let next = self.produce().min(until);
+                self.wait(Some(next)).await;
+            }
+            // The consumers send no more requests, and then the producers send none either. Then
+            // both followers have everything, and wait for more.
+            while !self.are_idle(CONSUMERS) {
+                self.follow(FOLLOWERS);
+                let next = self.produce();
+                self.wait(Some(next)).await;
+            }
+            while !self.are_idle(PRODUCERS) {
+                self.follow(FOLLOWERS);
+                self.wait(None).await;
+            }
+            if self.now() >= plan.last_call() {
+                break;
+            }
+            // One follower stalls. Each producer produces once, and each consumer fetches more than
+            // they produce. These requests must time out before the follower continues. In every
+            // other round it continues about when the requests of the producers time out.
+            let contest = (stall % 2 == 1).then(|| self.now() + plan.contested(stall));
+            self.stall(contest.is_some());
+            while !self.are_idle(PRODUCERS.start..CONSUMERS.end) {
+                let is_stalled = contest.is_none_or(|contest| self.now() < contest);
+                self.follow(if is_stalled { AWAKE } else { FOLLOWERS });
+                self.wait(contest.filter(|_| is_stalled)).await;
+            }
+            // Every producer must have time to see that the followers have caught up.
+            let now = self.now();
+            until = (now + plan.timeout * 2).min(plan.last_call()).max(now + plan.pause());
+        }
+        // Nothing is produced any more, so the last requests of the followers must time out.
+        for follower in &mut self.clients.borrow_mut()[FOLLOWERS] {
+            follower.expect(Expected::Timeout);
+        }
+        while !self.are_idle(FOLLOWERS) {
+            self.wait(None).await;
+        }
     }
 
-    /// Does everything that is due. Returns the next moment to act if no answer arrives before.
-    fn act(&mut self, clients: &mut [Client], now: Duration) -> Option<Duration> {
-        self.advance(clients, now);
-        self.follow(&mut clients[FOLLOWERS]);
-        match self.phase {
-            Phase::Well { until } => {
-                for consumer in clients[CONSUMERS].iter_mut().filter(|consumer| consumer.is_idle) {
-                    let wanted = consumer.position + RECORD * RECORDS_WANTED;
-                    self.send(consumer, Kind::Fetch, wanted, Expected::Condition);
-                }
-                Some(self.produce(&mut clients[PRODUCERS], now).min(until))
-            }
-            Phase::ConsumersEnd => Some(self.produce(&mut clients[PRODUCERS], now)),
-            Phase::Stalled { until } => until,
-            Phase::ProducersEnd | Phase::Recovering | Phase::Over => None,
-        }
+    fn now(&self) -> Duration {
+        self.start.elapsed()
     }
 
-    fn advance(&mut self, clients: &mut [Client], now: Duration) {
-        let (plan, idle) = (self.plan, |who: Range<usize>| are_idle(&clients[who]));
-        let (producers_idle, consumers_idle) = (idle(PRODUCERS), idle(CONSUMERS));
-        if matches!(self.phase, Phase::Well { until } if now >= until) {
-            self.phase = Phase::ConsumersEnd;
-        }
-        if self.phase == Phase::ConsumersEnd && consumers_idle {
-            self.phase = Phase::ProducersEnd;
-        }
-        if matches!(self.phase, Phase::Stalled { until: Some(until) } if now >= until) {
-            self.phase = Phase::Recovering;
-        }
-        match self.phase {
-            Phase::ProducersEnd if producers_idle && now < plan.last_call() => {
-                let until = (self.stalls % 2 == 1).then(|| now + plan.contested(self.stalls));
-                self.stall(clients, until.is_some());
-                self.phase = Phase::Stalled { until };
-                self.stalls += 1;
-            }
-            Phase::ProducersEnd if producers_idle => {
-                for follower in &mut clients[FOLLOWERS] {
-                    follower.expect(Expected::Timeout);
-                }
-                self.phase = Phase::Over;
-            }
-            Phase::Stalled { .. } | Phase::Recovering if producers_idle && consumers_idle => {
-                // Every producer must have time to see that the followers have caught up.
-                let until = (now + plan.timeout * 2).min(plan.last_call()).max(now + plan.pause());
-                self.phase = Phase::Well { until };
-            }
-            _ => {}
-        }
+    fn are_idle(&self, who: Range<usize>) -> bool {
+        self.clients.borrow()[who].iter().all(|client| client.is_idle)
+    }
+
+    /// Waits for an answer, or until a moment if there is one.
+    async fn wait(&self, moment: Option<Duration>) {
+        let moment = self.start + moment.unwrap_or(self.plan.give_up());
+        let _ = timeout_at(moment.into(), self.answered.notified()).await;
     }
 
     fn send(&self, client: &mut Client, kind: Kind, position: u64, expected: Expected) {
         client.send(kind, (self.id, 0), position, self.plan.timeout, expected);
     }
 
-    /// Lets each follower confirm its last answer and request more, unless it stalls.
-    fn follow(&self, followers: &mut [Client]) {
-        let stalls = matches!(self.phase, Phase::Stalled { .. });
-        for (follower, index) in followers.iter_mut().zip(0..) {
-            if follower.is_idle && self.phase != Phase::Over && !(stalls && index == STALLING) {
+    /// Lets idle followers confirm their last answer and request more.
+    fn follow(&self, who: Range<usize>) {
+        for (follower, index) in self.clients.borrow_mut()[who].iter_mut().zip(0..) {
+            if follower.is_idle {
                 let (who, timeout) = ((self.id, index), self.plan.follower_timeout());
                 follower.send(Kind::Follow, who, follower.position, timeout, Expected::Condition);
             }
         }
     }
 
+    /// Lets each idle consumer wait for some records.
+    fn fetch(&self) {
+        let clients = &mut self.clients.borrow_mut()[CONSUMERS];
+        for consumer in clients.iter_mut().filter(|consumer| consumer.is_idle) {
+            let wanted = consumer.position + RECORD * RECORDS_WANTED;
+            self.send(consumer, Kind::Fetch, wanted, Expected::Condition);
+        }
+    }
+
     /// Lets each idle producer produce whose pause is over. Returns the moment of the next one.
-    fn produce(&mut self, producers: &mut [Client], now: Duration) -> Duration {
-        let again = now + self.plan.pause();
-        for (index, producer) in producers.iter_mut().enumerate() {
+    fn produce(&mut self) -> Duration {
+        let (now, again) = (self.now(), self.now() + self.plan.pause());
+        for (index, producer) in self.clients.borrow_mut()[PRODUCERS].iter_mut().enumerate() {
             if self.produces_at[index] <= now && producer.is_idle {
                 self.send(producer, Kind::Produce, RECORD, Expected::Condition);
                 self.produces_at[index] = again;
@@ -233,7 +237,8 @@ impl Partition {
     }
 
     /// Every producer and consumer sends a request that cannot complete while the follower stalls.
-    fn stall(&self, clients: &mut [Client], is_contested: bool) {
+    fn stall(&self, is_contested: bool) {
+        let clients = &mut self.clients.borrow_mut();
         let producers = &mut clients[PRODUCERS];
         // All producers have been answered, so the last of them knows the end of the log.
         let end = producers.iter().map(|producer| producer.position).max().unwrap_or(0);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::client::{Client, Expected, Record};
 use crate::common::verdict::{self, Failures, Lateness, Timers};
-use crate::event_loop::CoreReport;
+use crate::core::CoreReport;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -19,8 +19,7 @@ pub(crate) struct Report {
     elsewhere: u64,
     timers: Timers,
     lateness_us: Lateness,
-    /// The longest time that the machine held up a thread of the server or of the load. It is part
-    /// of the limit.
+    /// The longest time that the machine held up a thread of the load. It is part of the limit.
     held_up_us: u64,
 }
 
@@ -31,19 +30,12 @@ struct Answers {
     requests: u64,
     completed: u64,
     timed_out: u64,
-    /// Requests with more than one answer.
-    answered_twice: u64,
-    /// Answers to requests that were never sent.
-    strays: u64,
     unanswered: u64,
     /// Requests that had to time out.
     expected_timed_out: u64,
     /// Requests that might complete or time out.
     contested: u64,
     wrongly_timed_out: u64,
-    wrongly_completed: u64,
-    /// Requests that timed out before their timeout had elapsed.
-    early: u64,
 }
 
 impl Report {
@@ -52,22 +44,23 @@ impl Report {
         clients: impl Iterator<Item = &'a Client>,
         cores: &[CoreReport],
         timers: Timers,
-        load_held_up: Duration,
+        held_up: Duration,
         (late_limit, timeout): (Duration, Duration),
         failures: &mut Failures,
     ) -> Self {
         let (mut answers, mut latenesses) = (Answers::default(), Vec::new());
         for client in clients {
             answers.connections += 1;
-            answers.strays += client.strays;
+            failures.count(client.strays, "answers were to requests that were never sent");
             for record in &client.records {
-                latenesses.extend(answers.add(record));
+                latenesses.extend(answers.add(record, failures));
             }
         }
-        let held_up = cores.iter().map(|core| core.held_up).fold(load_held_up, Duration::max);
         let lateness_us = Lateness::new(latenesses.into_iter(), late_limit + held_up);
         lateness_us.check(failures);
-        answers.check(failures);
+        if [answers.expected_timed_out, answers.completed, answers.contested].contains(&0) {
+            failures.push(String::from("the run was too short"));
+        }
         if answers.wrongly_timed_out > 0 && held_up > timeout / 4 {
             failures.push(format!("a thread was held up for {held_up:?}: the run is void"));
         }
@@ -94,37 +87,29 @@ impl Report {
 
 impl Answers {
     /// Returns how late the request timed out, if it did.
-    fn add(&mut self, record: &Record) -> Option<Duration> {
+    fn add(&mut self, record: &Record, failures: &mut Failures) -> Option<Duration> {
         let (is_completed, is_timed_out) = (record.completed > 0, record.timed_out > 0);
+        let answers = record.completed + record.timed_out;
         self.requests += 1;
         self.completed += record.completed;
         self.timed_out += record.timed_out;
-        self.answered_twice += u64::from(record.completed + record.timed_out > 1);
-        self.unanswered += u64::from(!is_completed && !is_timed_out);
+        self.unanswered += u64::from(answers == 0);
+        failures.count(answers > 1, "requests were answered more than once");
+        failures.count(answers == 0, "requests were not answered");
         match record.expected {
-            Expected::Condition => self.wrongly_timed_out += u64::from(is_timed_out),
+            Expected::Condition => {
+                self.wrongly_timed_out += u64::from(is_timed_out);
+                failures.count(is_timed_out, "requests timed out although no client stalled");
+            }
             Expected::Timeout => {
                 self.expected_timed_out += 1;
-                self.wrongly_completed += u64::from(is_completed);
+                failures.count(is_completed, "requests completed although a client stalled");
             }
             Expected::Either => self.contested += 1,
         }
         let waited = record.answered.filter(|_| is_timed_out)? - record.sent;
-        self.early += u64::from(waited < record.timeout);
+        let is_early = waited < record.timeout;
+        failures.count(is_early, "requests timed out before their timeout had elapsed");
         Some(waited.saturating_sub(record.timeout))
-    }
-
-    fn check(&self, failures: &mut Failures) {
-        failures.expect_none(&[
-            (self.answered_twice, "requests were answered more than once"),
-            (self.strays, "answers were to requests that were never sent"),
-            (self.unanswered, "requests were not answered"),
-            (self.wrongly_timed_out, "requests timed out although no client stalled"),
-            (self.wrongly_completed, "requests completed although a client stalled"),
-            (self.early, "requests timed out before their timeout had elapsed"),
-        ]);
-        if [self.expected_timed_out, self.completed, self.contested].contains(&0) {
-            failures.push(String::from("the run was too short"));
-        }
     }
 }

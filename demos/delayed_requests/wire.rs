@@ -1,11 +1,6 @@
 //! The protocol: requests and answers as lines of JSON.
 
-use std::io;
-
-use mio::net::TcpStream;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use crate::common::server;
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize)]
 pub(crate) enum Kind {
@@ -36,33 +31,9 @@ pub(crate) struct Answer {
     pub(crate) position: u64,
 }
 
-pub(crate) fn send(message: &impl Serialize, mut stream: &TcpStream) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
+/// Returns a message with the end of its line.
+pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("plain numbers");
     line.push(b'\n');
-    server::send(&mut stream, &line)
-}
-
-/// The bytes received of the next messages.
-#[derive(Debug, Default)]
-pub(crate) struct Messages(Vec<u8>);
-
-impl Messages {
-    /// Reads the next message. `None` if it has not arrived, and an error if the connection has
-    /// ended.
-    pub(crate) fn receive<M: DeserializeOwned>(
-        &mut self,
-        mut stream: &TcpStream,
-    ) -> io::Result<Option<M>> {
-        let Self(bytes) = self;
-        loop {
-            if let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-                let message = serde_json::from_slice(&bytes[..end])?;
-                bytes.drain(..=end);
-                return Ok(Some(message));
-            }
-            let mut buffer = [0; 1_024];
-            let Some(length) = server::receive(&mut stream, &mut buffer)? else { return Ok(None) };
-            bytes.extend_from_slice(&buffer[..length]);
-        }
-    }
+    line
 }

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unnecessary_wraps, reason = "all commands have the types of the table")]
 
-use std::convert::identity;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
 use resp_rs::resp2::Frame;
 
-use crate::keys::Keys;
+use crate::keys::{Entry, Keys};
 
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
@@ -18,18 +17,11 @@ const NO_KEY: i64 = -2;
 const NO_DEADLINE: i64 = -1;
 
 /// An answer to a client. `Err` is an error frame.
-type Answer = Result<Frame, Frame>;
+pub(crate) type Answer = Result<Frame, Frame>;
 
-/// A request to one core, about one of its keys or about all of them.
-pub(crate) struct Request {
-    /// The command and its arguments. The key, if there is one, is the second word.
-    pub(crate) words: Vec<Bytes>,
-    /// The hash of the key.
-    pub(crate) hash: u64,
-    pub(crate) run: RunOnKeys,
-}
-
-pub(crate) type RunOnKeys = fn(&mut Keys, &Request) -> Answer;
+/// Carries out a command on the keys of a core. The words are the command and its arguments; the
+/// key, if there is one, is the second.
+pub(crate) type RunOnKeys = fn(&mut Keys, &[Bytes]) -> Answer;
 
 /// The cores that carry a command out.
 #[derive(Clone, Copy)]
@@ -46,7 +38,7 @@ pub(crate) enum Route {
 const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("dbsize", 1..=1, Route::EveryCore(|keys, _| Ok(integer(keys.len())))),
     ("del", 2..=2, Route::Key(del)),
-    ("exists", 2..=2, Route::Key(|keys, request| Ok(flag(request.find(keys).is_some())))),
+    ("exists", 2..=2, Route::Key(|keys, words| Ok(flag(keys.find(&words[1]).is_some())))),
     ("expire", 3..=3, Route::Key(expire)),
     ("expireat", 3..=3, Route::Key(expire)),
     ("flushall", 1..=2, Route::EveryCore(flush)),
@@ -72,23 +64,12 @@ pub(crate) fn route(words: &[Bytes]) -> Result<Route, Frame> {
     Ok(*route)
 }
 
-impl Request {
-    /// Carries the request out on the core of its key.
-    pub(crate) fn answer(&self, keys: &mut Keys) -> Frame {
-        (self.run)(keys, self).unwrap_or_else(identity)
-    }
-
-    fn find(&self, keys: &mut Keys) -> Option<usize> {
-        keys.find(self.hash, &self.words[1])
-    }
+fn get(keys: &mut Keys, words: &[Bytes]) -> Answer {
+    Ok(keys.find(&words[1]).map_or_else(nil, |entry| bulk(entry.value.clone())))
 }
 
-fn get(keys: &mut Keys, request: &Request) -> Answer {
-    Ok(request.find(keys).map_or_else(nil, |number| bulk(keys.value(number).clone())))
-}
-
-fn set(keys: &mut Keys, request: &Request) -> Answer {
-    let [_, key, value, options @ ..] = &request.words[..] else { return Err(error(SYNTAX)) };
+fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
+    let [_, key, value, options @ ..] = words else { return Err(error(SYNTAX)) };
     let options: Vec<_> = options.iter().map(|word| word.to_ascii_lowercase()).collect();
     let options: Vec<&[u8]> = options.iter().map(Vec::as_slice).collect();
     let (deadline, keeps_deadline) = match options[..] {
@@ -101,34 +82,31 @@ fn set(keys: &mut Keys, request: &Request) -> Answer {
         }
         _ => return Err(error(SYNTAX)),
     };
-    let number = keys.set(request.hash, key, value).map_err(error)?;
+    let entry = keys.set(key, value).map_err(error)?;
     match deadline {
-        Some(deadline) => keys.expire_at(number, deadline),
+        Some(deadline) => drop(keys.expire_at(key, deadline)),
         None if keeps_deadline => {}
-        None => drop(keys.persist(number)),
+        None => drop(entry.persist()),
     }
     Ok(ok())
 }
 
-fn del(keys: &mut Keys, request: &Request) -> Answer {
-    let found = request.find(keys);
-    found.inspect(|&number| keys.remove(number));
-    Ok(flag(found.is_some()))
+fn del(keys: &mut Keys, words: &[Bytes]) -> Answer {
+    let key = &words[1];
+    Ok(flag(keys.find(key).is_some() && keys.remove(key)))
 }
 
-fn flush(keys: &mut Keys, _: &Request) -> Answer {
+fn flush(keys: &mut Keys, _: &[Bytes]) -> Answer {
     keys.clear();
     Ok(ok())
 }
 
 /// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
-fn expire(keys: &mut Keys, request: &Request) -> Answer {
-    let name = request.words[0].to_ascii_lowercase();
-    let deadline = deadline(&name, parse_integer(&request.words[2])?, keys.now())
+fn expire(keys: &mut Keys, words: &[Bytes]) -> Answer {
+    let name = words[0].to_ascii_lowercase();
+    let deadline = deadline(&name, parse_integer(&words[2])?, keys.now())
         .ok_or_else(|| invalid_deadline(&String::from_utf8_lossy(&name)))?;
-    let found = request.find(keys);
-    found.inspect(|&number| keys.expire_at(number, deadline));
-    Ok(flag(found.is_some()))
+    Ok(flag(keys.expire_at(&words[1], deadline)))
 }
 
 /// Returns a deadline since the Unix epoch; `None` if it is too far away. The name of the unit, or
@@ -143,22 +121,23 @@ fn deadline(unit: &[u8], number: i64, now: Duration) -> Option<Duration> {
     i64::try_from(deadline.as_millis()).is_ok().then_some(deadline)
 }
 
-fn persist(keys: &mut Keys, request: &Request) -> Answer {
-    Ok(flag(request.find(keys).is_some_and(|number| keys.persist(number))))
+fn persist(keys: &mut Keys, words: &[Bytes]) -> Answer {
+    Ok(flag(keys.find(&words[1]).is_some_and(Entry::persist)))
 }
 
 /// Rounds as Redis does.
-fn ttl(keys: &mut Keys, request: &Request) -> Answer {
-    Ok(remaining(keys, request, |left| (left.as_millis() + 500) / 1_000))
+fn ttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
+    Ok(remaining(keys, words, |left| (left.as_millis() + 500) / 1_000))
 }
 
-fn pttl(keys: &mut Keys, request: &Request) -> Answer {
-    Ok(remaining(keys, request, |left| left.as_nanos().div_ceil(1_000_000)))
+fn pttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
+    Ok(remaining(keys, words, |left| left.as_nanos().div_ceil(1_000_000)))
 }
 
-fn remaining(keys: &mut Keys, request: &Request, unit: fn(Duration) -> u128) -> Frame {
-    let Some(number) = request.find(keys) else { return Frame::Integer(NO_KEY) };
-    let left = keys.deadline(number).map(|at| at.saturating_sub(keys.now()));
+fn remaining(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
+    let now = keys.now();
+    let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(NO_KEY) };
+    let left = entry.deadline().map(|at| at.saturating_sub(now));
     left.map_or(Frame::Integer(NO_DEADLINE), |left| integer(unit(left)))
 }
 

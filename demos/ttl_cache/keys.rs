@@ -11,23 +11,19 @@
 //! finds it later removes it. The timer frees keys without a lookup. It fires within a tick of the
 //! deadline, or later if a turn's budget is used up.
 //!
-//! An entry's number is reused without a generation: a timer ends exactly once, so a cancelled
-//! timer never fires for the next key with that number.
+//! A timer ends exactly once, so a cancelled timer never fires for the next key of that name.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use corewheel::{LocalHandle, local_timer};
-use hashbrown::HashTable;
-use slab::Slab;
 
 /// The keys of one core.
 pub(crate) struct Keys {
-    entries: Slab<Entry>,
-    /// The numbers of the entries, by the hashes of their keys.
-    index: HashTable<usize>,
+    entries: HashMap<Rc<[u8]>, Entry>,
     /// The most keys.
     capacity: usize,
     /// When this was made, by both clocks. The wall clock is read only then: setting it expires no
@@ -38,18 +34,23 @@ pub(crate) struct Keys {
     own: Weak<RefCell<Self>>,
 }
 
-struct Entry {
-    key: Box<[u8]>,
-    value: Bytes,
-    hash: u64,
-    expiry: Option<Expiry>,
+#[derive(Default)]
+pub(crate) struct Entry {
+    pub(crate) value: Bytes,
+    /// The deadline since the Unix epoch, and its timer, which is armed.
+    expiry: Option<(Duration, LocalHandle)>,
 }
 
-/// The deadline of a key, since the Unix epoch, and its timer, which is armed.
-#[derive(Clone, Copy, Debug)]
-struct Expiry {
-    deadline: Duration,
-    timer: LocalHandle,
+impl Entry {
+    /// Returns when the key expires, since the Unix epoch.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.expiry.map(|(deadline, _)| deadline)
+    }
+
+    /// Takes the deadline away. Returns true if there was one.
+    pub(crate) fn persist(&mut self) -> bool {
+        self.expiry.take().map(|(_, timer)| timer.cancel()).is_some()
+    }
 }
 
 impl Keys {
@@ -57,9 +58,8 @@ impl Keys {
         let made_since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Rc::new_cyclic(|own| {
             RefCell::new(Self {
-                // Their final size from the start: growing with a million keys stops the core.
-                entries: Slab::with_capacity(capacity),
-                index: HashTable::with_capacity(capacity),
+                // Its final size from the start: growing with a million keys stops the core.
+                entries: HashMap::with_capacity(capacity),
                 capacity,
                 made: Instant::now(),
                 made_since_epoch,
@@ -79,102 +79,64 @@ impl Keys {
         self.entries.len()
     }
 
-    /// Finds the number of a key. It stays valid until the key is removed.
-    pub(crate) fn find(&mut self, hash: u64, key: &[u8]) -> Option<usize> {
-        let number = *self.index.find(hash, |&number| &*self.entries[number].key == key)?;
-        if self.deadline(number).is_some_and(|deadline| deadline <= self.now()) {
-            self.remove(number);
-            return None;
+    pub(crate) fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let deadline = self.entries.get(key)?.deadline();
+        if deadline.is_some_and(|deadline| deadline <= self.now()) {
+            self.remove(key);
         }
-        Some(number)
+        self.entries.get_mut(key)
     }
 
-    pub(crate) fn value(&self, number: usize) -> &Bytes {
-        &self.entries[number].value
-    }
-
-    /// Returns when the key expires, since the Unix epoch.
-    pub(crate) fn deadline(&self, number: usize) -> Option<Duration> {
-        self.entries[number].expiry.map(|expiry| expiry.deadline)
-    }
-
-    /// Gives a key a value. Its deadline stays; a new key has none. Returns the number of the key,
-    /// or the error of the limit.
-    pub(crate) fn set(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<usize, &'static str> {
-        // A copy: the slice is a part of what its client sent, and would keep all of it in memory.
-        let value = Bytes::copy_from_slice(value);
-        if let Some(number) = self.find(hash, key) {
-            self.entries[number].value = value;
-            return Ok(number);
-        }
-        if self.entries.len() >= self.capacity {
+    /// Gives a key a value. Its deadline stays; a new key has none. Returns the entry, or the error
+    /// of the limit.
+    pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Entry, &'static str> {
+        if self.find(key).is_none() && self.entries.len() >= self.capacity {
             return Err("OOM there are as many keys as --max-keys allows");
         }
-        let number = self.entries.insert(Entry { key: key.into(), value, hash, expiry: None });
-        self.index.insert_unique(hash, number, |&number| self.entries[number].hash);
-        Ok(number)
+        let entry = self.entries.entry(key.into()).or_default();
+        // A copy: the slice is a part of what its client sent, and would keep all of it in memory.
+        entry.value = Bytes::copy_from_slice(value);
+        Ok(entry)
     }
 
-    /// Gives a key a deadline. Removes the key if the deadline has passed.
-    pub(crate) fn expire_at(&mut self, number: usize, deadline: Duration) {
+    /// Gives a key a deadline. Removes the key if the deadline has passed. Returns false if there
+    /// is no such key.
+    pub(crate) fn expire_at(&mut self, key: &[u8], deadline: Duration) -> bool {
         let delay = deadline.saturating_sub(self.now());
+        let own = Weak::clone(&self.own);
+        let Some(entry) = self.find(key) else { return false };
         if delay.is_zero() {
-            self.remove(number);
-            return;
+            return self.remove(key);
         }
-        let timer = match self.entries[number].expiry {
-            Some(Expiry { timer, .. }) if timer.reset(delay) => timer,
+        let timer = match entry.expiry {
+            Some((_, timer)) if timer.reset(delay) => timer,
             _ => {
-                let own = self.own.upgrade().expect("the keys are borrowed from their `Rc`");
-                // Two words: the timer stores them in place, without a box.
-                local_timer().add_local(delay, move || own.borrow_mut().expire(number))
+                let own = own.upgrade().expect("the keys are borrowed from their `Rc`");
+                let key: Rc<[u8]> = key.into();
+                // Three words: the timer stores them in place, without a box.
+                local_timer().add_local(delay, move || drop(own.borrow_mut().entries.remove(&key)))
             }
         };
-        self.entries[number].expiry = Some(Expiry { deadline, timer });
-    }
-
-    /// Takes a key's deadline away. Returns true if it had one.
-    pub(crate) fn persist(&mut self, number: usize) -> bool {
-        let Some(expiry) = self.entries[number].expiry.take() else { return false };
-        expiry.timer.cancel();
+        entry.expiry = Some((deadline, timer));
         true
     }
 
-    pub(crate) fn remove(&mut self, number: usize) {
-        self.persist(number);
-        let entry = self.entries.remove(number);
-        let indexed = self.index.find_entry(entry.hash, |&indexed| indexed == number);
-        indexed.expect("every entry is in the index").remove();
+    /// Removes a key. Returns false if there is none.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        self.entries.remove(key).map(|mut entry| entry.persist()).is_some()
     }
 
     /// Removes all keys.
     pub(crate) fn clear(&mut self) {
-        let numbers: Vec<_> = self.entries.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            self.remove(number);
-        }
-    }
-
-    /// Removes a key whose timer fires.
-    fn expire(&mut self, number: usize) {
-        self.entries[number].expiry = None;
-        self.remove(number);
+        self.entries.drain().for_each(|(_, mut entry)| _ = entry.persist());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::thread;
-    use std::time::Duration;
 
-    use corewheel::local_timer;
-
-    use super::Keys;
+    use super::*;
 
     #[test]
     fn a_timer_frees_its_key_at_the_deadline() {
@@ -182,38 +144,26 @@ mod tests {
         let mut keys = shared.borrow_mut();
         let now = keys.now();
         let after = |millis| now + Duration::from_millis(millis);
-        for (hash, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
-            let number = keys.set(hash, key, b"value").expect("there is room");
-            keys.expire_at(number, after(30));
+        for key in [b"a", b"b", b"c"] {
+            keys.set(key, b"value").expect("there is room");
+            assert!(keys.expire_at(key, after(30)));
         }
-        assert!(keys.set(4, b"d", b"").is_err());
-        let b = keys.find(2, b"b").expect("its deadline has not passed");
-        assert!(keys.persist(b) && !keys.persist(b));
-        let c = keys.set(3, b"c", b"other").expect("the key is there");
-        keys.expire_at(c, after(60_000));
-        assert_eq!((keys.len(), local_timer().len(), &keys.value(c)[..]), (3, 2, &b"other"[..]));
+        assert!(keys.set(b"d", b"").is_err());
+        let b = keys.find(b"b").expect("its deadline has not passed");
+        assert!(b.persist() && !b.persist());
+        keys.set(b"c", b"other").expect("the key is there");
+        assert!(keys.expire_at(b"c", after(60_000)));
+        assert_eq!((keys.len(), local_timer().len()), (3, 2));
         drop(keys);
 
         thread::sleep(Duration::from_millis(32));
         assert_eq!(local_timer().turn().fired, 1);
         let mut keys = shared.borrow_mut();
         assert_eq!(keys.len(), 2);
-        let found = [(1, b"a"), (2, b"b"), (3, b"c")].map(|(hash, key)| keys.find(hash, key));
-        assert_eq!(found.map(|found| found.is_some()), [false, true, true]);
-        assert!(keys.set(4, b"d", b"").is_ok());
+        let is_there = [b"a", b"b", b"c"].map(|key| keys.find(key).is_some());
+        assert_eq!(is_there, [false, true, true]);
+        assert!(keys.set(b"d", b"").is_ok());
         keys.clear();
-        assert!(keys.len() == 0 && local_timer().is_empty());
-    }
-
-    #[test]
-    fn a_key_is_gone_at_its_deadline_without_a_turn() {
-        let shared = Keys::new(3);
-        let mut keys = shared.borrow_mut();
-        let number = keys.set(1, b"a", b"value").expect("there is room");
-        let deadline = keys.now() + Duration::from_millis(5);
-        keys.expire_at(number, deadline);
-        thread::sleep(Duration::from_millis(6));
-        assert_eq!(keys.find(1, b"a"), None);
         assert!(keys.len() == 0 && local_timer().is_empty());
     }
 }

@@ -2,15 +2,14 @@
 //! `cargo run --release -p corewheel-demos --bin ttl_cache`, and then `redis-cli -p 6380`.
 //!
 //! A key belongs to the core that its hash chooses, and has a timer there for its deadline. A
-//! connection lives on the core that accepted it, and has a timer there that closes it when it is
-//! idle. A command about another core's key is a timer of that core, due at once, and so is its
-//! answer.
+//! connection is a task on the core that accepted it, whose reads and writes time out when it is
+//! idle. A command about another core's key is a closure that runs there.
 //!
 //! The server, in the order to read it:
 //! - `keys`: the keys of a core and their timers; this is how the library is used
 //! - `commands`: the commands
 //! - `connection`: the commands and answers of one client
-//! - `worker`: one core, its event loop, and the requests that travel between the cores
+//! - `worker`: one core, its runtime, and the requests that travel between the cores
 //! - `check`: a check of the server from outside (`--self-check`), or of another server
 //!   (`--against`)
 //! - `common`: the parts shared with the other demonstrations
@@ -25,10 +24,9 @@ mod keys;
 mod worker;
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::thread;
+use std::{io, thread};
 
 use clap::Parser;
 
@@ -103,9 +101,9 @@ fn serve(args: &Args) -> io::Result<Infallible> {
     let ready = format!("ready at {}, {} event loops", server.address, args.options.cores());
     println!("{ready}");
     if args.live {
-        thread::spawn(move || view::show_until(|| false, None, &ready));
+        thread::spawn(move || view::show_until(|| false, None, &ready, false));
     }
     let mut failures = Failures::default();
     server.join(&mut failures);
-    Err(io::Error::other(format!("{failures:?}")))
+    Err(io::Error::other(failures.into_texts().join(", ")))
 }

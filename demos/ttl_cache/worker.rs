@@ -1,241 +1,175 @@
-//! One core of the server: its keys, its connections, its event loop, and the requests that travel
-//! between the cores.
+//! One core of the server: a runtime that corewheel drives, its keys, its connections, and the
+//! requests that travel between the cores.
 //!
 //! ```text
 //! core of the connection                        core of the keys
-//!   requests of a turn ---- ShardRef::run ----->  carries them out, in order
-//!   the connections' replies <-- ShardRef::run -- all answers together
+//!   requests of a batch ---- ShardRef::run ---->  carries them out, in order
+//!   the connection's task <------ oneshot ------  all answers together
 //! ```
 //!
 //! `ShardRef::run` wakes a core that sleeps, takes no lock, and runs the closures of one thread in
 //! order. A turn with a budget takes them in even if a million timers are due before them.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::convert::identity;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
-use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
+use std::{io, net};
 
 use bytes::Bytes;
-use corewheel::{Core, ShardRef, local_timer};
-use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Registry, Token};
+use corewheel::future::sleep;
+use corewheel::{Cores, ShardRef};
 use resp_rs::resp2::Frame;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
 
-use crate::Args;
-use crate::commands::{self, Request, Route};
-use crate::common::server::{self, LISTENER, Server, WAKER};
-use crate::connection::{Connection, Replies, Served};
+use crate::commands::{self, Route, RunOnKeys};
+use crate::common::server::{self, Server};
 use crate::keys::Keys;
+use crate::{Args, connection};
 
-const EVENTS: usize = 1_024;
-/// How many timers fire in one turn before clients are served again: about 100 us of work.
-const TURN_BUDGET: usize = 256;
-/// How many bytes are read from one connection before the next one is served.
-const READ_MAX: usize = 16 << 10;
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+/// How long a core accepts no clients if it cannot.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A command to one core, with the number of its answer.
+struct Request {
+    number: usize,
+    words: Vec<Bytes>,
+    run: RunOnKeys,
+}
 
 /// One core of the server.
-struct Worker {
-    registry: Registry,
-    idle: Duration,
-    max_clients: usize,
-    router: Router,
-    /// By their tokens, none of which is used twice.
-    connections: HashMap<usize, Connection>,
-    next_token: usize,
-    /// The connections that have something to do.
-    ready: BTreeSet<usize>,
-    shards: Vec<ShardRef>,
-    /// How many requests of other cores were carried out here.
-    served: u64,
-    scratch: Vec<u8>,
-}
-
-/// Where the answer to a request goes.
-#[derive(Clone, Copy, Debug)]
-struct Address {
-    connection: usize,
-    reply: usize,
-}
-
-/// Sends commands to the cores of their keys.
-pub(crate) struct Router {
-    /// The core of this router, and its keys.
+pub(crate) struct Worker {
     own: usize,
     keys: Rc<RefCell<Keys>>,
     /// Chooses the core of a key, by a secret: no client can send all keys to one core.
     hasher: RandomState,
-    /// The requests to each core that are sent at the end of the turn.
-    outgoing: Vec<Vec<(Address, Request)>>,
+    shards: Vec<ShardRef>,
+    /// How many requests of other cores were carried out here.
+    served: Cell<u64>,
 }
 
 thread_local! {
-    static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
-}
-
-/// Runs `act` on this thread's worker, if there is one. Nothing else borrows the worker in a turn,
-/// when timers fire.
-fn with(act: impl FnOnce(&mut Worker)) {
-    WORKER.with_borrow_mut(|worker| worker.as_mut().map_or((), act));
+    static WORKER: OnceCell<Rc<Worker>> = const { OnceCell::new() };
 }
 
 /// Starts a worker per core. Each returns how many requests of other cores it has carried out.
 pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
     let (hasher, args) = (RandomState::new(), args.clone());
-    Server::start(port, args.options.cores(), move |core, (poll, listener)| {
-        let worker = Worker::new(core, poll.registry().try_clone()?, hasher.clone(), &args);
-        WORKER.set(Some(worker));
-        run(core, poll, &listener)
+    let (address, listeners) = server::listeners(port, args.options.cores())?;
+    Server::start(Cores::builder(), address, listeners, move |core, listener| {
+        // Each core has its share.
+        let keys = Keys::new(args.max_keys.div_ceil(core.shards().len()));
+        let (own, shards, hasher) = (core.index(), core.shards().to_vec(), hasher.clone());
+        let worker = Rc::new(Worker { own, keys, hasher, shards, served: Cell::new(0) });
+        WORKER.with(|place| place.set(Rc::clone(&worker)).ok().expect("a new thread"));
+        corewheel_tokio::run(async {
+            tokio::select! {
+                () = server::stopped(core) => Ok(worker.served.get()),
+                end = accept(listener, &worker, &args) => end,
+            }
+        })?
     })
 }
 
-/// Serves until the core is asked to stop.
-fn run(core: &Core, mut poll: Poll, listener: &TcpListener) -> io::Result<u64> {
-    let mut events = Events::with_capacity(EVENTS);
-    while !core.is_stopping() {
-        local_timer().sleep_with(|mut timeout| {
-            with(|worker| {
-                if !worker.ready.is_empty() {
-                    timeout = Some(Duration::ZERO);
-                }
-            });
-            server::poll(&mut poll, &mut events, timeout)
-        })?;
-        with(|worker| {
-            for event in &events {
-                match event.token() {
-                    LISTENER => worker.accept_all(listener),
-                    WAKER => {}
-                    Token(token) => {
-                        if let Some(connection) = worker.connections.get_mut(&token) {
-                            connection.is_read_closed |= event.is_read_closed();
-                            connection.is_readable |= event.is_readable() || event.is_read_closed();
-                            worker.ready.insert(token);
-                        }
-                    }
-                }
-            }
-            worker.serve_ready();
+/// Accepts clients until it fails, and serves each in a task.
+async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) -> io::Result<u64> {
+    let (listener, clients) = (TcpListener::from_std(listener)?, Rc::new(()));
+    let idle = Duration::from_secs(args.idle);
+    loop {
+        // A client that cannot be accepted is dropped; the others are served all the same.
+        let Ok((mut stream, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let (worker, client) = (Rc::clone(worker), Rc::clone(&clients));
+        let is_full =
+            Rc::strong_count(&client) - 2 >= args.max_clients.div_ceil(worker.shards.len());
+        spawn_local(async move {
+            // The client may have gone.
+            let _ = if is_full {
+                stream.write_all(TOO_MANY_CLIENTS).await
+            } else {
+                connection::serve(stream, &worker, idle).await
+            };
+            drop(client);
         });
-        local_timer().turn_within(TURN_BUDGET);
-        with(Worker::serve_ready);
     }
-    Ok(WORKER.take().map_or(0, |worker| worker.served))
 }
 
 impl Worker {
-    fn new(core: &Core, registry: Registry, hasher: RandomState, args: &Args) -> Self {
-        let (own, shards) = (core.index(), core.shards());
-        // Each core has its share.
-        let keys = Keys::new(args.max_keys.div_ceil(shards.len()));
-        let outgoing = shards.iter().map(|_| Vec::new()).collect();
-        Self {
-            registry,
-            idle: Duration::from_secs(args.idle),
-            max_clients: args.max_clients.div_ceil(shards.len()),
-            router: Router { own, keys, hasher, outgoing },
-            connections: HashMap::new(),
-            next_token: 0,
-            ready: BTreeSet::new(),
-            shards: shards.to_vec(),
-            served: 0,
-            scratch: vec![0; READ_MAX],
-        }
-    }
-
-    fn accept_all(&mut self, listener: &TcpListener) {
-        // A client that cannot be accepted is dropped; the others are served all the same.
-        while let Ok(Some((stream, _))) = server::accept(listener) {
-            let _ = self.accept(stream);
-        }
-    }
-
-    fn accept(&mut self, mut stream: TcpStream) -> io::Result<()> {
-        if self.connections.len() >= self.max_clients {
-            return stream.write_all(TOO_MANY_CLIENTS);
-        }
-        let token = self.next_token;
-        self.next_token += 1;
-        stream.set_nodelay(true)?;
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.registry.register(&mut stream, Token(token), interest)?;
-        let close = move || with(|worker| drop(worker.connections.remove(&token)));
-        let idle = local_timer().add_local(self.idle, close);
-        self.connections.insert(token, Connection::new(token, stream, idle));
-        Ok(())
-    }
-
-    /// Serves each connection that has something to do for a little while, and sends the requests
-    /// to other cores.
-    fn serve_ready(&mut self) {
-        for token in mem::take(&mut self.ready) {
-            let Some(connection) = self.connections.get_mut(&token) else { continue };
-            match connection.serve(&mut self.router, &mut self.scratch, self.idle) {
-                Served::Waits => {}
-                Served::HasMore => drop(self.ready.insert(token)),
-                Served::Ends => {
-                    connection.idle.cancel();
-                    self.connections.remove(&token);
+    /// Carries out commands, each on the core of its key or on all cores. Returns their answers, in
+    /// order.
+    pub(crate) async fn answer(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
+        let cores = self.shards.len();
+        let mut answers = vec![None; commands.len()];
+        let mut outgoing: Vec<Vec<Request>> = self.shards.iter().map(|_| Vec::new()).collect();
+        for (number, words) in commands.iter().enumerate() {
+            let (cores, run) = match commands::route(words) {
+                Err(refused) => {
+                    answers[number] = Some(refused);
+                    continue;
                 }
+                Ok(Route::Here(run)) => {
+                    answers[number] = Some(run(words));
+                    continue;
+                }
+                Ok(Route::EveryCore(run)) => (0..cores, run),
+                Ok(Route::Key(run)) => {
+                    let hash = self.hasher.hash_one(&words[1]) >> 32;
+                    let core = usize::try_from(hash).unwrap_or_default() % cores;
+                    (core..core + 1, run)
+                }
+            };
+            for core in cores {
+                outgoing[core].push(Request { number, words: words.clone(), run });
             }
         }
-        let from = self.router.own;
-        for (shard, requests) in self.shards.iter().zip(&mut self.router.outgoing) {
-            if !requests.is_empty() {
-                let requests = mem::take(requests);
+        let mut pending = Vec::new();
+        for (core, requests) in outgoing.into_iter().enumerate() {
+            if core == self.own {
+                merge(&mut answers, self.carry_out(requests));
+            } else if !requests.is_empty() {
+                let (sender, answered) = oneshot::channel();
                 // A core that has ended takes no requests, and all cores end together.
-                let _ = shard.try_run(move || with(|worker| worker.serve_remote(requests, from)));
+                let _ = self.shards[core].try_run(move || serve_remote(requests, sender));
+                pending.push(answered);
             }
         }
-    }
-
-    /// Carries out the requests of another core.
-    fn serve_remote(&mut self, requests: Vec<(Address, Request)>, from: usize) {
-        self.served += requests.len() as u64;
-        let keys = &mut self.router.keys.borrow_mut();
-        let requests = requests.into_iter();
-        let answers: Vec<_> = requests.map(|(to, request)| (to, request.answer(keys))).collect();
-        let _ = self.shards[from].try_run(move || with(|worker| worker.deliver(answers)));
-    }
-
-    /// Hands the answers of another core to their connections, as far as those are still open.
-    fn deliver(&mut self, answers: Vec<(Address, Frame)>) {
-        for (Address { connection: token, reply }, answer) in answers {
-            if let Some(connection) = self.connections.get_mut(&token) {
-                connection.replies.deliver(reply, answer);
-                self.ready.insert(token);
-            }
+        for answered in pending {
+            merge(&mut answers, answered.await.unwrap_or_default());
         }
+        answers.into_iter().flatten().collect()
+    }
+
+    fn carry_out(&self, requests: Vec<Request>) -> Vec<(usize, Frame)> {
+        let keys = &mut self.keys.borrow_mut();
+        let answer =
+            |Request { number, words, run }| (number, run(keys, &words).unwrap_or_else(identity));
+        requests.into_iter().map(answer).collect()
     }
 }
 
-impl Router {
-    /// Sends a command of a connection to the core of its key, or to all cores. The answer comes to
-    /// `replies`, now or later.
-    pub(crate) fn route(&mut self, connection: usize, words: &[Bytes], replies: &mut Replies) {
-        let cores = self.outgoing.len();
-        let (cores, hash, run) = match commands::route(words) {
-            Err(refused) => return replies.push(refused),
-            Ok(Route::Here(run)) => return replies.push(run(words)),
-            Ok(Route::EveryCore(run)) => (0..cores, 0, run),
-            Ok(Route::Key(run)) => {
-                let hash = self.hasher.hash_one(&words[1]);
-                // The lower half finds the key on its core.
-                let core = usize::try_from(hash >> 32).unwrap_or_default() % cores;
-                (core..core + 1, hash, run)
-            }
-        };
-        let reply = replies.reserve(cores.len());
-        for core in cores {
-            let request = Request { words: words.to_vec(), hash, run };
-            if core == self.own {
-                replies.deliver(reply, request.answer(&mut self.keys.borrow_mut()));
-            } else {
-                self.outgoing[core].push((Address { connection, reply }, request));
-            }
-        }
+/// Carries out the requests of another core on this thread's worker.
+fn serve_remote(requests: Vec<Request>, answers: oneshot::Sender<Vec<(usize, Frame)>>) {
+    WORKER.with(|worker| {
+        let worker = worker.get().expect("it is set before the first turn");
+        worker.served.update(|served| served + requests.len() as u64);
+        // Fails if the client has gone.
+        let _ = answers.send(worker.carry_out(requests));
+    });
+}
+
+/// Takes the answers of one core. Integers are added up; other answers of several cores are alike.
+fn merge(answers: &mut [Option<Frame>], more: Vec<(usize, Frame)>) {
+    for (number, answer) in more {
+        answers[number] = Some(match (answers[number].take(), answer) {
+            (Some(Frame::Integer(sum)), Frame::Integer(more)) => Frame::Integer(sum + more),
+            (_, answer) => answer,
+        });
     }
 }

@@ -1,14 +1,10 @@
 //! Compares the lateness of a runtime's own timer with corewheel's, in an idle runtime and beside
 //! busy tasks.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use corewheel::metrics;
 use hdrhistogram::Histogram;

@@ -1,174 +1,95 @@
-//! A load generator: two threads that simulate thousands of users of a server.
+//! A load generator: two threads that simulate thousands of users of a server, each user a task.
 //!
-//! The users are scheduled by a plain heap, because the library under test must not time its own
-//! test.
+//! The users wait by tokio's timer, because the library under test must not time its own test.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::cell::Cell;
 use std::io;
-use std::mem;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Registry, Token};
-
-use super::server;
+use tokio::runtime::Builder;
+use tokio::task::{LocalSet, spawn_local};
 
 const THREADS: usize = 2;
-const EVENTS: usize = 1_024;
-/// The longest sleep of a load thread. It bounds the time until the thread notices the end of the
-/// run.
-const NAP: Duration = Duration::from_millis(50);
+/// How often a thread looks whether the machine has held it up.
+const LOOK: Duration = Duration::from_millis(5);
 
-/// A user of the server, with one or more connections. Times count from the start of the run.
-pub(crate) trait User: Send + 'static {
-    /// Performs the user's next action, when it is due or data has arrived. Returns the time of the
-    /// action after it.
-    fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>>;
+/// A user holds it while it has actions left.
+pub(crate) type Acting = Arc<()>;
 
-    /// Reads the received data.
-    fn receive(&mut self);
-
-    /// Returns true if the user has no actions left.
-    fn is_over(&self, now: Duration) -> bool;
-}
-
-/// Opens the connections of one user.
-pub(crate) struct Connector<'a> {
-    server: SocketAddr,
-    registry: &'a Registry,
-    token: Token,
-}
-
-impl Connector<'_> {
-    pub(crate) fn connect(&self) -> io::Result<TcpStream> {
-        let stream = std::net::TcpStream::connect(self.server)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        let mut stream = TcpStream::from_std(stream);
-        self.registry.register(&mut stream, self.token, Interest::READABLE)?;
-        Ok(stream)
-    }
-}
+/// The users of a thread, and the longest delay that the machine caused it.
+type Crew<U> = (Vec<U>, Duration);
 
 /// The running threads.
 pub(crate) struct Load<U> {
     threads: Vec<JoinHandle<io::Result<Crew<U>>>>,
+    acting: Acting,
 }
 
-impl<U: User> Load<U> {
-    /// Creates the users, and then starts the threads.
-    pub(crate) fn start(
-        server: SocketAddr,
+impl<U: Send + 'static> Load<U> {
+    /// Starts a task for each user. The times of its actions count from the given instant.
+    pub(crate) fn start<F: Future<Output = io::Result<U>> + 'static>(
         users: u32,
-        make: impl Fn(u32, &Connector<'_>) -> io::Result<U>,
-    ) -> io::Result<Self> {
-        let mut crews = Vec::new();
-        for thread in 0..THREADS {
+        run: impl Fn(u32, (Instant, Acting)) -> F + Clone + Send + 'static,
+    ) -> Self {
+        let (acting, start) = (Acting::default(), Instant::now());
+        let start = |thread| {
+            let (run, acting) = (run.clone(), Arc::clone(&acting));
             // Each thread gets whole groups of ten consecutive users, because the ten have
             // different roles.
-            let mine = (0..users).filter(|id| *id as usize / 10 % THREADS == thread);
-            crews.push(Crew::new(server, mine, &make)?);
-        }
-        let start = Instant::now();
-        let spawn = |crew: Crew<U>| {
-            thread::Builder::new().name(String::from("load")).spawn(move || crew.run(start))
+            let mine = (0..users).filter(move |id| *id as usize / 10 % THREADS == thread);
+            thread::spawn(move || {
+                simulate(mine.map(move |id| run(id, (start, Arc::clone(&acting)))))
+            })
         };
-        Ok(Self { threads: crews.into_iter().map(spawn).collect::<io::Result<_>>()? })
+        Self { threads: (0..THREADS).map(start).collect(), acting }
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
+    /// Returns true if no user has actions left.
+    pub(crate) fn is_over(&self) -> bool {
+        Arc::strong_count(&self.acting) == 1
     }
 
-    /// Waits for the threads. Returns the users, whose connections are still open, and the longest
-    /// delay that the machine caused a thread.
-    pub(crate) fn join(self) -> io::Result<(Vec<U>, Duration)> {
-        let (mut users, mut held_up) = (Vec::new(), Duration::ZERO);
+    /// Waits for the users, which end when the server has closed their connections. Returns them,
+    /// and the longest delay that the machine caused a thread.
+    pub(crate) fn join(self) -> io::Result<Crew<U>> {
+        let (mut all, mut longest) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {
-            let crew = thread.join().map_err(|_| io::Error::other("the load panicked"))??;
-            users.extend(crew.users);
-            held_up = held_up.max(crew.held_up);
+            let (users, held_up) =
+                thread.join().map_err(|_| io::Error::other("the load panicked"))??;
+            all.extend(users);
+            longest = longest.max(held_up);
         }
-        Ok((users, held_up))
+        Ok((all, longest))
     }
 }
 
-/// The users that one thread simulates.
-struct Crew<U> {
-    server: SocketAddr,
-    poll: Poll,
-    users: Vec<U>,
-    /// The time of each user's next action.
-    moments: Vec<Option<Duration>>,
-    /// The times of all actions, the earliest first. Rescheduled users leave outdated times in the
-    /// heap.
-    schedule: BinaryHeap<Reverse<(Duration, usize)>>,
-    held_up: Duration,
-}
-
-impl<U: User> Crew<U> {
-    fn new(
-        server: SocketAddr,
-        ids: impl Iterator<Item = u32>,
-        make: impl Fn(u32, &Connector<'_>) -> io::Result<U>,
-    ) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let make = |(index, id)| {
-            make(id, &Connector { server, registry: poll.registry(), token: Token(index) })
+/// Runs users on this thread.
+fn simulate<U: 'static, F: Future<Output = io::Result<U>> + 'static>(
+    users: impl Iterator<Item = F>,
+) -> io::Result<Crew<U>> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let users: Vec<_> = users.map(spawn_local).collect();
+        let held_up = Cell::new(Duration::ZERO);
+        let watch = async {
+            loop {
+                let asleep = Instant::now();
+                tokio::time::sleep(LOOK).await;
+                held_up.set(held_up.get().max(asleep.elapsed().saturating_sub(LOOK)));
+            }
         };
-        let users = ids.enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self {
-            server,
-            poll,
-            moments: vec![Some(Duration::ZERO); users.len()],
-            schedule: (0..users.len()).map(|index| Reverse((Duration::ZERO, index))).collect(),
-            users,
-            held_up: Duration::ZERO,
-        })
-    }
-
-    fn run(mut self, start: Instant) -> io::Result<Self> {
-        let mut events = Events::with_capacity(EVENTS);
-        loop {
-            let now = start.elapsed();
-            if self.users.iter().all(|user| user.is_over(now)) {
-                break;
+        let ended = async {
+            let mut all = Vec::new();
+            for user in users {
+                all.push(user.await??);
             }
-            let next = self.schedule.peek().map(|Reverse((moment, _))| moment.saturating_sub(now));
-            let wait = next.unwrap_or(NAP).min(NAP);
-            server::poll(&mut self.poll, &mut events, Some(wait))?;
-            self.held_up = self.held_up.max(start.elapsed().saturating_sub(now + wait));
-            for event in &events {
-                self.act(event.token().0, start.elapsed())?;
-            }
-            self.act_on_schedule(start.elapsed())?;
+            Ok((all, held_up.get()))
+        };
+        tokio::select! {
+            never = watch => never,
+            ended = ended => ended,
         }
-        // Reads once more, to notice connections that the server has closed.
-        self.users.iter_mut().for_each(User::receive);
-        Ok(self)
-    }
-
-    fn act_on_schedule(&mut self, now: Duration) -> io::Result<()> {
-        while let Some(&Reverse((moment, index))) = self.schedule.peek()
-            && moment <= now
-        {
-            self.schedule.pop();
-            if self.moments[index].take_if(|next| *next == moment).is_some() {
-                self.act(index, now)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn act(&mut self, index: usize, now: Duration) -> io::Result<()> {
-        let (server, registry, token) = (self.server, self.poll.registry(), Token(index));
-        let moment = self.users[index].act(now, &Connector { server, registry, token })?;
-        if mem::replace(&mut self.moments[index], moment) != moment {
-            self.schedule.extend(moment.map(|moment| Reverse((moment, index))));
-        }
-        Ok(())
-    }
+    })
 }

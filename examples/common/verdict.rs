@@ -1,5 +1,6 @@
 //! The findings of a run, and how they are printed.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,12 +20,13 @@ pub(crate) struct Verdict<R> {
     ok: bool,
     #[serde(flatten)]
     report: R,
-    failures: Failures,
+    failures: Vec<String>,
 }
 
 impl<R: Serialize> Verdict<R> {
     pub(crate) fn new(report: R, failures: Failures) -> Self {
-        Self { ok: failures.0.is_empty(), report, failures }
+        let failures = failures.into_texts();
+        Self { ok: failures.is_empty(), report, failures }
     }
 
     fn print(&self, json: bool) -> io::Result<()> {
@@ -34,18 +36,12 @@ impl<R: Serialize> Verdict<R> {
         }
         let fields: Map<String, Value> =
             serde_json::from_value(serde_json::to_value(&self.report)?)?;
-        for (name, value) in fields {
-            match value {
-                Value::Object(parts) => {
-                    let parts: Vec<_> =
-                        parts.iter().map(|(name, value)| format!("{name} {value}")).collect();
-                    writeln!(out, "{name:<20} {}", parts.join(", "))?;
-                }
-                Value::Array(_) => {}
-                value => writeln!(out, "{name:<20} {value}")?,
-            }
+        for (name, value) in fields.iter().filter(|(_, value)| !value.is_array()) {
+            // The parts of an object, without the punctuation of JSON.
+            let value = value.to_string().replace(['{', '}', '"'], "");
+            writeln!(out, "{name:<20} {}", value.replace(':', " ").replace(',', ", "))?;
         }
-        for failure in &self.failures.0 {
+        for failure in &self.failures {
             writeln!(out, "FAILURE: {failure}")?;
         }
         writeln!(out, "{:<20} {}", "verdict", if self.ok { "ok" } else { "FAILED" })
@@ -65,25 +61,33 @@ pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> 
     }
 }
 
-/// Descriptions of everything that is wrong.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Failures(Vec<String>);
+/// Everything that is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    /// The number of cases of each failure.
+    cases: BTreeMap<&'static str, u64>,
+    others: Vec<String>,
+}
 
 impl Failures {
     pub(crate) fn push(&mut self, failure: String) {
-        self.0.push(failure);
+        self.others.push(failure);
     }
 
-    /// Checks that each count is zero.
-    pub(crate) fn expect_none(&mut self, counts: &[(u64, &str)]) {
-        let wrong = counts.iter().filter(|(count, _)| *count > 0);
-        self.0.extend(wrong.map(|(count, what)| format!("{count} {what}")));
+    /// Adds cases of a failure: a number, or one if it is true.
+    pub(crate) fn count(&mut self, cases: impl Into<u64>, what: &'static str) {
+        *self.cases.entry(what).or_default() += cases.into();
+    }
+
+    pub(crate) fn into_texts(self) -> Vec<String> {
+        let cases = self.cases.into_iter().filter(|(_, count)| *count > 0);
+        cases.map(|(what, count)| format!("{count} {what}")).chain(self.others).collect()
     }
 
     /// Checks that the server and its clients have counted the same number.
     pub(crate) fn expect_equal(&mut self, counts: &[(&str, u64, &str, u64)]) {
         let wrong = counts.iter().filter(|(_, counted, _, seen)| counted != seen);
-        self.0.extend(wrong.map(|(what, counted, seen_as, seen)| {
+        self.others.extend(wrong.map(|(what, counted, seen_as, seen)| {
             format!("the server counts {counted} {what}, the clients saw {seen} {seen_as}")
         }));
     }

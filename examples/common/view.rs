@@ -15,8 +15,19 @@ const PRINT: Duration = Duration::from_secs(3);
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// Shows the summary and the timers until the run is over, which takes about `run` if that is
-/// known.
-pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Option<Duration>, summary: &str) {
+/// known. If quiet, only waits.
+pub(crate) fn show_until(
+    is_over: impl Fn() -> bool,
+    run: Option<Duration>,
+    summary: &str,
+    is_quiet: bool,
+) {
+    if is_quiet {
+        while !is_over() {
+            thread::sleep(GLANCE);
+        }
+        return;
+    }
     let template =
         if run.is_some() { "{elapsed:>4} {wide_bar}\n{msg}" } else { "{elapsed:>4}\n{msg}" };
     let style = ProgressStyle::with_template(template).expect("the templates are valid constants");

@@ -11,15 +11,17 @@
 //! measured lateness.
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corewheel::{Cancel, TimerHandle};
-use mio::net::TcpStream;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::sleep_until;
 
-use crate::common::load::{Connector, User};
-use crate::common::server;
+use crate::common::load::Acting;
 use crate::event_loop::IdleTimers;
 
 /// Packets that a talking connection sends per idle timeout. With three, one late packet does no
@@ -35,9 +37,10 @@ const SLACK: Duration = Duration::from_millis(300);
 const ROLES: u32 = 10;
 const PACKET: [u8; 4] = *b"ping";
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Role {
     /// Sends packets until the end.
+    #[default]
     Talks,
     /// Sends its last packet at this time, so that the server must close it.
     FallsSilent(Duration),
@@ -107,8 +110,9 @@ impl Plan {
 }
 
 /// The state of a connection, or how it has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Fate {
+    #[default]
     Unconnected,
     Open,
     Left,
@@ -117,13 +121,8 @@ pub(crate) enum Fate {
 }
 
 /// The client's end of one connection, and the times that the client observed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Client {
-    plan: Arc<Plan>,
-    idle_timers: Arc<IdleTimers>,
-    farewell: Duration,
-    stream: Option<TcpStream>,
-    next: Option<Duration>,
     pub(crate) role: Role,
     pub(crate) fate: Fate,
     /// Read before the packet was sent, so that the server cannot have received it earlier.
@@ -137,57 +136,85 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: u32, plan: Arc<Plan>, idle_timers: Arc<IdleTimers>) -> Self {
-        Self {
-            farewell: plan.farewell(id),
-            stream: None,
-            next: Some(plan.connect * id / plan.connections),
-            role: plan.role(id),
-            fate: Fate::Unconnected,
-            last_sent: None,
-            longest_silence: Duration::ZERO,
-            unanswered: 0,
-            cancelled: None,
-            plan,
-            idle_timers,
+    /// Connects to the server and plays a role until the planned end. Then keeps the socket until
+    /// the server has ended.
+    pub(crate) async fn run(
+        id: u32,
+        plan: Arc<Plan>,
+        server: SocketAddr,
+        idle_timers: Arc<IdleTimers>,
+        (start, acting): (Instant, Acting),
+    ) -> io::Result<Self> {
+        let mut client = Self { role: plan.role(id), ..Self::default() };
+        sleep_until((start + plan.connect * id / plan.connections).into()).await;
+        let mut stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        client.fate = Fate::Open;
+        let (mut acting, mut next, mut buffer) = (Some(acting), Some(Duration::ZERO), [0; 64]);
+        while matches!(client.fate, Fate::Open) {
+            let moment = start + next.unwrap_or(plan.end).min(plan.end);
+            tokio::select! {
+                // Notices a close first: otherwise it would count as a reaction to the next packet.
+                biased;
+                received = stream.read(&mut buffer) => match received {
+                    Ok(length) if length > 0 => {
+                        client.unanswered = client.unanswered.saturating_sub(length);
+                    }
+                    _ if acting.is_none() => break,
+                    _ => client.note_closed(),
+                },
+                () = sleep_until(moment.into()), if acting.is_some() => {
+                    let now = start.elapsed();
+                    if now >= plan.end {
+                        acting = None;
+                    } else {
+                        next = client.step(now, &plan, plan.farewell(id), &stream, &idle_timers);
+                    }
+                }
+            }
         }
+        Ok(client)
     }
 
     /// Performs the next action of its role. Returns the time of the action after it.
-    fn step(&mut self, now: Duration) -> Option<Duration> {
-        let next = now + self.plan.pause;
+    fn step(
+        &mut self,
+        now: Duration,
+        plan: &Plan,
+        farewell: Duration,
+        stream: &TcpStream,
+        idle_timers: &IdleTimers,
+    ) -> Option<Duration> {
+        let next = now + plan.pause;
         if matches!(self.role, Role::Leaves(at) if now >= at) {
-            self.stream = None;
             self.fate = Fate::Left;
             return None;
         }
-        self.send();
+        self.send(stream);
         match self.role {
-            Role::Talks => (next < self.plan.quiet).then_some(next),
+            Role::Talks => (next < plan.quiet).then_some(next),
             Role::FallsSilent(last) => (now < last).then(|| next.min(last)),
             Role::Leaves(at) => Some(next.min(at)),
-            Role::CancelsTimer(_) if now >= self.farewell => None,
+            Role::CancelsTimer(_) if now >= farewell => None,
             Role::CancelsTimer(at) if now < at => Some(next.min(at)),
             Role::CancelsTimer(_) => {
-                self.cancel_timer();
-                Some(if self.cancelled.is_some() { self.farewell } else { next })
+                // The server may be receiving the last packet, which must not bring the timer back.
+                let address = stream.local_addr().ok();
+                let idle_timers = idle_timers.lock().expect("no holder panics");
+                let handle = address.and_then(|address| idle_timers.get(&address).copied());
+                self.cancelled = handle.map(|handle| (handle, handle.cancel()));
+                Some(if self.cancelled.is_some() { farewell } else { next })
             }
         }
     }
 
-    /// Cancels the idle timer while the server may be receiving the last packet, which must not
-    /// bring the timer back.
-    fn cancel_timer(&mut self) {
-        let address = self.stream.as_ref().and_then(|stream| stream.local_addr().ok());
-        let idle_timers = self.idle_timers.lock().expect("no holder panics");
-        let handle = address.and_then(|address| idle_timers.get(&address).copied());
-        self.cancelled = handle.map(|handle| (handle, handle.cancel()));
+    pub(crate) fn has_cancelled(&self) -> bool {
+        matches!(self.cancelled, Some((_, Cancel::Cancelled)))
     }
 
-    fn send(&mut self) {
-        let Some(stream) = &mut self.stream else { return };
+    fn send(&mut self, stream: &TcpStream) {
         let now = Instant::now();
-        if server::send(stream, &PACKET).is_ok() {
+        if stream.try_write(&PACKET).is_ok_and(|length| length == PACKET.len()) {
             self.note_silence(now);
             self.last_sent = Some(now);
             self.unanswered += PACKET.len();
@@ -199,43 +226,11 @@ impl Client {
     fn note_closed(&mut self) {
         let now = Instant::now();
         self.note_silence(now);
-        self.stream = None;
         self.fate = Fate::ClosedByServer(now);
     }
 
     fn note_silence(&mut self, now: Instant) {
         let silence = self.last_sent.map_or(Duration::ZERO, |sent| now - sent);
         self.longest_silence = self.longest_silence.max(silence);
-    }
-}
-
-impl User for Client {
-    fn act(&mut self, now: Duration, connector: &Connector<'_>) -> io::Result<Option<Duration>> {
-        // Notices a close first: otherwise it would count as a reaction to the next packet.
-        self.receive();
-        if self.next.is_some_and(|next| next <= now) {
-            if matches!(self.fate, Fate::Unconnected) {
-                self.stream = Some(connector.connect()?);
-                self.fate = Fate::Open;
-            }
-            self.next = if self.stream.is_some() { self.step(now) } else { None };
-        }
-        Ok(self.next)
-    }
-
-    /// Counts the echoes, and notices if the server has closed the connection.
-    fn receive(&mut self) {
-        let mut buffer = [0; 64];
-        while let Some(stream) = &mut self.stream {
-            match server::receive(stream, &mut buffer) {
-                Ok(Some(length)) => self.unanswered = self.unanswered.saturating_sub(length),
-                Ok(None) => return,
-                Err(_) => self.note_closed(),
-            }
-        }
-    }
-
-    fn is_over(&self, now: Duration) -> bool {
-        now >= self.plan.end
     }
 }

@@ -2,18 +2,21 @@
 //! ones.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use corewheel::{Core, TimerHandle, local_timer};
+use corewheel::{Config, Core, Cores, TimerHandle, local_timer};
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Registry, Token};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
-use crate::common::server::{self, Endpoint, LISTENER, WAKER};
+use crate::common::server::{self, Server};
 use crate::connections::Connections;
 
+/// The tokens of a loop's own listener and waker. The tokens of its connections count from zero.
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
 /// More events than connections: after a pause, one poll must return all received packets, before
 /// the turn closes silent connections.
 const EVENTS: usize = 32_768;
@@ -21,11 +24,37 @@ const EVENTS: usize = 32_768;
 /// The idle timer of each connection by the address of its client: any thread may cancel it.
 pub(crate) type IdleTimers = Mutex<HashMap<SocketAddr, TimerHandle>>;
 
-/// Serves until the core is asked to stop. Returns the number of packets that did not reset the
-/// idle timer of their connection, because it had been cancelled.
-pub(crate) fn run(
+/// Starts a loop on each core. Each returns the number of packets that did not reset the idle timer
+/// of their connection, because it had been cancelled.
+pub(crate) fn start(
+    cores: usize,
+    idle: Duration,
+    idle_timers: Arc<IdleTimers>,
+) -> io::Result<Server<u64>> {
+    let (address, listeners) = server::listeners(0, cores)?;
+    // The polls are created before the threads, because the wheels are configured with the wakers.
+    let (mut wakers, mut endpoints) = (Vec::new(), Vec::new());
+    for listener in listeners {
+        let (mut listener, poll) = (TcpListener::from_std(listener), Poll::new()?);
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        wakers.push(Arc::new(Waker::new(poll.registry(), WAKER)?));
+        endpoints.push((poll, listener));
+    }
+    let config = move |core: usize| {
+        let waker = Arc::clone(&wakers[core]);
+        Config::new().on_wake(move || waker.wake().expect("the poll lives as long as its core"))
+    };
+    let cores = Cores::builder().config(config);
+    Server::start(cores, address, endpoints, move |core, (poll, listener)| {
+        run(core, poll, &listener, idle, &idle_timers)
+    })
+}
+
+/// Serves until the core is asked to stop.
+fn run(
     core: &Core,
-    (mut poll, listener): Endpoint,
+    mut poll: Poll,
+    listener: &TcpListener,
     idle: Duration,
     idle_timers: &IdleTimers,
 ) -> io::Result<u64> {
@@ -34,10 +63,14 @@ pub(crate) fn run(
     let mut events = Events::with_capacity(EVENTS);
     let mut resets_refused = 0;
     while !core.is_stopping() {
-        local_timer().sleep_with(|timeout| server::poll(&mut poll, &mut events, timeout))?;
+        local_timer().sleep_with(|timeout| match poll.poll(&mut events, timeout) {
+            // A signal ends a poll as well.
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            polled => polled,
+        })?;
         for event in &events {
             match event.token() {
-                LISTENER => accept_all(&listener, poll.registry(), &connections, idle_timers)?,
+                LISTENER => accept_all(listener, poll.registry(), &connections, idle_timers)?,
                 WAKER => {}
                 Token(key) => match connections.with(key, echo) {
                     Some(Ok(true)) => resets_refused += u64::from(!connections.packet(key)),
@@ -57,7 +90,16 @@ fn accept_all(
     connections: &Connections<TcpStream>,
     idle_timers: &IdleTimers,
 ) -> io::Result<()> {
-    while let Some((stream, client)) = server::accept(listener)? {
+    loop {
+        let (stream, client) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => return Ok(()),
+                // It ended before it was accepted.
+                ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
+                _ => return Err(error),
+            },
+        };
         let key = connections.accept(stream);
         let register = |stream: &mut _| registry.register(stream, Token(key), Interest::READABLE);
         connections.with(key, register).transpose()?;
@@ -65,7 +107,6 @@ fn accept_all(
             idle_timers.lock().expect("no holder panics").insert(client, handle);
         }
     }
-    Ok(())
 }
 
 /// Echoes all received data. Returns true if there was any, and an error if the connection has
@@ -73,9 +114,13 @@ fn accept_all(
 fn echo(stream: &mut TcpStream) -> io::Result<bool> {
     let mut buffer = [0; 1_024];
     let mut has_arrived = false;
-    while let Some(length) = server::receive(stream, &mut buffer)? {
-        server::send(stream, &buffer[..length])?;
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => stream.write_all(&buffer[..length])?,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(has_arrived),
+            Err(error) => return Err(error),
+        }
         has_arrived = true;
     }
-    Ok(has_arrived)
 }

@@ -27,9 +27,8 @@ use clap::Parser;
 
 use client::{Client, Plan};
 use common::load::Load;
-use common::server::{self, Server};
 use common::verdict::{Failures, Verdict};
-use common::{Options, view};
+use common::{Options, server, view};
 use event_loop::IdleTimers;
 use verdict::Report;
 
@@ -82,25 +81,20 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
     server::reserve_files(2 * *connections as usize, options.cores())?;
     let plan = Arc::new(Plan::new(*connections, idle, run_time));
     let idle_timers = Arc::new(IdleTimers::default());
-    let server = Server::start(0, options.cores(), {
-        let idle_timers = Arc::clone(&idle_timers);
-        move |core, endpoint| event_loop::run(core, endpoint, idle, &idle_timers)
-    })?;
-    let load = Load::start(server.address, *connections, |id, _| {
-        Ok(Client::new(id, Arc::clone(&plan), Arc::clone(&idle_timers)))
-    })?;
-    if !options.json {
-        let summary = format!("{connections} connections, idle timeout {idle:?}");
-        view::show_until(|| load.is_finished(), Some(run_time), &summary);
-    }
+    let server = event_loop::start(options.cores(), idle, Arc::clone(&idle_timers))?;
+    let address = server.address;
+    let load = Load::start(*connections, move |id, run| {
+        Client::run(id, Arc::clone(&plan), address, Arc::clone(&idle_timers), run)
+    });
+    let summary = format!("{connections} connections, idle timeout {idle:?}");
+    view::show_until(|| load.is_over(), Some(run_time), &summary, options.json);
     // The clients keep their sockets until the server has taken its counts, so that open
     // connections are open at both ends.
-    let (clients, _) = load.join()?;
     let mut failures = Failures::default();
     let (resets_refused, timers) = server.stop(&mut failures);
-    let report =
-        Report::new(&clients, idle, options.late_limit(), resets_refused.iter().sum(), timers);
-    report.check(&mut failures);
+    let (clients, _) = load.join()?;
+    let (limit, refused) = (options.late_limit(), resets_refused.iter().sum());
+    let report = Report::new(&clients, idle, limit, refused, timers, &mut failures);
     if !options.json {
         println!("Each count is explained in `examples/idle_timeouts/verdict.rs`.");
     }

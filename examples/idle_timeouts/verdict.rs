@@ -15,32 +15,12 @@ const STRETCHES: usize = 10;
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     connections: usize,
-    unconnected: u64,
-    /// Connections that fell silent with an armed timer.
-    silent: u64,
     /// Silent connections that the server has closed.
-    closed_idle: u64,
-    /// Connections that the server has closed within a timeout of their last packet.
-    closed_early: u64,
-    /// Connections that the server has closed although they were not silent.
-    closed_wrongly: u64,
-    /// Connections that their client thread left silent for a timeout by mistake. Any of them makes
-    /// the run invalid.
-    stalled: u64,
+    closed_idle: usize,
     closed_by_client: u64,
     open_at_end: u64,
-    /// Open connections that have not received all their echoes.
-    unanswered: u64,
+    /// Connections whose idle timer another thread has cancelled.
     cancelled_remotely: u64,
-    /// Connections whose timer was cancelled, and which then were silent and open for more than a
-    /// timeout.
-    kept_open: u64,
-    /// Connections whose timer should have been cancelled, but whose handle was never published.
-    unknown: u64,
-    /// Remote cancels of a live timer that did not return `Cancelled`.
-    refused: u64,
-    /// Cancelled timers whose handle does not report `Ended` at the end.
-    revived: u64,
     /// Packets that did not reset the timer of their connection, because it was cancelled.
     resets_refused: u64,
     timers: Timers,
@@ -56,96 +36,101 @@ impl Report {
         late_limit: Duration,
         resets_refused: u64,
         timers: Timers,
+        failures: &mut Failures,
     ) -> Self {
-        let count = |is_counted: &dyn Fn(&Client) -> bool| {
-            clients.iter().filter(|client| is_counted(client)).count() as u64
-        };
-        let is_silent = |client: &Client| matches!(client.role, Role::FallsSilent(_));
-        let cancels = |client: &Client| matches!(client.role, Role::CancelsTimer(_));
-        let is_open = |client: &Client| matches!(client.fate, Fate::Open);
-        let silence = |client: &Client| match (client.fate, client.last_sent) {
-            (Fate::ClosedByServer(at), sent) => Some(sent.map_or(Duration::ZERO, |sent| at - sent)),
-            _ => None,
-        };
-        let is_closed = |client: &Client| silence(client).is_some();
-        let is_cancelled =
-            |client: &Client| matches!(client.cancelled, Some((_, Cancel::Cancelled)));
-
+        let mut closings = Vec::new();
+        let (mut closed, mut left, mut open, mut cancelled) = (0, 0, 0_u64, 0);
+        for client in clients {
+            check(client, idle, failures);
+            match client.fate {
+                Fate::Unconnected => {}
+                Fate::Open => open += 1,
+                Fate::Left => left += 1,
+                Fate::ClosedByServer(at) => {
+                    closed += 1;
+                    if let (Role::FallsSilent(_), Some(sent)) = (client.role, client.last_sent) {
+                        closings.push((at, (at - sent).saturating_sub(idle)));
+                    }
+                }
+            }
+            cancelled += u64::from(client.has_cancelled());
+        }
+        failures.count(
+            cancelled.saturating_sub(resets_refused),
+            "cancelled timers did not refuse the reset by a later packet",
+        );
+        let armed = open.saturating_sub(cancelled);
+        failures.expect_equal(&[
+            ("timers added", timers.added, "connections opened", closed + left + open),
+            ("timers fired", timers.fired, "connections closed by the server", closed),
+            (
+                "timers cancelled",
+                timers.cancelled,
+                "connections left or cancelled",
+                left + cancelled,
+            ),
+            ("live timers", timers.live, "open connections with a timer", armed),
+        ]);
+        closings.sort_unstable();
         let lateness = |closings: &[(Instant, Duration)]| {
             Lateness::new(closings.iter().map(|(_, late)| *late), late_limit)
         };
-        let closing = |client: &Client| match client.fate {
-            Fate::ClosedByServer(at) if is_silent(client) => {
-                Some((at, silence(client)?.saturating_sub(idle)))
-            }
-            _ => None,
-        };
-        let mut closings: Vec<_> = clients.iter().filter_map(closing).collect();
-        closings.sort_unstable();
         let stretches = closings.chunks(closings.len().div_ceil(STRETCHES).max(1));
-
+        let lateness_us = lateness(&closings);
+        lateness_us.check(failures);
         Self {
             connections: clients.len(),
-            unconnected: count(&|client| matches!(client.fate, Fate::Unconnected)),
-            silent: count(&is_silent),
-            closed_idle: count(&|client| is_silent(client) && is_closed(client)),
-            closed_early: count(&|client| silence(client).is_some_and(|silence| silence < idle)),
-            closed_wrongly: count(&|client| !is_silent(client) && is_closed(client)),
-            stalled: count(&|client| {
-                let should_talk = !is_silent(client) && !cancels(client);
-                should_talk && silence(client).is_some_and(|silence| silence >= idle)
-            }),
-            closed_by_client: count(&|client| matches!(client.fate, Fate::Left)),
-            open_at_end: count(&is_open),
-            unanswered: count(&|client| is_open(client) && client.unanswered > 0),
-            cancelled_remotely: count(&is_cancelled),
-            kept_open: count(&|client| {
-                is_open(client) && cancels(client) && client.longest_silence > idle
-            }),
-            unknown: count(&|client| cancels(client) && client.cancelled.is_none()),
-            refused: count(&|client| client.cancelled.is_some() && !is_cancelled(client)),
-            revived: count(&|client| {
-                let handle = client.cancelled.map(|(handle, _)| handle);
-                handle.is_some_and(|handle| handle.is_pending() || handle.cancel() != Cancel::Ended)
-            }),
+            closed_idle: closings.len(),
+            closed_by_client: left,
+            open_at_end: open,
+            cancelled_remotely: cancelled,
             resets_refused,
             timers,
-            lateness_us: lateness(&closings),
+            lateness_us,
             lateness_us_by_stretch: stretches.map(lateness).collect(),
         }
     }
+}
 
-    pub(crate) fn check(&self, failures: &mut Failures) {
-        let cancelled = self.cancelled_remotely;
-        failures.expect_none(&[
-            (self.stalled, "connections were silent because the load was held up: the run is void"),
-            (self.unconnected, "connections were never open"),
-            (self.silent - self.closed_idle, "silent connections were not closed"),
-            (self.closed_early, "connections were closed within a timeout of their last packet"),
-            (self.closed_wrongly, "connections were closed that should have stayed open"),
-            (self.unanswered, "open connections have not received all their echoes"),
-            (self.unknown, "connections should have lost their timer, but its handle was missing"),
-            (self.refused, "remote cancels of a live timer did not return `Cancelled`"),
-            (self.revived, "cancelled timers did not stay cancelled"),
-            (
-                cancelled.saturating_sub(self.kept_open),
-                "connections without a timer were not silent and open for more than a timeout",
-            ),
-            (
-                cancelled.saturating_sub(self.resets_refused),
-                "cancelled timers did not refuse the reset by a later packet",
-            ),
-        ]);
-        self.lateness_us.check(failures);
-        let closed = self.closed_idle + self.closed_wrongly;
-        let opened = closed + self.closed_by_client + self.open_at_end;
-        let ended = self.closed_by_client + cancelled;
-        let armed = self.open_at_end.saturating_sub(cancelled);
-        failures.expect_equal(&[
-            ("timers added", self.timers.added, "connections opened", opened),
-            ("timers fired", self.timers.fired, "connections closed by the server", closed),
-            ("timers cancelled", self.timers.cancelled, "connections left or cancelled", ended),
-            ("live timers", self.timers.live, "open connections with a timer", armed),
-        ]);
+/// Counts what is wrong with a connection.
+fn check(client: &Client, idle: Duration, failures: &mut Failures) {
+    let is_silent = matches!(client.role, Role::FallsSilent(_));
+    let cancels = matches!(client.role, Role::CancelsTimer(_));
+    let is_open = matches!(client.fate, Fate::Open);
+    let closed_after = match (client.fate, client.last_sent) {
+        (Fate::ClosedByServer(at), sent) => Some(sent.map_or(Duration::ZERO, |sent| at - sent)),
+        _ => None,
+    };
+    let (is_closed, is_early) = (closed_after.is_some(), closed_after.is_some_and(|it| it < idle));
+    let is_kept = is_open && client.longest_silence > idle;
+    let has_tried = client.cancelled.is_some();
+    let is_revived = client
+        .cancelled
+        .is_some_and(|(handle, _)| handle.is_pending() || handle.cancel() != Cancel::Ended);
+    for (is_wrong, what) in [
+        (
+            is_closed && !is_early && !is_silent && !cancels,
+            "connections were silent because the load was held up: the run is void",
+        ),
+        (matches!(client.fate, Fate::Unconnected), "connections were never open"),
+        (is_silent && !is_closed, "silent connections were not closed"),
+        (is_early, "connections were closed within a timeout of their last packet"),
+        (is_closed && !is_silent, "connections were closed that should have stayed open"),
+        (is_open && client.unanswered > 0, "open connections have not received all their echoes"),
+        (
+            cancels && !has_tried,
+            "connections should have lost their timer, but its handle was missing",
+        ),
+        (
+            has_tried && !client.has_cancelled(),
+            "remote cancels of a live timer did not return `Cancelled`",
+        ),
+        (is_revived, "cancelled timers did not stay cancelled"),
+        (
+            client.has_cancelled() && !is_kept,
+            "connections without a timer were not silent and open for more than a timeout",
+        ),
+    ] {
+        failures.count(is_wrong, what);
     }
 }

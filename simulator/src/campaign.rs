@@ -1,31 +1,18 @@
 //! Episode after episode, each from the next seed. A failure is shrunk to few steps.
 
-use std::{
-    fmt,
-    time::{Duration, Instant},
-};
+use std::fmt;
+use std::time::{Duration, Instant};
 
-use crate::{
-    coverage::Coverage,
-    episode::{self, Failure},
-    model::Bug,
-    plan::{Choose, Plan, Step},
-};
+use crate::coverage::Coverage;
+use crate::episode::{self, Failure};
+use crate::model::Bug;
+use crate::plan::{Choose, Plan, Step};
 
 /// Steps of an episode that is drawn from a seed.
 const STEPS: usize = 40_000;
 
 /// How long shrinking may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// How much to simulate: until either is reached.
-#[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    /// Operations.
-    pub operations: u64,
-    /// Real time.
-    pub time: Duration,
-}
 
 /// A failure and how to see it again.
 #[derive(Clone, Debug)]
@@ -42,18 +29,16 @@ pub struct Found {
     pub shrunk: Failure,
 }
 
-/// Simulates from `seed` on, and calls `progress` after each episode.
+/// Simulates one episode after the other from `seed` on, until it is enough.
 pub fn simulate(
     seed: u64,
-    extent: Extent,
     bug: Option<Bug>,
-    mut progress: impl FnMut(&Coverage),
+    mut is_enough: impl FnMut(&Coverage) -> bool,
 ) -> Result<Coverage, Box<Found>> {
-    let (begun, mut coverage) = (Instant::now(), Coverage::default());
+    let mut coverage = Coverage::default();
     for seed in seed.. {
         coverage.join(&episode(seed, bug)?);
-        progress(&coverage);
-        if coverage.operations() >= extent.operations || begun.elapsed() >= extent.time {
+        if is_enough(&coverage) {
             break;
         }
     }

@@ -3,13 +3,12 @@
 
 mod handles;
 
-use std::{
-    any::Any,
-    ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc::Sender,
-    time::Duration,
-};
+use std::any::Any;
+use std::hint::black_box;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use corewheel::{
     AddError, AddErrorReason, Cancel, Config, Counts, Expiry, PreparedSleep, Shard, ShardRef,
@@ -17,12 +16,10 @@ use corewheel::{
 };
 
 pub(crate) use self::handles::payload_dropped;
-use crate::{
-    handover::{self, Job, Link, with},
-    ledger::Payload,
-    model::{TurnReport, nanos},
-    plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With},
-};
+use crate::handover::{self, Job, Link, check, count, with};
+use crate::ledger::Payload;
+use crate::model::{TurnReport, nanos};
+use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With};
 
 pub(crate) struct Core {
     number: usize,
@@ -62,7 +59,7 @@ pub(crate) fn live(
             Job::Resume => unreachable!("this core has not paused"),
         }));
         if let Err(panic) = done {
-            with(|model| model.check(false, || format!("a panic: {}", message(&*panic))));
+            check(false, || format!("a panic: {}", message(&*panic)));
         }
         handover::hand_back(false);
     }
@@ -143,10 +140,8 @@ impl Core {
     fn compare(&self, place: usize) {
         let (shard, length) = (self.numbers[place], self.length(place));
         let (counts, wait) = (self.counts(place), self.time_until_next(place));
-        with(|model| {
-            model.check(length as u64 == counts.live, || format!("{length} live, and {counts:?}"));
-            model.compare(shard, counts, wait);
-        });
+        check(length as u64 == counts.live, || format!("{length} live, and {counts:?}"));
+        with(|model| model.compare(shard, counts, wait));
     }
 
     fn inspect(&self, place: usize) {
@@ -154,17 +149,15 @@ impl Core {
         let shard = self.shards[place].as_ref();
         let next = shard.map_or_else(|| local_timer().next_deadline(), Shard::next_deadline);
         let wait = self.time_until_next(place);
-        with(|model| {
-            model.coverage.count("next_deadline, time_until_next, counts");
-            model.compare_deadline(number, next, wait);
-        });
+        count("next_deadline, time_until_next, counts");
+        with(|model| model.compare_deadline(number, next, wait));
         self.compare(place);
     }
 
     /// Announces a sleep. The thread's own wheel stays asleep until the core continues.
     fn fall_asleep(&mut self, place: usize) {
         let number = self.numbers[place];
-        with(|model| model.coverage.count("prepare_sleep"));
+        count("prepare_sleep");
         if let Some(shard) = &self.shards[place] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
             self.has_published(place);
@@ -231,11 +224,7 @@ impl Core {
         let found = payload.as_ref().map(|payload| payload.id);
         drop_quietly(payload);
         let is_right = found == (expected.answer == Cancel::Cancelled).then_some(id);
-        with(|model| {
-            model.check(is_right, || {
-                format!("cancel of timer {id} by its shard, not {:?}", expected.answer)
-            });
-        });
+        check(is_right, || format!("cancel of timer {id} by its shard, not {:?}", expected.answer));
         self.compare(place);
     }
 
@@ -267,9 +256,7 @@ impl Core {
             Some(shard) => shard.set_period(handle, period),
             None => local_timer().set_period(handle, period),
         };
-        with(|model| {
-            model.check(answer == expected, || format!("set_period of timer {id}: {answer}"));
-        });
+        check(answer == expected, || format!("set_period of timer {id}: {answer}"));
     }
 
     // ---- turns
@@ -283,10 +270,8 @@ impl Core {
             (_, None) => "Shard::turn",
             (_, Some(_)) => "Shard::turn_within",
         };
-        with(|model| {
-            model.coverage.count(operation);
-            model.record_turn_begin(number, budget, before, wait);
-        });
+        count(operation);
+        with(|model| model.record_turn_begin(number, budget, before, wait));
         let mut report = match &mut self.shards[place] {
             None => turn_local(budget),
             Some(shard) => pass(shard, place == 1, budget, give_up),
@@ -317,10 +302,8 @@ impl Core {
         let Some(mut shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
         // During the drain, destructors of cancelled timers find the shard ended.
-        let live = with(|model| {
-            model.coverage.count("Shard::drain");
-            model.ends(number)
-        });
+        count("Shard::drain");
+        let live = with(|model| model.ends(number));
         let back = shard.drain();
         let payload = with(|model| {
             model.drained(number, &live, &back, shard.counts());
@@ -333,12 +316,8 @@ impl Core {
         drop_quietly(refused);
         let is_empty = shard.is_empty() && shard.drain().is_empty();
         drop(shard);
-        with(|model| {
-            model.check(is_refused && is_empty, || {
-                format!("shard {number} has ended, and took a timer")
-            });
-            model.check_end(number);
-        });
+        check(is_refused && is_empty, || format!("shard {number} has ended, and took a timer"));
+        with(|model| model.check_end(number));
         self.make(place);
     }
 
@@ -346,10 +325,8 @@ impl Core {
     fn drop_shard(&mut self, place: usize) {
         let Some(shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
-        with(|model| {
-            model.coverage.count("shard dropped");
-            model.ends(number);
-        });
+        count("shard dropped");
+        with(|model| model.ends(number));
         drop(shard);
         with(|model| model.check_end(number));
         self.make(place);
@@ -359,10 +336,8 @@ impl Core {
     fn exchange(&mut self, place: usize) {
         let Some(shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
-        let taken = with(|model| {
-            model.coverage.count("a shard moves");
-            model.in_transit.replace((number, shard))
-        });
+        count("a shard moves");
+        let taken = with(|model| model.in_transit.replace((number, shard)));
         match taken {
             Some((number, shard)) => {
                 self.numbers[place] = number;
@@ -390,9 +365,7 @@ fn turn_local(budget: Option<usize>) -> TurnReport {
     let timer = local_timer();
     let turn = budget.map_or_else(|| timer.turn(), |budget| timer.turn_within(budget));
     let live = timer.len();
-    with(|model| {
-        model.check(!turn.nested && turn.live == live, || format!("{turn:?}, but {live} live"));
-    });
+    check(!turn.nested && turn.live == live, || format!("{turn:?}, but {live} live"));
     TurnReport {
         fired: turn.fired,
         collected: Some(turn.collected),
@@ -430,7 +403,7 @@ fn pass(
                 if let Script::Pause = script {
                     // Other cores may cancel the timer while its payload is lent.
                     pause_in_pass();
-                    with(|model| model.check(expired.payload.id == id, || "it is gone".into()));
+                    check(expired.payload.id == id, || "it is gone".into());
                 }
                 None
             }
@@ -465,7 +438,7 @@ fn pause_in_pass() {
 }
 
 fn pause() {
-    with(|model| model.coverage.count("callback stalls"));
+    count("callback stalls");
     handover::pause();
 }
 
@@ -473,8 +446,8 @@ fn pause() {
 fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
     let is_callback = shard.is_none();
     match script {
-        Script::Panic if is_callback => with(|model| model.coverage.count("callback panics")),
-        Script::DropPanic if is_callback => with(|model| model.coverage.count("destructor panics")),
+        Script::Panic if is_callback => count("callback panics"),
+        Script::DropPanic if is_callback => count("destructor panics"),
         Script::Add(new, delay) => {
             let length = shard.as_ref().map_or_else(|| local_timer().len(), |shard| shard.len());
             let operation =
@@ -497,32 +470,23 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
             let (turn, live) = (local_timer().turn(), local_timer().len());
             let did = (turn.fired, turn.collected, turn.touched, turn.live);
             let is_idle = turn.nested && did == (0, 0, 0, live);
-            with(|model| {
-                model.coverage.count("turn in a callback");
-                model.read(model.own());
-                model.check(is_idle, || format!("{turn:?} in a callback"));
-            });
+            count("turn in a callback");
+            with(|model| model.read(model.own()));
+            check(is_idle, || format!("{turn:?} in a callback"));
         }
         Script::Pause => pause(),
         Script::Nothing | Script::Panic | Script::DropPanic | Script::Turn => (),
     }
 }
 
-/// A callback of a one-shot timer.
-fn run_once(payload: &Payload) {
-    run_script(payload.id, with(|model| model.fires(payload.id)), None);
-    panic_if_told(payload.id);
-}
-
-/// A callback of a periodic timer.
-fn run_periodic(payload: &Payload) {
-    run_script(payload.id, with(|model| model.fires(payload.id)), None);
-    with(|model| model.run_is_over(payload.id));
-    panic_if_told(payload.id);
-}
-
-fn panic_if_told(id: Id) {
+/// A callback of a timer.
+fn run(payload: &Payload) {
+    let id = payload.id;
+    run_script(id, with(|model| model.fires(id)), None);
     let thrown = with(|model| {
+        if model.timer(id).period > 0 {
+            model.run_is_over(id);
+        }
         let timer = model.timer(id);
         (timer.script == Script::Panic).then(|| (model.ledger.clone(), timer.shard))
     });
@@ -564,22 +528,20 @@ fn add_callback(
     delay: Duration,
 ) -> Result<Option<TimerHandle>, AddErrorReason> {
     let (id, timer) = (payload.id, local_timer());
-    // A closure that is too large to be stored in place.
-    let large = [id; 16];
-    let run = move |payload: &Payload| {
-        debug_assert_eq!(large[0], large[15]);
-        run_once(payload);
-    };
     Ok(Some(match way {
         Way::Plain | Way::At | Way::AtPast | Way::Within | Way::Spread => {
-            timer.add(when, move || run_once(&payload))
+            timer.add(when, move || run(&payload))
         }
-        Way::Periodic => timer.add_periodic(delay, move || run_periodic(&payload)),
+        Way::Periodic => timer.add_periodic(delay, move || run(&payload)),
         Way::Local => {
-            handles::keep_local(id, timer.add_local(delay, move || run_once(&payload)));
+            handles::keep_local(id, timer.add_local(delay, move || run(&payload)));
             return Ok(None);
         }
-        Way::Try => timer.try_add(delay, move || run(&payload)).map_err(refused)?,
+        Way::Try => {
+            // The closure is too large to be stored in place.
+            let large = ([id; 16], payload);
+            timer.try_add(delay, move || run(&black_box(&large).1)).map_err(refused)?
+        }
     }))
 }
 
@@ -640,11 +602,11 @@ fn add_remote(step: Step) {
     let Some((shard, payload, is_full, is_gone, own)) = prepared else { return };
     let time = Duration::from_nanos(delay);
     let added = match act {
-        Act::Run => shard.try_run(move || run_once(&payload)).map_err(refused),
+        Act::Run => shard.try_run(move || run(&payload)).map_err(refused),
         Act::AddPeriodicRemote => {
-            shard.try_add_periodic(time, move || run_periodic(&payload)).map_err(refused)
+            shard.try_add_periodic(time, move || run(&payload)).map_err(refused)
         }
-        _ => shard.try_add(time, move || run_once(&payload)).map_err(refused),
+        _ => shard.try_add(time, move || run(&payload)).map_err(refused),
     };
     let is_pending = added.is_ok_and(TimerHandle::is_pending);
     with(|model| match added {
@@ -688,5 +650,5 @@ fn flood(step: Step, what: With) {
         With::Cancels => "flood of cancels",
         With::Resets => "flood of resets",
     };
-    with(|model| model.coverage.count(fault));
+    count(fault);
 }

@@ -1,6 +1,7 @@
 //! The coverage of a simulation: operations and faults.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// The calls of the library.
 const OPERATIONS: &[&str] = &[

@@ -1,24 +1,18 @@
 //! Runs an episode: one thread per virtual core, of which one runs at a time, the one that has the
 //! model.
 
-use std::{
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use corewheel::Shard;
 
-use crate::{
-    core,
-    coverage::Coverage,
-    handover::{Job, Link},
-    model::{Bug, Model},
-    plan::{Act, CORES, PLACES, Plan, Step},
-};
+use crate::core;
+use crate::coverage::Coverage;
+use crate::handover::{Job, Link};
+use crate::model::{Bug, Model};
+use crate::plan::{Act, CORES, PLACES, Plan, Step};
 
 /// A core that has not answered for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,10 +1,8 @@
 //! Hands the model from one core's thread to the next. Only the thread that has it runs.
 
-use std::{
-    cell::{OnceCell, RefCell},
-    ops::Range,
-    sync::mpsc::{Receiver, Sender},
-};
+use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender};
 
 use crate::model::Model;
 
@@ -60,6 +58,16 @@ pub(crate) fn pause() {
 /// Asks the model, or tells it something. Nothing of the library may be called within.
 pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
     with_any(ask).expect("the model is here")
+}
+
+/// Keeps what is wrong, if it is the first.
+pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) {
+    with(|model| model.check(holds, what));
+}
+
+/// Counts an operation or a fault.
+pub(crate) fn count(name: &'static str) {
+    with(|model| model.coverage.count(name));
 }
 
 /// Asks the model, or returns None in a thread that is ending and does not have it.

@@ -1,16 +1,13 @@
 //! Counters outside the model: dropped payloads, intentional panics, wake-ups.
 //!
-//! One thread runs at a time. The atomics stand for cells that every thread can reach, also a
+//! One thread runs at a time. Atomics and locks stand for cells that every thread can reach, also a
 //! thread that is ending.
 
-use std::{
-    panic::resume_unwind,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-};
+use std::panic::resume_unwind;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::{mem, thread};
 
 use corewheel::Config;
 
@@ -21,30 +18,23 @@ use crate::plan::Id;
 pub(crate) struct Ledger {
     /// How often the payload of each timer was dropped.
     drops: Box<[AtomicU8]>,
-    shards: Box<[Cells]>,
+    shards: Box<[Mutex<Totals>]>,
     /// The simulator itself drops a payload, which has no effects.
     quiet: AtomicBool,
     /// Runs when a payload is dropped.
     on_drop: fn(Id),
 }
 
-#[derive(Debug, Default)]
-struct Cells {
-    dropped: AtomicU64,
-    thrown: AtomicU64,
-    reported: AtomicU64,
-    wakes: AtomicU64,
-    wake_panics: AtomicBool,
-}
-
 /// The counts of one shard.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) dropped: u64,
     /// Panics that were thrown where the library catches them, and panics that it has reported.
     pub(crate) thrown: u64,
     pub(crate) reported: u64,
     pub(crate) wakes: u64,
+    /// The next call of the wake hook panics.
+    wake_panics: bool,
 }
 
 /// The payload of an intentional panic.
@@ -54,7 +44,7 @@ impl Ledger {
     pub(crate) fn new(timers: usize, shards: usize, on_drop: fn(Id)) -> Arc<Self> {
         Arc::new(Self {
             drops: (0..timers).map(|_| AtomicU8::new(0)).collect(),
-            shards: (0..shards).map(|_| Cells::default()).collect(),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
             quiet: AtomicBool::new(false),
             on_drop,
         })
@@ -70,20 +60,21 @@ impl Ledger {
     }
 
     pub(crate) fn totals(&self, shard: usize) -> Totals {
-        let Cells { dropped, thrown, reported, wakes, .. } = &self.shards[shard];
-        let [dropped, thrown, reported, wakes] =
-            [dropped, thrown, reported, wakes].map(|count| count.load(Relaxed));
-        Totals { dropped, thrown, reported, wakes }
+        *self.shard(shard)
+    }
+
+    fn shard(&self, shard: usize) -> MutexGuard<'_, Totals> {
+        self.shards[shard].lock().expect("no holder panics")
     }
 
     /// Makes the next call of a wake hook panic.
     pub(crate) fn let_wake_panic(&self, shard: usize) {
-        self.shards[shard].wake_panics.store(true, Relaxed);
+        self.shard(shard).wake_panics = true;
     }
 
     /// Panics on behalf of the user's code.
     pub(crate) fn throw(&self, shard: usize) -> ! {
-        self.shards[shard].thrown.fetch_add(1, Relaxed);
+        self.shard(shard).thrown += 1;
         // Unlike `panic!`, this prints nothing.
         resume_unwind(Box::new(Planned))
     }
@@ -99,14 +90,14 @@ impl Ledger {
     pub(crate) fn hooks(self: &Arc<Self>, config: Config, shard: usize) -> Config {
         let (waking, reporting) = (Arc::clone(self), Arc::clone(self));
         let wake = move || {
-            if waking.shards[shard].wake_panics.swap(false, Relaxed) {
+            if mem::take(&mut waking.shard(shard).wake_panics) {
                 waking.throw(shard);
             }
-            waking.shards[shard].wakes.fetch_add(1, Relaxed);
+            waking.shard(shard).wakes += 1;
         };
         config.on_wake(wake).on_panic(move |report| {
             let planned = report.payload().is::<Planned>();
-            reporting.shards[shard].reported.fetch_add(u64::from(planned), Relaxed);
+            reporting.shard(shard).reported += u64::from(planned);
         })
     }
 }
@@ -127,7 +118,7 @@ impl Drop for Payload {
         if let Some(drops) = self.ledger.drops.get(self.id as usize) {
             drops.fetch_add(1, Relaxed);
         }
-        self.ledger.shards[shard].dropped.fetch_add(1, Relaxed);
+        self.ledger.shard(shard).dropped += 1;
         if self.ledger.quiet.load(Relaxed) {
             return;
         }

@@ -23,10 +23,8 @@ mod ledger;
 mod model;
 mod plan;
 
-pub use self::{
-    campaign::{Extent, Found, drawn, episode, simulate},
-    coverage::Coverage,
-    episode::Failure,
-    model::Bug,
-    plan::Choose,
-};
+pub use self::campaign::{Found, drawn, episode, simulate};
+pub use self::coverage::Coverage;
+pub use self::episode::Failure;
+pub use self::model::Bug;
+pub use self::plan::Choose;

@@ -1,13 +1,11 @@
 //! The simulation as a program: it runs for a time or a number of operations, and prints a table of
 //! its coverage.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
-use corewheel_simulator::{Coverage, Extent, simulate};
+use corewheel_simulator::{Coverage, simulate};
 
 /// From this number of operations on, each operation and each fault must occur.
 const ALL_FROM: u64 = 1_000_000;
@@ -34,20 +32,18 @@ fn main() -> ExitCode {
         core_affinity::set_for_current(core);
     }
     let minutes = minutes.or(operations.is_none().then_some(1.0));
-    let extent = Extent {
-        operations: operations.unwrap_or(u64::MAX),
-        time: minutes.map_or(Duration::MAX, |m| Duration::from_secs_f64(60.0 * m.max(0.0))),
-    };
+    let time = minutes.map_or(Duration::MAX, |m| Duration::from_secs_f64(60.0 * m.max(0.0)));
     let begun = Instant::now();
     let mut told = begun;
-    let progress = |coverage: &Coverage| {
+    let is_enough = |coverage: &Coverage| {
         if told.elapsed() > Duration::from_secs(20) {
             told = Instant::now();
             let (millions, years) = (coverage.operations() / 1_000_000, coverage.years());
             eprintln!("{millions} million operations, {years:.0} virtual years");
         }
+        coverage.operations() >= operations.unwrap_or(u64::MAX) || begun.elapsed() >= time
     };
-    let (is_ok, text) = match simulate(seed, extent, None, progress) {
+    let (is_ok, text) = match simulate(seed, None, is_enough) {
         Ok(coverage) => {
             let missing = coverage.missing();
             if !missing.is_empty() {

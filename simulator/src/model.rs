@@ -7,22 +7,18 @@
 
 mod shards;
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use corewheel::{
     AddErrorReason, Cancel, Config, Counts, Expired, ManualClock, Shard, ShardRef, TimerHandle,
 };
 
 pub(crate) use self::shards::TurnReport;
-use crate::{
-    coverage::Coverage,
-    ledger::{Ledger, Payload},
-    plan::{Id, Nanos, Plan, Script, Setting, Way},
-};
+use crate::coverage::Coverage;
+use crate::ledger::{Ledger, Payload};
+use crate::plan::{Id, Nanos, Plan, Script, Setting, Way};
 
 /// A bug on purpose, between the simulator and the library, that a simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +69,13 @@ pub(crate) struct CoreModel {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timer {
     pub(crate) state: State,
-    pub(crate) kind: Kind,
     pub(crate) shard: usize,
     pub(crate) handle: Option<TimerHandle>,
     /// The earliest and the latest deadline that the request allows, and their ticks.
     due: [Nanos; 2],
     ticks: [u64; 2],
-    period: Nanos,
+    /// 0 for a timer that fires once.
+    pub(crate) period: Nanos,
     /// The turn of its shard in which it was added, or moved; 0 for none.
     added_in: u64,
     moved_in: u64,
@@ -105,13 +101,6 @@ pub(crate) enum State {
     /// Running for the last time.
     Stopping,
     Ended,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    #[default]
-    Once,
-    Periodic,
 }
 
 /// A shard, from its making to its end.
@@ -360,7 +349,7 @@ impl Model {
     /// Makes a timer periodic, with a period of at least a tick. Returns the period.
     pub(crate) fn make_periodic(&mut self, id: Id, period: Nanos) -> Nanos {
         let (timer, shard) = self.timer_and_shard(id);
-        (timer.kind, timer.period) = (Kind::Periodic, period.max(shard.tick));
+        timer.period = period.max(shard.tick);
         timer.period
     }
 
@@ -506,7 +495,7 @@ impl Model {
         let answer = match timer.state {
             State::Live => Cancel::Cancelled,
             State::Running | State::Stopping => {
-                if timer.kind == Kind::Periodic {
+                if timer.period > 0 {
                     timer.state = State::Stopping;
                 }
                 Cancel::Running
@@ -581,8 +570,8 @@ impl Model {
 
     /// The owner sets a period next. Returns the expected answer.
     pub(crate) fn sets_period(&mut self, id: Id, period: Nanos) -> bool {
-        let &Timer { state, kind, .. } = self.timer(id);
-        let answer = kind == Kind::Periodic && matches!(state, State::Live | State::Running);
+        let &Timer { state, period: before, .. } = self.timer(id);
+        let answer = before > 0 && matches!(state, State::Live | State::Running);
         if answer {
             self.make_periodic(id, period);
         }
@@ -637,7 +626,7 @@ impl Model {
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Running;
         shard.runs += 1;
-        shard.fired += u64::from(timer.kind != Kind::Periodic);
+        shard.fired += u64::from(timer.period == 0);
         if let Some(turn) = &mut shard.turn {
             turn.fired += 1;
             if is_ordered {
@@ -664,7 +653,7 @@ impl Model {
         });
         let script = self.fires(id);
         let (timer, shard) = self.timer_and_shard(id);
-        let is_periodic = timer.kind == Kind::Periodic;
+        let is_periodic = timer.period > 0;
         if !is_lent {
             timer.state = State::Ended;
             shard.fired += u64::from(is_periodic);

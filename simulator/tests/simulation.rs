@@ -4,12 +4,9 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use corewheel_simulator::{Bug, Coverage, Extent, Found, drawn, episode, simulate};
+use corewheel_simulator::{Bug, Coverage, Found, drawn, episode, simulate};
 
 use common::{operations, seeded};
 
@@ -23,9 +20,9 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn shards_keep_their_promises_in_long_episodes() {
     let _alone = alone();
-    let extent = Extent { operations: operations(300_000), time: Duration::MAX };
-    let done = simulate(0, extent, None, |_| ()).unwrap_or_else(|found| panic!("{found}"));
-    assert!(done.operations() >= extent.operations);
+    let is_enough = |done: &Coverage| done.operations() >= operations(300_000);
+    let done = simulate(0, None, is_enough);
+    assert!(done.is_ok(), "{}", done.unwrap_err());
 }
 
 /// In a short episode, each clock and each shard is new, and each shard ends soon.
@@ -42,8 +39,8 @@ fn shards_keep_their_promises_in_short_episodes() {
 /// Finds a bug, and finds it again with its seed.
 fn found(bug: Bug) -> Box<Found> {
     let _alone = alone();
-    let extent = Extent { operations: 1_000_000, time: Duration::MAX };
-    let found = simulate(0, extent, Some(bug), |_| ()).expect_err("there is a bug");
+    let is_enough = |done: &Coverage| done.operations() >= 1_000_000;
+    let found = simulate(0, Some(bug), is_enough).expect_err("there is a bug");
     let again = episode(found.seed, Some(bug)).expect_err("it is there again");
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
     found

@@ -2,11 +2,9 @@
 //! numbers the timers that it adds, and gets no answer: a timer may have fired, or fire before the
 //! request is consumed. A request wakes no thread.
 
-use std::{
-    fmt::Debug,
-    sync::mpsc::{self, Receiver, Sender},
-    time::Duration,
-};
+use std::fmt::Debug;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
 use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned, task};
 use crate::timers::{Payload, Timers, Waking};

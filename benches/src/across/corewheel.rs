@@ -5,10 +5,8 @@ use std::time::Duration;
 use corewheel::{Cancel, Shard, ShardRef, TimerHandle, local_timer};
 
 use super::{Owner, Remote, Requests, Resets, Sleeping, Turned, note};
-use crate::{
-    peers::{self, LocalClock, RealTime},
-    timers::{Payload, not_due},
-};
+use crate::peers::{self, LocalClock, RealTime};
+use crate::timers::{Payload, not_due};
 
 /// `corewheel-local` by the machine's clock, or its fast one.
 pub struct Local<const FAST: bool>(());

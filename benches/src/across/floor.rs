@@ -8,17 +8,15 @@
 //! has this traffic. There is no wheel, no epoch and no wake-up. The owner reads the clock as all
 //! peers do.
 
-use std::{
-    hint::black_box,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::{IN_FLIGHT, Owner, Remote, Ticks, Turned};
-use crate::{cores::Alone, peers::Handle, timers::Payload};
+use crate::cores::Alone;
+use crate::peers::Handle;
+use crate::timers::Payload;
 
 const CANCELLED: u64 = u64::MAX;
 

@@ -1,7 +1,10 @@
 //! `mutex-std`, `mutex-parking-lot`, `mutex-linked64`, `mutex-heap4`: timers and a queue of
 //! closures, all behind one lock.
 
-use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Owner, Remote, Requests, Resets, Sleeping, Task, Ticks, Turned, task};
 use crate::timers::{Payload, Timers, Waking};

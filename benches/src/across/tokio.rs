@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use ::tokio::{
-    runtime::{Builder, Handle, Runtime},
-    task::yield_now,
-    time::{Instant, sleep},
-};
+use ::tokio::runtime::{Builder, Handle, Runtime};
+use ::tokio::task::yield_now;
+use ::tokio::time::{Instant, sleep};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::{IN_FLIGHT, Owner, Remote, Requests, Turned, note, noted};
-use crate::{
-    peers::{self, Place},
-    timers::Payload,
-};
+use crate::peers::{self, Place};
+use crate::timers::Payload;
 
 /// `tokio-threads`, `tokio-alt`: registered in one worker by a first poll and dropped in another.
 /// The drop itself says nothing; `is_elapsed`, asked before, is the answer. Places go back to their

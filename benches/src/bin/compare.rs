@@ -1,32 +1,24 @@
 //! Measures corewheel beside its peers. See `--help`.
 
-use std::{
-    env,
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
 
 use clap::{Parser, ValueEnum};
-use corewheel_bench::{
-    alloc::Counting,
-    measure::Sample,
-    plan::{Job, Named, Peer, Scale, Workload},
-    report::{self, Section},
-    run::run,
-    schemes,
-};
+use corewheel_bench::alloc::Counting;
+use corewheel_bench::measure::Sample;
+use corewheel_bench::plan::{Job, Named, Peer, Scale, Workload};
+use corewheel_bench::report::{self, Section};
+use corewheel_bench::run::run;
 use indicatif::{ProgressBar, ProgressStyle};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 /// Measures corewheel beside its peers, every workload for every peer, interleaved and each run in
-/// a fresh process. Without a selection it also measures the timer schemes of the literature.
-/// Tables come on standard output.
+/// a fresh process. Tables come on standard output.
 #[derive(Debug, Parser)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 struct Args {
     /// Only these peers
     #[arg(long, value_enum)]
@@ -37,9 +29,6 @@ struct Args {
     /// Only these numbers of live timers, tasks, requests or nodes
     #[arg(long)]
     n: Vec<usize>,
-    /// Only the timer schemes of the literature, what each of their routines costs
-    #[arg(long, conflicts_with_all = ["peer", "workload", "n"])]
-    schemes: bool,
     /// Less of everything, for a first look
     #[arg(long)]
     quick: bool,
@@ -96,7 +85,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Does all runs: within each workload, size and round the peers come one after the other, so that
 /// other load on the machine affects all of them.
 fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
-    let is_selection = !args.peer.is_empty() || !args.workload.is_empty() || !args.n.is_empty();
     let scale = match (args.tiny, args.quick) {
         (true, _) => Scale::Tiny,
         (_, true) => Scale::Quick,
@@ -104,7 +92,7 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     };
     let (mut sections, mut jobs) = (Vec::new(), Vec::new());
     for &workload in Workload::value_variants() {
-        if args.schemes || !is_chosen(workload, &args.workload) {
+        if !is_chosen(workload, &args.workload) {
             continue;
         }
         let is_chosen = |peer: &&Peer| {
@@ -119,29 +107,15 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
                 jobs.extend(peers.iter().map(job));
             }
         }
-        sections.push(Section::new(Some(workload)));
+        sections.push(Section::new(workload));
     }
-    let rounds = if is_selection { 0 } else { scale.pick(15, 5, 0) };
-    let steps = jobs.len() + schemes::COUNTS.len() * rounds;
     let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}")?;
-    let bar = ProgressBar::new(steps as u64).with_style(style);
+    let bar = ProgressBar::new(jobs.len() as u64).with_style(style);
     for (section, job) in jobs {
         bar.set_message(format!("{} {} {}", job.workload.name(), job.n, job.peer.name()));
-        sections[section].add(&job.peer.name(), start(job)?);
+        sections[section].add(job.peer, start(job)?);
         bar.inc(1);
     }
-    // In this process, where the schemes take turns.
-    let mut section = Section::new(None);
-    for n in schemes::COUNTS {
-        for seed in 0..rounds {
-            bar.set_message(format!("schemes {n}"));
-            for (scheme, samples) in schemes::measure(n, seed as u64) {
-                section.add(scheme, samples);
-            }
-            bar.inc(1);
-        }
-    }
-    sections.push(section);
     bar.finish_and_clear();
     Ok(sections)
 }

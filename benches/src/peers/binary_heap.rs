@@ -1,7 +1,8 @@
 //! The standard library's `BinaryHeap`. A cancelled timer leaves its entry behind. When half of the
 //! entries are stale, the heap is rebuilt without them.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::table::{Handle, Table};
 use crate::timers::{Payload, Timers};

@@ -1,7 +1,8 @@
 //! corewheel's wheel alone; its shard, which adds state words, mailbox and clock; and
 //! `local_timer()`, whose callbacks capture the payload.
 
-use std::{cell::RefCell, time::Duration};
+use std::cell::RefCell;
+use std::time::Duration;
 
 use ::corewheel::{
     Cancel, Clock, Config, Key, ManualClock, Shard, TimerHandle, Wheel, When, local_timer,

@@ -2,11 +2,12 @@
 //! 256 slots. A cancelled timer's entry stays until its slot comes. There is no reset: the timer is
 //! cancelled and added again under its id.
 
-use std::{rc::Rc, time::Duration};
+use std::rc::Rc;
+use std::time::Duration;
 
-use hierarchical_hash_wheel_timer::wheels::{
-    Skip,
-    cancellable::{CancellableTimerEntry, QuadWheelWithOverflow},
+use hierarchical_hash_wheel_timer::wheels::Skip;
+use hierarchical_hash_wheel_timer::wheels::cancellable::{
+    CancellableTimerEntry, QuadWheelWithOverflow,
 };
 
 use crate::timers::{Payload, Timers};

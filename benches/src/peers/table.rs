@@ -1,9 +1,7 @@
 //! Timers that are found by handles: the common part of the peers of this crate.
 
-use std::{
-    mem,
-    ops::{Index, IndexMut},
-};
+use std::mem;
+use std::ops::{Index, IndexMut};
 
 use crate::timers::Payload;
 

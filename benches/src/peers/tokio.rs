@@ -7,20 +7,17 @@
 //!
 //! The queue's keys are plain indices: one whose timer has ended may find another one.
 
-use std::{
-    cell::RefCell,
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
-    time::Duration,
-};
+use std::cell::RefCell;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-use ::tokio::{
-    runtime::{Builder, Runtime},
-    time::{Instant, Sleep, sleep_until},
-};
-use tokio_util::time::{DelayQueue, delay_queue::Key};
+use ::tokio::runtime::{Builder, Runtime};
+use ::tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::time::DelayQueue;
+use tokio_util::time::delay_queue::Key;
 
 use super::table::Handle;
 use crate::timers::{Payload, Timers};

@@ -1,15 +1,15 @@
 //! Plots as SVG, legible on light and on dark pages: no background, and medium brightness.
 
-use std::{error::Error, path::Path};
+use std::error::Error;
+use std::path::Path;
 
-use clap::ValueEnum;
-use plotters::{
-    prelude::{ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, SVGBackend, Text},
-    style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle},
+use plotters::prelude::{
+    ChartBuilder, Circle, IntoDrawingArea, IntoLogRange, LineSeries, SVGBackend, Text,
 };
+use plotters::style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle};
 
 use super::{Chart, Columns, Figure, Section, short};
-use crate::plan::{Peer, Workload};
+use crate::plan::{Named, Peer};
 
 const INK: RGBColor = RGBColor(128, 128, 128);
 const SIZE: (u32, u32) = (860, 480);
@@ -24,8 +24,7 @@ const LEAST_NANOS: f64 = 0.5;
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     for chart in section.charts().iter().filter(|chart| chart.is_drawn) {
         let path = directory.join(format!("{}.svg", chart.name));
-        let counted = section.workload.map_or("timers", Workload::counted);
-        draw_lines(&path, chart, counted)?;
+        draw_lines(&path, chart, section.workload.counted())?;
     }
     Ok(())
 }
@@ -80,15 +79,16 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         .y_label_formatter(&|y| short(*y))
         .draw()?;
     let mut names = Vec::new();
-    for (place, (peer, figures)) in chart.rows.iter().enumerate() {
-        let (points, colour, width) = (points(figures), colour(peer, place), width(peer));
+    for &(peer, ref figures) in &chart.rows {
+        let (points, colour) = (points(figures), colour(peer));
+        let width = if peer.is_corewheel() { 3 } else { 1 };
         let Some(last) = points.last() else { continue };
-        names.push((plot.backend_coord(last).1, *peer, colour));
+        names.push((plot.backend_coord(last).1, peer, colour));
         let dots = points.iter().map(|&point| Circle::new(point, width + 1, colour.filled()));
         plot.draw_series(dots)?;
         plot.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))?;
     }
-    names.sort_unstable_by_key(|&(y, ..)| y);
+    names.sort_by_key(|&(y, ..)| y);
     // A name is pushed down by those above, but never so far that those below have no room.
     let mut lowest = 0;
     let mut room = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
@@ -96,7 +96,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         room += NAME_STEP;
         lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
         let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
-        root.draw(&Text::new(peer, place, letters(14, colour)))?;
+        root.draw(&Text::new(peer.name(), place, letters(14, colour)))?;
     }
     root.present()?;
     Ok(())
@@ -112,19 +112,13 @@ fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", height).into_font().color(&colour)
 }
 
-fn width(peer: &str) -> u32 {
-    let is_corewheel = Peer::from_str(peer, false).is_ok_and(Peer::is_corewheel);
-    if is_corewheel { 3 } else { 1 }
-}
-
 /// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey.
-/// Neighbours are far apart. A scheme's colour goes by its place.
-fn colour(peer: &str, place: usize) -> RGBColor {
-    let known = Peer::from_str(peer, false).ok();
-    let place = known.map_or(place, |peer| peer as usize) as f64;
-    let hue = match known {
-        Some(Peer::Floor | Peer::FloorCas) => return INK,
-        Some(peer) if peer.is_corewheel() => (0.94 + 0.04 * place).fract(),
+/// Neighbours are far apart.
+fn colour(peer: Peer) -> RGBColor {
+    let place = f64::from(peer as u8);
+    let hue = match peer {
+        Peer::Floor | Peer::FloorCas => return INK,
+        peer if peer.is_corewheel() => (0.94 + 0.04 * place).fract(),
         _ => 0.17 + 0.6 * (place * 0.618).fract(),
     };
     // Blue looks darker than green of the same lightness.

@@ -12,9 +12,11 @@
 //! Kafka's deadlines are made from a clock rounded down to the tick; here time is virtual and needs
 //! no rounding.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-use super::{Scheme, Store, store::slot};
+use super::store::slot;
+use super::{Scheme, Store};
 use crate::timers::Payload;
 
 /// Levels of `SLOTS` slots each. The `due` of a slot itself says when time enters it, or last did:

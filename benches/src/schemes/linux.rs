@@ -13,15 +13,14 @@
 //! milliseconds. The kernel fires a longer interval at the end of its range, which is early; here
 //! it is refused. The bitmap of slots in use, by which an idle kernel sleeps, is left out.
 
-use super::{Scheme, Store, store::slot};
+use super::store::slot;
+use super::{Scheme, Store};
 use crate::timers::Payload;
 
 const LEVELS: u32 = 9;
 const SLOTS: u32 = 64;
 /// A slot is 2^3 times as wide as one of the level below.
 const SHIFT: u32 = 3;
-
-pub(super) const RANGE: u64 = reach(LEVELS - 1);
 
 pub struct Linux;
 
@@ -53,7 +52,8 @@ impl Scheme for Linux {
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         let entered = (store.now.trailing_zeros() / SHIFT).min(LEVELS - 1);
         for level in 0..=entered {
-            store.expire_all(slot_of(level, store.now), expire);
+            // All of the slot are due.
+            store.expire_due(slot_of(level, store.now), expire);
         }
     }
 }

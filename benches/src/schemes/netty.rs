@@ -10,7 +10,8 @@
 //! The worker serves a tick when it has ended, so a timeout fires between 1 and `TICK` ticks after
 //! its deadline. It fires later if one tick has more than 100,000 new ones.
 
-use super::{Scheme, Store, store::slot};
+use super::store::slot;
+use super::{Scheme, Store};
 use crate::timers::Payload;
 
 const SLOTS: u32 = 512;

@@ -6,7 +6,8 @@
 
 use std::ops::{Index, IndexMut, Range};
 
-use crate::{peers::Handle, timers::Payload};
+use crate::peers::Handle;
+use crate::timers::Payload;
 
 #[derive(Debug, Default)]
 pub struct Node {
@@ -119,12 +120,6 @@ impl Store {
     pub(super) fn remove(&mut self, index: u32) -> Payload {
         self.unlink(index);
         self.release(index)
-    }
-
-    pub(super) fn expire_all(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
-        while let Some(index) = self.first(list) {
-            expire(self.remove(index));
-        }
     }
 
     /// Expires the timers at the head of an ordered list that are due.

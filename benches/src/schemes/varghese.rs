@@ -1,6 +1,7 @@
 //! Schemes 1, 2, 5 and 6 of Varghese and Lauck.
 
-use super::{Scheme, Store, store::slot};
+use super::store::slot;
+use super::{Scheme, Store};
 use crate::timers::Payload;
 
 /// Scheme 1, "straightforward": every tick counts every timer down, in the order of memory. Right

@@ -1,21 +1,17 @@
 //! The cost of requests to another core. One core sends many requests, and then the other consumes
 //! all of them in a turn. Both are timed separately, so neither waits for the other.
 
-use std::{
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use super::SEED;
-use crate::{
-    across::{Owner, Requests, noted},
-    cores::{self, Baton, Runner},
-    measure::{Sample, median_of},
-    plan::Job,
-    timers::{not_due, payload},
-};
+use crate::across::{Owner, Requests, noted};
+use crate::cores::{self, Baton, Runner};
+use crate::measure::{Sample, median_of};
+use crate::plan::Job;
+use crate::timers::{not_due, payload};
 
 /// Milliseconds: none is due within a run, though it may go by the machine's clock.
 const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;

@@ -1,27 +1,19 @@
 //! How long a call of cancel takes where a lock hurts: while the owner fires many timers in one
 //! turn, or while three other threads cancel too.
 
-use std::{
-    hint::black_box,
-    sync::{
-        atomic::{
-            AtomicUsize,
-            Ordering::{Acquire, Release},
-        },
-        mpsc::{self, Receiver, Sender},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::hint::black_box;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{in_settings, quantiles};
-use crate::{
-    across::{Owner, Remote},
-    cores,
-    measure::Sample,
-    plan::Job,
-    timers::{not_due, payload},
-};
+use crate::across::{Owner, Remote};
+use crate::cores;
+use crate::measure::Sample;
+use crate::plan::Job;
+use crate::timers::{not_due, payload};
 
 /// Timers that a canceller gets in a round, more than it can cancel in a turn.
 const PENDING: usize = 20_000;

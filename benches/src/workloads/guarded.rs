@@ -2,34 +2,25 @@
 //! the CPU time of all threads of the process, minus the CPU time for the same tasks without
 //! timeouts. Both take turns.
 
-use std::{
-    convert::Infallible,
-    fmt::Debug,
-    future::poll_fn,
-    mem,
-    pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
-    thread,
-    time::{Duration, Instant},
-};
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+use std::{mem, thread};
 
 use parking_lot::Mutex;
-use tokio::{
-    runtime::{Builder, Runtime},
-    task::{JoinHandle, LocalSet, spawn_local, yield_now},
-};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
 use super::late;
-use crate::{
-    cores,
-    measure::{Sample, cpu_nanos, median_of},
-    peers::{LocalClock, RealTime},
-    plan::{Job, Workload as W},
-};
+use crate::cores;
+use crate::measure::{Sample, cpu_nanos, median_of};
+use crate::peers::{LocalClock, RealTime};
+use crate::plan::{Job, Workload as W};
 
 /// Called after the tasks of a stretch, whose work on other threads belongs to it.
 const SETTLE: Duration = Duration::from_millis(25);

@@ -6,34 +6,28 @@
 //! fire? It sleeps until the next timer is due. A turn that consumes all cancels at once may be
 //! busy while timers come due; a peer whose turns can be bounded is measured bounded too.
 
-use std::{
-    cell::RefCell,
-    collections::BTreeSet,
-    future::poll_fn,
-    rc::Rc,
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use corewheel::{Clock, Config, ManualClock, Shard, local_timer};
 use fastrand::Rng;
-use tokio::{
-    runtime::Runtime,
-    task::{JoinSet, unconstrained, yield_now},
-    time::sleep,
-};
+use tokio::runtime::Runtime;
+use tokio::task::{JoinSet, unconstrained, yield_now};
+use tokio::time::sleep;
 use tokio_util::time::DelayQueue;
 
-use super::{SEED, quantiles};
-use crate::{
-    across::{BATCH, Remote, Sleeping},
-    cores,
-    measure::{Sample, cpu_nanos},
-    peers::{self, Place},
-    plan::{Job, Workload as W},
-    timers::Payload,
-};
+use super::{SEED, in_settings, quantiles};
+use crate::across::{BATCH, Remote, Sleeping};
+use crate::cores;
+use crate::measure::{Sample, cpu_nanos};
+use crate::peers::{self, Place};
+use crate::plan::{Job, Workload as W};
+use crate::timers::Payload;
 
 const LEAD: Duration = Duration::from_millis(100);
 
@@ -79,21 +73,19 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
 /// corewheel's `local_timer()`, parked between turns.
 pub fn corewheel_local(job: Job, clock: Clock) -> Vec<Sample> {
     let tick = Duration::from_micros(if job.workload == W::Late50us { 50 } else { 1000 });
-    run(job, |size| parked_between_turns(size, tick, clock))
-}
-
-fn parked_between_turns(size: Size, tick: Duration, clock: Clock) -> Vec<f64> {
     Config::new().tick(tick).clock(clock).install().expect("a new thread");
-    let log = Rc::new(RefCell::new(Vec::new()));
-    for delay in delays(size) {
-        let (log, due) = (Rc::clone(&log), Instant::now() + delay);
-        local_timer().add(delay, move || log.borrow_mut().push(lateness(due)));
-    }
-    while !local_timer().is_empty() {
-        local_timer().prepare_sleep().park();
-        local_timer().turn();
-    }
-    log.take()
+    run(job, |size| {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        for delay in delays(size) {
+            let (log, due) = (Rc::clone(&log), Instant::now() + delay);
+            local_timer().add(delay, move || log.borrow_mut().push(lateness(due)));
+        }
+        while !local_timer().is_empty() {
+            local_timer().prepare_sleep().park();
+            local_timer().turn();
+        }
+        log.take()
+    })
 }
 
 /// A B-tree by deadline, to the nanosecond, on a thread that parks until the first is due.
@@ -162,30 +154,32 @@ pub fn idle_wake_ups(job: Job) -> Vec<Sample> {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Flood {
-    pub due: Size,
-    pub pending: usize,
+    due: Size,
+    pending: usize,
     /// Whether another core cancels them.
-    pub is_flooded: bool,
+    is_flooded: bool,
     /// How many of the cancels a turn consumes at most, where it can be bounded.
-    pub budget: usize,
+    budget: usize,
 }
 
-/// Alone, with a flood, and with a flood of which a turn consumes at most 256 cancels.
-const SETTINGS: [(&str, bool, usize); 3] =
-    [("alone", false, usize::MAX), ("flooded", true, usize::MAX), ("bounded", true, 256)];
+/// Whether there is a flood, and of how many cancels a turn consumes at most.
+const SETTINGS: [(&str, (bool, usize)); 3] =
+    [("alone", (false, usize::MAX)), ("flooded", (true, usize::MAX)), ("bounded", (true, 256))];
 
 /// How late each timer fired, in microseconds; and how long a flood took to be consumed.
 type Outcome = (Vec<f64>, Option<Duration>);
 
-/// Delays of the timers that do not fire.
-fn pending(load: Flood) -> impl Iterator<Item = Duration> {
-    let mut rng = Rng::with_seed(SEED);
-    (0..load.pending).map(move |_| Duration::from_millis(rng.u64(30_000..=60_000)))
-}
+impl Flood {
+    /// Delays of the timers that do not fire.
+    fn pending(self) -> impl Iterator<Item = Duration> {
+        let mut rng = Rng::with_seed(SEED);
+        (0..self.pending).map(move |_| Duration::from_millis(rng.u64(30_000..=60_000)))
+    }
 
-/// When the flood begins, counted from when all timers have been added.
-fn flood_delay(load: Flood) -> Duration {
-    LEAD + load.due.span / 2
+    /// When the flood begins, counted from when all timers have been added.
+    fn delay(self) -> Duration {
+        LEAD + self.due.span / 2
+    }
 }
 
 /// The owner on the first core, the flood from the second.
@@ -196,7 +190,7 @@ pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
         let start = Instant::now();
         // A payload says when it is due.
         let due = |delay| [(start.elapsed() + delay).as_nanos() as u64; 3];
-        let handles: Vec<_> = pending(load).map(|delay| owner.add(delay, due(delay))).collect();
+        let handles: Vec<_> = load.pending().map(|delay| owner.add(delay, due(delay))).collect();
         delays(load.due).for_each(|delay| _ = owner.add(delay, due(delay)));
         to_other.send((remote, handles)).expect("the other core waits");
         let wanted = if load.is_flooded { load.pending } else { 0 };
@@ -214,7 +208,7 @@ pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
     let flood = move || {
         let (mut remote, handles): (O::Remote, Vec<O::Handle>) =
             of_owner.recv().expect("the owner sends");
-        thread::sleep(flood_delay(load));
+        thread::sleep(load.delay());
         let started = Instant::now();
         load.is_flooded.then(|| {
             let cancel = |handle| usize::from(remote.cancel(handle));
@@ -228,20 +222,22 @@ pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
 }
 
 /// How late the timers were in each setting, and how long a flood took.
-pub fn flood(job: Job, can_be_bounded: bool, outcome: impl Fn(Flood) -> Outcome) -> Vec<Sample> {
+pub fn flood(
+    job: Job,
+    can_be_bounded: bool,
+    outcome: impl Fn(Flood) -> Outcome + Sync,
+) -> Vec<Sample> {
     let (timers, span) = job.scale.pick((10_000, 3000), (2000, 1000), (200, 100));
     let due = Size { timers, span: Duration::from_millis(span) };
-    let settings = &SETTINGS[..2 + usize::from(can_be_bounded)];
-    let in_setting = |&(setting, is_flooded, budget)| {
+    in_settings(&SETTINGS[..2 + usize::from(can_be_bounded)], |(is_flooded, budget)| {
         let load = Flood { due, pending: job.n, is_flooded, budget };
         let (mut lateness, flood) = outcome(load);
         assert_eq!(lateness.len(), due.timers, "each timer fires once");
         let mut samples = quantiles(job, "us", &mut lateness);
         assert!(lateness[0] >= 0.0, "none is early");
         samples.extend(flood.map(|took| job.sample("took", "ms", took.as_secs_f64() * 1e3)));
-        samples.into_iter().map(move |sample| sample.at(setting))
-    };
-    settings.iter().flat_map(in_setting).collect()
+        samples
+    })
 }
 
 /// Floods a tokio runtime with two workers. One task drops the timers that are not due.
@@ -249,7 +245,7 @@ pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
     runtime.block_on(async {
         // Those that do not fire, each polled once.
         let register = |delay| peers::put(&mut Vec::new(), sleep(delay));
-        let registered = async move { pending(load).map(register).collect() };
+        let registered = async move { load.pending().map(register).collect() };
         let places =
             tokio::spawn(unconstrained(registered)).await.expect("a task that does not panic");
         let tasks = sleeping_tasks(load.due);
@@ -263,7 +259,7 @@ pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
 
 /// Drops them where they are; the places go when all is over.
 async fn drop_all(load: Flood, mut places: Vec<Place>) -> (Vec<Place>, Option<Duration>) {
-    sleep(flood_delay(load)).await;
+    sleep(load.delay()).await;
     if !load.is_flooded {
         return (places, None);
     }

@@ -1,21 +1,19 @@
 //! Bytes: for live timers, after all are cancelled, and after long churn; and the number of
 //! allocations in the steady state.
 
-use std::{fs::File, io::Read, time::Duration};
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{
-    SEED, in_thread,
-    operations::{Churn, Delay, Reset, Steady},
-};
-use crate::{
-    alloc,
-    measure::{self, Load, Sample, batches, settled, warm_up},
-    peers::{CorewheelLocal, RealTime},
-    plan::{Job, Peer, Workload as W},
-    timers::{Timers, not_due, payload},
-};
+use super::operations::{Churn, Delay, Reset, Steady};
+use super::{SEED, in_thread};
+use crate::alloc;
+use crate::measure::{self, Load, Sample, batches, settled, warm_up};
+use crate::peers::{CorewheelLocal, RealTime};
+use crate::plan::{Job, Peer, Workload as W};
+use crate::timers::{Timers, not_due, payload};
 
 /// Turns after the last cancel, one tick each.
 const TURNS: u64 = 10_000;

@@ -13,13 +13,15 @@ pub mod packets;
 pub mod pause;
 pub mod purgatory;
 pub mod scaling;
+pub mod scheme;
 pub mod slack;
 pub mod waking;
 pub mod xcancel;
 
 use std::thread;
 
-use crate::{measure::Sample, plan::Job};
+use crate::measure::Sample;
+use crate::plan::Job;
 
 /// A timeout of 30 s in ticks of 1 ms.
 pub const TIMEOUT: u64 = 30_000;

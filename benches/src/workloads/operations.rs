@@ -1,19 +1,15 @@
 //! Single operations on a number of timers that stays the same, with the ticks on the way; and
 //! timers that all fire.
 
-use std::{
-    hint::black_box,
-    time::{Duration, Instant},
-};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
-use crate::{
-    measure::{Clock, Effort, Load, Sample, batches, ns_per_operation, settled, warm_up},
-    plan::{Job, Peer, Workload as W},
-    timers::{Payload, Timers, connection, not_due, payload},
-};
+use crate::measure::{Clock, Effort, Load, Sample, batches, ns_per_operation, settled, warm_up};
+use crate::plan::{Job, Peer, Workload as W};
+use crate::timers::{Payload, Timers, connection, not_due, payload};
 
 /// The farthest that a timer of [`Steady`] is added ahead, in ticks.
 const REACH: u64 = 1000;

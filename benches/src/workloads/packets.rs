@@ -9,35 +9,30 @@
 //!   over the whole timeout, as in a server that has run for long.
 //! * Every peer reads the machine's clock for each packet.
 
-use std::{
-    cell::RefCell,
-    future::poll_fn,
-    io::Write,
-    os::unix::net::UnixStream,
-    pin::{Pin, pin},
-    rc::Rc,
-    task::{Poll, Waker},
-    thread,
-    time::Duration,
-};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
 
 use corewheel::future;
 use fastrand::Rng;
-use monoio::{FusionDriver, RuntimeBuilder, io::AsyncReadRent};
-use tokio::{
-    io::AsyncReadExt,
-    runtime::Builder,
-    sync::mpsc,
-    task::{LocalSet, spawn_local},
-};
+use monoio::io::AsyncReadRent;
+use monoio::{FusionDriver, RuntimeBuilder};
+use tokio::io::AsyncReadExt;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
 
 use super::{SEED, in_thread};
-use crate::{
-    across::Resets,
-    measure::{Clock, Sample, median_of},
-    plan::Job,
-    timers::{connection, payload},
-};
+use crate::across::Resets;
+use crate::measure::{Clock, Sample, median_of};
+use crate::plan::Job;
+use crate::timers::{connection, payload};
 
 /// The timeout of a connection that talks.
 const IDLE: Duration = Duration::from_secs(30);

@@ -5,11 +5,9 @@ use std::time::Instant;
 use fastrand::Rng;
 
 use super::{SEED, in_settings, quantile};
-use crate::{
-    measure::{Clock, Sample},
-    plan::{Job, Workload as W},
-    timers::{Payload, Timers, Waking, payload},
-};
+use crate::measure::{Clock, Sample};
+use crate::plan::{Job, Workload as W};
+use crate::timers::{Payload, Timers, Waking, payload};
 
 const SPAN: u64 = 120_000;
 const SLEEP: u64 = 10_000;

@@ -2,31 +2,25 @@
 //! operations, two complete by an event, one is forced, and one times out. On two cores the other
 //! core makes the events.
 
-use std::{
-    collections::HashMap,
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+use std::{mem, thread};
 
-use corewheel::{
-    Config, Core, Cores, ManualClock, local_timer,
-    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup},
+use corewheel::purgatory::{
+    Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup,
 };
+use corewheel::{Config, Core, Cores, ManualClock, local_timer};
 use fastrand::Rng;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use super::{SEED, in_settings};
-use crate::{
-    across::{Lock, Shareable},
-    measure::{Sample, cpu_nanos},
-    plan::Job,
-    timers::Timers,
-};
+use crate::across::{Lock, Shareable};
+use crate::measure::{Sample, cpu_nanos};
+use crate::plan::Job;
+use crate::timers::Timers;
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -455,10 +449,8 @@ impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        across::{ParkingLot, Std},
-        peers::{BTree, Linked64},
-    };
+    use crate::across::{ParkingLot, Std};
+    use crate::peers::{BTree, Linked64};
 
     const FOR_EVER: u64 = 30_000;
 

@@ -3,16 +3,15 @@
 //! and power. So the floor of `churn` takes turns with it, and the result is a share of its
 //! scaling.
 
-use std::{sync::Barrier, time::Duration};
+use std::sync::Barrier;
+use std::time::Duration;
 
 use super::operations::{Churn, Delay};
-use crate::{
-    cores,
-    measure::{self, Clock, Load, Sample, batches, median_of, settled, warm_up},
-    peers::Floor,
-    plan::Job,
-    timers::Timers,
-};
+use crate::cores;
+use crate::measure::{self, Clock, Load, Sample, batches, median_of, settled, warm_up};
+use crate::peers::Floor;
+use crate::plan::Job;
+use crate::timers::Timers;
 
 /// The time of one load before the other's turn: long beside the cost of fetching its lines.
 const SLICE: Duration = Duration::from_millis(40);

@@ -1,16 +1,16 @@
 //! Timeouts that need not be exact: the savings of a loop whose timers may wait for one another,
 //! and of a loop that spreads timers which are added together with one delay.
 
-use std::{hint::black_box, ops::RangeInclusive, time::Instant};
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+use std::time::Instant;
 
 use fastrand::Rng;
 
 use super::{SEED, in_settings, quantile};
-use crate::{
-    measure::Sample,
-    plan::Job,
-    timers::{Payload, Waking, Window, payload},
-};
+use crate::measure::Sample;
+use crate::plan::Job;
+use crate::timers::{Payload, Waking, Window, payload};
 
 /// 1 to 120 s.
 const DELAYS: RangeInclusive<u64> = 1000..=120_000;

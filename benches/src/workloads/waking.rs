@@ -1,30 +1,24 @@
 //! The time from a call on one core that wakes a sleeping thread of another core to the moment at
 //! which that thread has done its work.
 
-use std::{
-    fs::File,
-    io::{Read, Write},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use corewheel::ShardRef;
 use rustix::event::{EventfdFlags, eventfd};
-use tokio::{runtime::Builder, sync::Notify};
+use tokio::runtime::Builder;
+use tokio::sync::Notify;
 
 use super::quantiles;
-use crate::{
-    across::{Local, Owner, Requests, Sleeping, note, noted},
-    cores,
-    measure::{Sample, median},
-    plan::Job,
-    timers::{not_due, payload},
-};
+use crate::across::{Local, Owner, Requests, Sleeping, note, noted};
+use crate::cores;
+use crate::measure::{Sample, median};
+use crate::plan::Job;
+use crate::timers::{not_due, payload};
 
 /// From the announcement of a sleep to the call; long enough to fall asleep.
 const PAUSE: Duration = Duration::from_micros(200);

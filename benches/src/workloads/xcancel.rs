@@ -5,28 +5,22 @@
 //! For each add, a random live timer is handed over. So with few of them the lines travel between
 //! caches, and with many they come from memory.
 
-use std::{
-    hint::spin_loop,
-    mem,
-    sync::mpsc::{self, Receiver, Sender},
-    time::{Duration, Instant},
-};
+use std::hint::spin_loop;
+use std::mem;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use rtrb::{Consumer, Producer, RingBuffer};
-use tokio::{
-    runtime::Runtime,
-    task::{unconstrained, yield_now},
-};
+use tokio::runtime::Runtime;
+use tokio::task::{unconstrained, yield_now};
 
 use super::SEED;
-use crate::{
-    across::{BATCH, IN_FLIGHT, Owner, Remote, both_ways},
-    cores,
-    measure::{self, Sample, median_of},
-    plan::{Job, Workload as W},
-    timers::{not_due, payload},
-};
+use crate::across::{BATCH, IN_FLIGHT, Owner, Remote, both_ways};
+use crate::cores;
+use crate::measure::{self, Sample, median_of};
+use crate::plan::{Job, Workload as W};
+use crate::timers::{not_due, payload};
 
 /// Milliseconds: none is due within a run, though it may go by the machine's clock.
 const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;

@@ -69,7 +69,7 @@ pub(super) fn exactness(
             keys.push(key);
         }
     }
-    failures.expect_none(&[(seen.early, "keys were gone before their deadline")]);
+    failures.count(seen.early, "keys were gone before their deadline");
     if seen.latest_us > tolerance_us {
         failures.push(format!("keys were there up to {} us after their deadline", seen.latest_us));
     }

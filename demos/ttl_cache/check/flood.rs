@@ -4,11 +4,11 @@
 //! Two probes send GETs of a permanent key, first on a quiet server and then while keys expire.
 //! Another client samples the number of keys.
 
-use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{io, thread};
 
 use serde::Serialize;
 

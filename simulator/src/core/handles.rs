@@ -1,15 +1,15 @@
 //! Calls by the handle of a timer on any thread: in a step, in a callback, in a destructor.
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Duration;
 
 use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 
-use crate::{
-    handover::{with, with_any},
-    ledger::Payload,
-    model::State,
-    plan::{How, Id, Nanos, Script},
-};
+use crate::handover::{check, count, with, with_any};
+use crate::ledger::Payload;
+use crate::model::State;
+use crate::plan::{How, Id, Nanos, Script};
 
 thread_local! {
     /// Handles that never leave their thread.
@@ -30,10 +30,8 @@ pub(super) fn share(id: Id) {
         && with(|model| model.timer(id).shard == model.own())
     {
         let shared = handle.share();
-        with(|model| {
-            model.timers[id as usize].handle = Some(shared);
-            model.coverage.count("LocalHandle::share");
-        });
+        with(|model| model.timers[id as usize].handle = Some(shared));
+        count("LocalHandle::share");
     }
 }
 
@@ -60,10 +58,8 @@ pub(super) fn cancel(id: Id, how: How) {
         (None, _) => local.map_or(Cancel::Ended, LocalHandle::cancel),
         (Some(handle), How::Wait) => {
             let answer = handle.cancel_wait();
-            with(|model| {
-                model.check(answer.is_err() == is_turning, || {
-                    format!("cancel_wait of timer {id}: {answer:?}")
-                });
+            check(answer.is_err() == is_turning, || {
+                format!("cancel_wait of timer {id}: {answer:?}")
             });
             answer.unwrap_or_else(|_| handle.cancel())
         }
@@ -74,10 +70,8 @@ pub(super) fn cancel(id: Id, how: How) {
         (Some(handle), _) => handle.cancel(),
     };
     let is_pending = expected.handle.is_some_and(TimerHandle::is_pending) && !is_lost;
-    with(|model| {
-        model.has_cancelled(id, expected, answer);
-        model.check(!is_pending, || format!("timer {id} is pending after its cancel"));
-    });
+    with(|model| model.has_cancelled(id, expected, answer));
+    check(!is_pending, || format!("timer {id} is pending after its cancel"));
 }
 
 /// Resets a timer by its handle, or by its shard.
@@ -99,9 +93,7 @@ pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
         (Some(handle), None) => handle.reset(delay),
         (Some(handle), Some(shard)) => shard.reset(handle, delay),
     };
-    with(|model| {
-        model.check(answer == expected.answer, || format!("reset of timer {id}: {answer}"));
-    });
+    check(answer == expected.answer, || format!("reset of timer {id}: {answer}"));
 }
 
 pub(super) fn is_pending(id: Id) {
@@ -117,9 +109,7 @@ pub(super) fn is_pending(id: Id) {
         None => local.is_some_and(LocalHandle::is_pending),
         Some(handle) => handle.is_pending(),
     };
-    with(|model| {
-        model.check(is_pending == expected, || format!("timer {id} is pending: {is_pending}"));
-    });
+    check(is_pending == expected, || format!("timer {id} is pending: {is_pending}"));
     if own {
         let deadline = match handle {
             None => local.and_then(LocalHandle::deadline),

@@ -1,14 +1,15 @@
-//! What each routine of each scheme costs as the number of timers grows.
+//! What each routine of a timer scheme costs as the number of timers grows.
 
-use std::{hint::black_box, ops::RangeInclusive, time::Instant};
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::{Properties, Visitor, visit_all};
-use crate::{
-    measure::{Sample, median},
-    timers::{Timers, not_due},
-};
+use super::SEED;
+use crate::measure::{Sample, median};
+use crate::plan::{Job, Peer};
+use crate::timers::{Timers, not_due};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
@@ -25,61 +26,38 @@ const CALLS: usize = 10_000;
 /// The number of calls times N where a call is O(n).
 const LINEAR_CALLS: usize = 4_000_000;
 
-/// Numbers of outstanding timers.
-pub const COUNTS: [usize; 5] = [10, 100, 1000, 10_000, 100_000];
-
-/// Measures every routine of every scheme once among `n` timers, the same ones for every scheme: by
-/// the scheme's name.
+/// Measures every routine of a scheme among `n` timers, the same ones for every scheme.
 ///
 /// The intervals are uniform over 5 to 60 s, and the nodes lie in memory at random, as they do
 /// after a while of use. A routine that is O(n) by its documented growth is called fewer times. The
 /// time of reading the clock is subtracted.
-///
-/// - **start**: ns per timer, for a batch of N / 8 (but 10 at least) on top of the N.
-/// - **stop**: ns per timer, for as many random ones of them all. A tick passes, not timed, after
-///   each batch.
-/// - **tick**: ns per tick in which nothing is due, over up to 4,096 ticks: with the counting down,
-///   the rounds and the cascades that fall into them.
-/// - **expiry**: ns per timer, the time of a tick in which a batch on top of the N expires, less
-///   the median of those in which nothing does. For Netty it contains the linking that start has
-///   left to the worker; the unlinking that stop has left shows in no row.
-pub fn measure(n: usize, seed: u64) -> Vec<(&'static str, Vec<Sample>)> {
-    let readings = (0..1001).map(|_| nanos_since(Instant::now())).collect();
-    let mut round = Round { n, clock: median(readings), seed, samples: Vec::new() };
-    visit_all(&mut round);
-    round.samples
+pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
+    // As in a process that has run for long: glibc keeps memory that is freed from now on, and the
+    // second time the schemes get memory that was in use before.
+    drop(black_box(vec![1_u8; 30 << 20]));
+    routines::<T>(job);
+    let nanos = ["start", "stop", "tick", "expiry"].into_iter().zip(routines::<T>(job));
+    nanos.map(|(routine, nanos)| job.sample(routine, "ns", nanos)).collect()
 }
 
-struct Round {
-    n: usize,
-    clock: f64,
-    seed: u64,
-    samples: Vec<(&'static str, Vec<Sample>)>,
-}
-
-impl Visitor for Round {
-    fn visit<T: Timers>(&mut self, properties: Properties) {
-        let mut run = Run::<T>::new(self, properties);
-        // The first pass allocates the memory that a scheme needs for stopped timers that it has
-        // not cleared away.
-        run.start_and_stop();
-        let [start, stop] = run.start_and_stop();
-        let expiry = run.expiry();
-        let tick = Run::<T>::new(self, properties).quiet_tick();
-        let routines = [("start", start), ("stop", stop), ("tick", tick), ("expiry", expiry)];
-        let sample =
-            |(routine, nanos)| Sample::new(format!("scheme-{routine}"), self.n, "ns", nanos);
-        self.samples.push((properties.name, routines.map(sample).to_vec()));
-    }
+fn routines<T: Timers>(job: Job) -> [f64; 4] {
+    let mut run = Run::<T>::new(job);
+    // The first pass allocates the memory that a scheme needs for stopped timers that it has not
+    // cleared away.
+    run.start_and_stop();
+    let [start, stop] = run.start_and_stop();
+    let expiry = run.expiry();
+    let tick = Run::<T>::new(job).quiet_tick();
+    [start, stop, tick, expiry]
 }
 
 /// One scheme with N timers in it.
 struct Run<T: Timers> {
+    job: Job,
     timers: T,
     now: u64,
-    properties: Properties,
     live: Vec<T::Handle>,
-    n: usize,
+    /// The cost of reading the clock.
     clock: f64,
     rng: Rng,
     /// Starts that are timed together.
@@ -87,14 +65,15 @@ struct Run<T: Timers> {
 }
 
 impl<T: Timers> Run<T> {
-    fn new(&Round { n, clock, seed, .. }: &Round, properties: Properties) -> Self {
-        let batch = if properties.is_start_linear { 10 } else { (n / 8).max(10) };
-        let (timers, live, rng) = (T::new(), Vec::new(), Rng::with_seed(seed));
-        let mut run = Self { timers, now: 0, properties, live, n, clock, rng, batch };
+    fn new(job: Job) -> Self {
+        let batch = if is_start_linear(job) { 10 } else { (job.n / 8).max(10) };
+        let (timers, live, rng) = (T::new(), Vec::new(), Rng::with_seed(SEED));
+        let clock = median((0..1001).map(|_| nanos_since(Instant::now())).collect());
+        let mut run = Self { job, timers, now: 0, live, clock, rng, batch };
         run.pass(12_345);
         run.age();
-        let mut intervals: Vec<u64> = (0..n).map(|_| run.rng.u64(INTERVALS)).collect();
-        if properties.is_start_linear {
+        let mut intervals: Vec<u64> = (0..job.n).map(|_| run.rng.u64(INTERVALS)).collect();
+        if is_start_linear(job) {
             // Out of order they would take N^2 steps.
             intervals.sort_unstable();
         }
@@ -105,7 +84,7 @@ impl<T: Timers> Run<T> {
 
     /// Leaves a free list that is in no order, so that neighbours in time are none in memory.
     fn age(&mut self) {
-        let mut handles: Vec<_> = (0..self.n).map(|_| self.start(*INTERVALS.end())).collect();
+        let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*INTERVALS.end())).collect();
         self.rng.shuffle(&mut handles);
         assert!(handles.into_iter().all(|handle| self.timers.cancel(&handle)));
         self.pass(SETTLE);
@@ -127,8 +106,8 @@ impl<T: Timers> Run<T> {
     }
 
     fn start_and_stop(&mut self) -> [f64; 2] {
-        let calls =
-            if self.properties.is_start_linear { CALLS.min(LINEAR_CALLS / self.n) } else { CALLS };
+        let is_linear = is_start_linear(self.job);
+        let calls = if is_linear { CALLS.min(LINEAR_CALLS / self.job.n) } else { CALLS };
         let (batch, batches) = (self.batch, (calls / self.batch).max(1));
         let (mut starting, mut stopping) = (0.0, 0.0);
         for _ in 0..batches {
@@ -162,11 +141,8 @@ impl<T: Timers> Run<T> {
     }
 
     fn quiet_tick(&mut self) -> f64 {
-        let ticks = if self.properties.is_tick_linear {
-            (LINEAR_CALLS / self.n).clamp(32, QUIET)
-        } else {
-            QUIET
-        };
+        let is_linear = self.job.peer == Peer::Countdown;
+        let ticks = if is_linear { (LINEAR_CALLS / self.job.n).clamp(32, QUIET) } else { QUIET };
         let started = Instant::now();
         for _ in 0..ticks {
             self.pass(1);
@@ -202,28 +178,14 @@ impl<T: Timers> Run<T> {
                 return;
             }
         }
-        panic!("{}: a timer is later than documented", self.properties.name);
+        panic!("{:?}: a timer is later than documented", self.job.peer);
     }
+}
+
+fn is_start_linear(job: Job) -> bool {
+    job.peer == Peer::OrderedList
 }
 
 fn nanos_since(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e9
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_routine_of_every_scheme_has_a_figure() {
-        let schemes = measure(100, 1);
-        let names: BTreeSet<&str> = schemes.iter().map(|scheme| scheme.0).collect();
-        assert_eq!((schemes.len(), names.len()), (12, 12));
-        for (scheme, samples) in schemes {
-            assert_eq!(samples.len(), 4, "{scheme}");
-            assert!(samples.iter().all(|sample| sample.n == 100 && sample.value.is_finite()));
-        }
-    }
 }

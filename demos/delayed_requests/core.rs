@@ -1,0 +1,69 @@
+//! One core: a runtime that corewheel drives. It accepts connections and receives their requests;
+//! the turns of its wheel complete them.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use std::{io, net};
+
+use corewheel::Core;
+use corewheel::future::sleep;
+use corewheel::purgatory::PurgatoryCounts;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_local;
+
+use crate::broker::Broker;
+use crate::common::server;
+
+/// How long a core waits at the end for the other cores to remove their watches, and how often it
+/// looks.
+const SETTLING: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The counts of one core.
+pub(crate) struct CoreReport {
+    pub(crate) counts: PurgatoryCounts,
+    /// Requests whose partition belongs to another core.
+    pub(crate) elsewhere: u64,
+}
+
+/// Serves until the core is asked to stop.
+pub(crate) fn run(
+    core: &Core,
+    listener: net::TcpListener,
+    broker: Broker,
+) -> io::Result<CoreReport> {
+    let broker = Rc::new(broker);
+    corewheel_tokio::run(async {
+        tokio::select! {
+            () = server::stopped(core) => {}
+            failed = accept(listener, &broker) => return failed,
+        }
+        let since = Instant::now();
+        while broker.counts().watches > 0 && since.elapsed() < SETTLING {
+            sleep(LOOK).await;
+        }
+        Ok(CoreReport { counts: broker.counts(), elsewhere: broker.elsewhere.get() })
+    })?
+}
+
+/// Accepts connections until it fails.
+async fn accept(listener: net::TcpListener, broker: &Rc<Broker>) -> io::Result<CoreReport> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        // The requests of a connection that has ended complete, but their answers get nowhere.
+        spawn_local(serve(stream, Rc::clone(broker)));
+    }
+}
+
+/// Receives the requests of a connection.
+async fn serve(stream: TcpStream, broker: Rc<Broker>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (reader, writer) = stream.into_split();
+    let (mut lines, writer) = (BufReader::new(reader).lines(), Rc::new(writer));
+    while let Some(line) = lines.next_line().await? {
+        broker.serve(serde_json::from_str(&line)?, &writer)?;
+    }
+    Ok(())
+}
