@@ -67,6 +67,7 @@ pub(crate) struct CoreModel {
 }
 
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub(crate) struct Timer {
     pub(crate) state: State,
     pub(crate) shard: usize,
