@@ -301,14 +301,14 @@ impl Config {
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
         let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
         let hooks = Hooks::new(self.wake, self.panic);
-        let drop_within = saturating_nanos(self.drop_within);
+        let drop_within_nanos = saturating_nanos(self.drop_within);
         Ok(ValidConfig {
             tick,
             clock: self.clock,
             capacity,
             limit,
             name: self.name,
-            drop_within,
+            drop_within_nanos,
             hooks,
         })
     }
@@ -321,7 +321,7 @@ pub(crate) struct ValidConfig {
     pub(crate) capacity: u32,
     pub(crate) limit: u32,
     pub(crate) name: Option<String>,
-    pub(crate) drop_within: u64,
+    pub(crate) drop_within_nanos: u64,
     pub(crate) hooks: Hooks,
 }
 

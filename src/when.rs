@@ -177,8 +177,8 @@ impl Spread {
 
     /// Returns the offset of the next spread timer in its range, in nanoseconds.
     ///
-    /// Multiples of the golden ratio, modulo one, fill the range evenly at every length (Weyl's
-    /// sequence). Only spread timers advance the sequence: a part of it, such as every 55th
+    /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range evenly, however
+    /// many are taken. Only spread timers advance the sequence: a part of it, such as every 55th
     /// multiple, would not fill the range evenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {

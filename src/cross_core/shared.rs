@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) gauges: CachePadded<Gauges>,
     pub(crate) name: Box<str>,
     /// The longest sleep of the owner, in nanoseconds, while a remotely cancelled payload waits.
-    pub(crate) drop_within: u64,
+    pub(crate) drop_within_nanos: u64,
 }
 
 /// A value with exclusive cache lines: two, because processors fetch them in pairs.
@@ -101,7 +101,7 @@ impl Shared {
         hooks: Hooks,
         limit: u32,
         name: Option<String>,
-        drop_within: u64,
+        drop_within_nanos: u64,
         slab: Arc<Slab>,
     ) -> Self {
         let has_name = name.is_some();
@@ -119,7 +119,7 @@ impl Shared {
             admission: CachePadded(AdmissionLimit::new(limit)),
             gauges: CachePadded(Gauges::new(has_name)),
             name,
-            drop_within,
+            drop_within_nanos,
         }
     }
 

@@ -38,9 +38,9 @@ use crate::{
 /// better only if most timers fire.
 ///
 /// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
-/// Otherwise all futures that a thread creates use one wheel, which reduces contention between
-/// threads. If that wheel is full or has ended when a timer is added, or ends later, the future
-/// continues on the next wheel.
+/// Otherwise each thread keeps to one of these wheels for all futures that it creates, and the
+/// threads are spread over the wheels. If that wheel is full or has ended when a timer is added, or
+/// ends later, the future continues on the next wheel.
 ///
 /// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
 /// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and nothing here
@@ -210,13 +210,13 @@ impl Timers {
         ))
     }
 
-    /// Makes a wheel for each core, and returns these wheels. A future that waits adds its timer to
-    /// the wheel of the thread that polls it, without a message to another thread. One thread, the
+    /// Makes a wheel for each core, and returns these wheels. A future adds its timer to the wheel
+    /// of the thread that has created it, without a message to another thread. One thread, the
     /// watcher, sleeps until the next deadline of all wheels and wakes the tasks that are due. So a
     /// worker that is busy or blocked delays no timer.
     ///
     /// This suits work-stealing runtimes whose timeouts rarely elapse. [`start`](Self::start)
-    /// suits programs whose timers mostly fire, since several threads share that work.
+    /// suits programs whose timers mostly fire, since several threads share the firing.
     ///
     /// The watcher ends when the last clone of the timers and the last of their futures is dropped.
     /// That drop does not wait for it. Use [`per_worker_with`](Self::per_worker_with) to change the
@@ -353,7 +353,7 @@ impl Timers {
     /// ```
     #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Sleep<Remote> {
-        Sleep::after(self.remote(), duration)
+        Sleep::after(self.choose_wheel(), duration)
     }
 
     /// Waits until `deadline`, an instant of the timers' clock. See [`Sleep`].
@@ -373,7 +373,7 @@ impl Timers {
     /// ```
     #[track_caller]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep<Remote> {
-        Sleep::until(self.remote(), deadline)
+        Sleep::until(self.choose_wheel(), deadline)
     }
 
     /// Gives up `future` if it is not ready within `duration` from now. See [`Timeout`].
@@ -491,11 +491,11 @@ impl Timers {
     /// assert_eq!(time.elapsed(), Duration::from_secs(5));
     /// ```
     pub fn now(&self) -> Instant {
-        self.remote().shard().now()
+        self.choose_wheel().shard().now()
     }
 
     #[inline]
-    fn remote(&self) -> Remote {
+    fn choose_wheel(&self) -> Remote {
         let own = if let KeepAlive::Wheels { .. } = self.0[0].keep_alive {
             None
         } else {

@@ -886,8 +886,6 @@ impl LocalTimer {
         TimerFd::open()
     }
 
-    // ---- the path of the adders
-
     /// Adds a one-shot timer; the error carries the callback back.
     #[inline]
     fn insert_once<F: FnOnce() + 'static>(

@@ -85,7 +85,7 @@ use self::{
     hash::KeyHash,
     operation::Id,
     table::{
-        CheckOutcome, Event, EventStart, EventStep, KeyEntry, NONE, RemoteWatch, Table, Watcher,
+        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, NONE, RemoteWatch, Table, Watcher,
     },
 };
 use crate::{
@@ -836,12 +836,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let hash = self.hash.of(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
-            EventStart::Unwatched => 0,
-            EventStart::Single(index, operation) => {
+            KeyWatchers::Unwatched => 0,
+            KeyWatchers::Single(index, operation) => {
                 drop(table);
                 usize::from(self.check(index, operation))
             }
-            EventStart::Ring(event) => {
+            KeyWatchers::Ring(event) => {
                 drop(table);
                 self.check_watchers(event)
             }
@@ -1128,8 +1128,8 @@ impl<K: WatchKey, Op: DelayedOperation> Client for Inner<K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
-        // Cancels all timers first: code that runs below may register another purgatory under this
-        // one's `ClientId`.
+        // Cancels all timers first: the drops below run the user's code, which may create another
+        // purgatory with this one's `ClientId`. A pending timer would then reach that purgatory.
         for id in &ids {
             self.table.get_mut().cancel_timer(id.index);
         }

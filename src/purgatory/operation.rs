@@ -35,7 +35,9 @@ use std::{hash::Hash, num::NonZeroU64};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait DelayedOperation: 'static {
-    /// Returns true if the condition holds. A panic counts as false.
+    /// Returns true if the condition holds. Unlike Kafka's method of this name, it completes
+    /// nothing: the purgatory then calls [`on_complete`](Self::on_complete). A panic counts as
+    /// false.
     ///
     /// Called when the operation is added, at each event on one of its keys, and by
     /// [`check`](crate::purgatory::Purgatory::check). For a key of another core it is also called

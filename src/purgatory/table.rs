@@ -170,12 +170,13 @@ pub(super) enum Watcher {
     Remote { core: u32, operation: Id, watch: Id },
 }
 
-/// The result of beginning an event.
-pub(super) enum EventStart<Op> {
+/// The operations that watch the key of a new event.
+pub(super) enum KeyWatchers<Op> {
     /// The key has no watch.
     Unwatched,
     /// Only this operation watches the key. It is checked out, and the caller checks it.
     Single(u32, Op),
+    /// Several operations, or one of another core, or one that is checked out.
     Ring(Event),
 }
 
@@ -652,7 +653,7 @@ impl<K: Eq, Op> Table<K, Op> {
         Id { number, index }
     }
 
-    /// Adds a watch of an operation of this core. Returns false if the operation has completed.
+    /// Makes an operation of this core watch `key`. Returns false if the operation has completed.
     pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
         let entry = self.entry(hash, key);
         let Some(parked) = self.get(operation) else {
@@ -734,19 +735,19 @@ impl<K: Eq, Op> Table<K, Op> {
 
     /// Begins an event on a key. If only one operation of this core watches the key, checks it out.
     #[inline]
-    pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> EventStart<Op> {
+    pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let first = self.find_key(hash, key);
         if !first.is_extra() {
             let parked = self.operations.record_mut(first.0);
             if parked.inline_watch.next == first
                 && let Some(operation) = parked.check_out()
             {
-                return EventStart::Single(first.0, operation);
+                return KeyWatchers::Single(first.0, operation);
             }
         } else if first == WatchIndex::NONE {
-            return EventStart::Unwatched;
+            return KeyWatchers::Unwatched;
         }
-        EventStart::Ring(self.event_at(first))
+        KeyWatchers::Ring(self.event_at(first))
     }
 
     fn event_at(&self, next: WatchIndex) -> Event {

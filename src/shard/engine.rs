@@ -137,10 +137,10 @@ impl<T> Engine<T> {
         config: Config,
         (slab, nodes): (Arc<Slab>, OwnerNodes<T>),
     ) -> Result<Self, ConfigError> {
-        let ValidConfig { tick, clock, capacity, limit, hooks, name, drop_within } =
+        let ValidConfig { tick, clock, capacity, limit, hooks, name, drop_within_nanos } =
             config.validate()?;
         let shared =
-            Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within, slab));
+            Arc::new(Shared::new(clock.clone(), tick, hooks, limit, name, drop_within_nanos, slab));
         let registration = registry::register(&shared)?;
         let time = Time::new(clock, tick);
         shared.spread.seed_from(registration.number);
@@ -839,7 +839,7 @@ impl<T> Engine<T> {
     /// that a remote cancel must end it, for the payload to be dropped in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.time.latest.min, self.next_nanos());
-        let short = now.saturating_add(self.shared.drop_within);
+        let short = now.saturating_add(self.shared.drop_within_nanos);
         if now < self.short_sleeps_until && short < u64::MAX {
             return (Some(next.map_or(short, |next| next.min(short))), false);
         }
@@ -1205,7 +1205,8 @@ impl<T> Engine<T> {
     ) -> bool {
         let node = self.nodes.entry(index);
         if has_payload {
-            self.short_sleeps_until = self.time.turn_start.saturating_add(self.shared.drop_within);
+            self.short_sleeps_until =
+                self.time.turn_start.saturating_add(self.shared.drop_within_nanos);
         }
         let is_wanted = has_payload && is_wanted(node);
         let generation = node.state().generation();

@@ -36,7 +36,7 @@ pub struct Expired<T> {
     times: Times,
 }
 
-/// The times of an expiry, in nanoseconds of the clock.
+/// When a timer was due, and when the turn that returned it began, in nanoseconds since `origin`.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     /// The instant at which the clock shows zero.

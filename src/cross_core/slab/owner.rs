@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     BuildInPlace, Slab,
-    page::{Node, OwnerCell, Page, PagePtr, SharedDeadline, relative_link},
+    page::{ExclusiveCell, Node, Page, PagePtr, SharedDeadline, relative_link},
     retired::RetiredPages,
 };
 use crate::{
@@ -537,12 +537,12 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    fn links_cell(self) -> &'n OwnerCell<Links> {
+    fn links_cell(self) -> &'n ExclusiveCell<Links> {
         &self.page.links[place_of(self.index)]
     }
 
     #[inline]
-    fn add_record(self) -> &'n OwnerCell<AddRecord> {
+    fn add_record(self) -> &'n ExclusiveCell<AddRecord> {
         &self.page.add_records[place_of(self.index)]
     }
 

@@ -14,9 +14,9 @@ use crate::{
 
 /// A cell that only one thread at a time uses: the owner, or the adder that has taken the node.
 #[derive(Debug)]
-pub(super) struct OwnerCell<T>(UnsafeCell<T>);
+pub(super) struct ExclusiveCell<T>(UnsafeCell<T>);
 
-impl<T: Copy> OwnerCell<T> {
+impl<T: Copy> ExclusiveCell<T> {
     pub(super) fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
@@ -47,9 +47,9 @@ pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
     /// The tick at which the timer is due. Until the owner admits a periodic remote timer, the
     /// field holds the timer's period in nanoseconds.
-    pub(super) deadline: OwnerCell<u64>,
+    pub(super) deadline: ExclusiveCell<u64>,
     pub(crate) link: MailboxLink,
-    pub(super) location: OwnerCell<Location>,
+    pub(super) location: ExclusiveCell<Location>,
 }
 
 /// A timer: 64 bytes with the callback of a thread's wheel.
@@ -110,8 +110,8 @@ pub(super) struct Page<T> {
     /// The deadlines at which the owner has linked *deferrable* timers.
     pub(super) linked: [SharedDeadline; PAGE_LEN],
     /// The neighbours of a timer in a slot of the wheel, or the next free node of the owner.
-    pub(super) links: [OwnerCell<Links>; PAGE_LEN],
-    pub(super) add_records: [OwnerCell<AddRecord>; PAGE_LEN],
+    pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
+    pub(super) add_records: [ExclusiveCell<AddRecord>; PAGE_LEN],
 }
 
 /// The layout of a slab's pages, for threads that do not know the payload type.
@@ -214,16 +214,16 @@ impl<T> Page<T> {
             nodes: array::from_fn(|_| Node {
                 header: NodeHeader {
                     state: StateWord::default(),
-                    deadline: OwnerCell::new(0),
+                    deadline: ExclusiveCell::new(0),
                     link: MailboxLink::new(0),
-                    location: OwnerCell::new(Location::NEW),
+                    location: ExclusiveCell::new(Location::NEW),
                 },
                 payload: UnsafeCell::new(MaybeUninit::uninit()),
             }),
             requested: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
             linked: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
-            links: array::from_fn(|_| OwnerCell::new(Links::default())),
-            add_records: array::from_fn(|_| OwnerCell::new(AddRecord::default())),
+            links: array::from_fn(|_| ExclusiveCell::new(Links::default())),
+            add_records: array::from_fn(|_| ExclusiveCell::new(AddRecord::default())),
         };
         // SAFETY: guaranteed by the caller.
         unsafe { page.write(new) };
