@@ -5,8 +5,8 @@
 //!   [`local_timer`](corewheel::local_timer), whose callbacks run between the tasks.
 //! - **One multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and
 //!   [`time::timers`] for packages that take [`Timers`](corewheel::future::Timers). Its default is
-//!   [`Timers::per_worker`](corewheel::future::Timers::per_worker): a task adds its timer on the
-//!   thread that polls it. If most timers fire, pass
+//!   [`Timers::per_worker`](corewheel::future::Timers::per_worker): a timer goes to the
+//!   wheel of the thread that creates its future. If most timers fire, pass
 //!   [`Timers::start`](corewheel::future::Timers::start) to [`time::use_timers`]. For callbacks:
 //!   [`Shards`], timers on dedicated threads.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both kinds.
