@@ -53,7 +53,7 @@ pub(crate) async fn compare(
         }
     }
     eprintln!("| runtime | timer | resolution | idle p50 | idle p99 | busy p50 | busy p99 |");
-    let tick = format!("{} us", metrics::shards()[0].levels[0].slot.as_micros());
+    let tick = format!("{} us", metrics::shards()[0].levels[0].slot_span.as_micros());
     let names = [("its own", resolution), ("corewheel", &tick)];
     for ((name, resolution), lateness) in names.into_iter().zip(lateness) {
         print!("| {runtime} | {name} | {resolution} |");

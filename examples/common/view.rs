@@ -105,7 +105,9 @@ fn levels(core: &ShardMetrics) -> String {
     let used =
         core.levels.iter().zip(0..).filter(|(level, index)| *index < 2 || level.occupied > 0);
     let levels: Vec<_> = used
-        .map(|(level, _)| format!("{} of {} of {:?}", level.occupied, level.slots, level.slot))
+        .map(|(level, _)| {
+            format!("{} of {} of {:?}", level.occupied, level.slot_count, level.slot_span)
+        })
         .collect();
     // A loop publishes its levels in the turn after the first request.
     let levels = if levels.is_empty() { "not published yet".to_owned() } else { levels.join(", ") };

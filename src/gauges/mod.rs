@@ -27,7 +27,7 @@ pub(crate) enum LateCause {
     /// The loop turned late: no earlier turn could have fired the timer.
     Loop = 0,
     /// An earlier turn left the timer to a later one.
-    Turn = 1,
+    LeftOver = 1,
 }
 
 #[derive(Debug)]

@@ -38,7 +38,7 @@ type Durations = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Hist
 
 const HISTOGRAMS: [Durations; 3] = [
     ("corewheel_lateness_seconds", Some("loop"), |shard| &shard.loop_lateness),
-    ("corewheel_lateness_seconds", Some("turn"), |shard| &shard.turn_lateness),
+    ("corewheel_lateness_seconds", Some("leftover"), |shard| &shard.leftover_lateness),
     ("corewheel_callback_seconds", None, |shard| &shard.callback_durations),
 ];
 
@@ -65,7 +65,7 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 ///   `other` cores.
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds`, and
 ///   `corewheel_overdue_seconds`, the time for which the next turn has been overdue.
-/// * Histograms: `corewheel_lateness_seconds`, with the label `by`: `loop` or `turn`; and
+/// * Histograms: `corewheel_lateness_seconds`, with the label `by`: `loop` or `leftover`; and
 ///   `corewheel_callback_seconds`, of measured callbacks. Their values are too large by at most a
 ///   quarter, or a microsecond.
 ///

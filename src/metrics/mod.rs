@@ -23,7 +23,7 @@
 //!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that turn is long, look
 //!   for slow callbacks, or for work between the turn and the next call of `prepare_sleep` or
 //!   `time_until_next`. If that turn is short, look for slow work between such a call and the turn.
-//! * [`turn_lateness`](ShardMetrics::turn_lateness): the lateness of timers that an earlier turn
+//! * [`leftover_lateness`](ShardMetrics::leftover_lateness): the lateness of timers that an earlier turn
 //!   left to a later one, because its budget was used up or its pass was abandoned.
 //! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
 //!   [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
@@ -111,7 +111,7 @@ pub struct ShardMetrics {
     ///
     /// After such a turn, timers that are added when they are already due count here too. So does a
     /// [`run`](crate::ShardRef::run) by the shard's own thread, but not by another thread.
-    pub turn_lateness: Histogram,
+    pub leftover_lateness: Histogram,
     /// The longest turn, callbacks included.
     ///
     /// It is measured from the beginning of the turn to the loop's next call of `prepare_sleep` or
@@ -153,7 +153,7 @@ pub struct ShardMetrics {
 /// local_timer().turn();
 /// for shard in metrics::shards() {
 ///     for level in &shard.levels {
-///         println!("{} of {} slots of {:?}", level.occupied, level.slots, level.slot);
+///         println!("{} of {} slots of {:?}", level.occupied, level.slot_count, level.slot_span);
 ///     }
 /// }
 /// ```
@@ -161,9 +161,9 @@ pub struct ShardMetrics {
 #[non_exhaustive]
 pub struct Level {
     /// The time that one slot covers, at most 584 years.
-    pub slot: Duration,
+    pub slot_span: Duration,
     /// The number of slots.
-    pub slots: u64,
+    pub slot_count: u64,
     /// The number of slots that hold timers.
     pub occupied: u64,
 }
@@ -172,9 +172,9 @@ impl Level {
     /// Returns all levels of a shard with this tick.
     fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
         let levels = shard_levels().zip(occupied);
-        let level = |((ticks, slots), &occupied)| Self {
-            slot: Duration::from_nanos(tick.start_nanos(ticks)),
-            slots,
+        let level = |((ticks, slot_count), &occupied)| Self {
+            slot_span: Duration::from_nanos(tick.start_nanos(ticks)),
+            slot_count,
             occupied,
         };
         levels.map(level).collect()
@@ -208,7 +208,7 @@ impl ShardMetrics {
             name: shared.name.to_string(),
             counts,
             loop_lateness: gauges.lateness(LateCause::Loop),
-            turn_lateness: gauges.lateness(LateCause::Turn),
+            leftover_lateness: gauges.lateness(LateCause::LeftOver),
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
             overdue: Duration::from_nanos(overdue_since.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations(),

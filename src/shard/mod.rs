@@ -1177,7 +1177,7 @@ impl<T> fmt::Debug for Shard<T> {
             .field("name", &metrics.name)
             .field("next_deadline", &self.next_deadline())
             .field("loop_lateness", &metrics.loop_lateness)
-            .field("turn_lateness", &metrics.turn_lateness)
+            .field("leftover_lateness", &metrics.leftover_lateness)
             .field("longest_turn", &metrics.longest_turn)
             .field("counts", &metrics.counts)
             .finish()

@@ -142,7 +142,7 @@ impl Stats {
     fn record_lateness(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
         let by = match (due > time.previous_turn_start, self.backlog_left) {
             (true, _) => LateCause::Loop,
-            (false, true) => LateCause::Turn,
+            (false, true) => LateCause::LeftOver,
             // These timers were already due when they were added or moved, so they count as on
             // time.
             (false, false) => return,

@@ -212,7 +212,7 @@ fn in_ticks(histogram: &Histogram) -> (u64, u128, u128) {
 /// Lateness that the loop caused, and that the budget of earlier turns caused.
 fn lateness() -> [(u64, u128, u128); 2] {
     let metrics = own();
-    [in_ticks(&metrics.loop_lateness), in_ticks(&metrics.turn_lateness)]
+    [in_ticks(&metrics.loop_lateness), in_ticks(&metrics.leftover_lateness)]
 }
 
 const NONE: (u64, u128, u128) = (0, 0, 0);
@@ -357,9 +357,9 @@ fn levels_report_their_slots_and_how_many_are_occupied() {
     on_a_core(|clock| {
         let levels = || own().levels;
         let occupied = || levels().iter().map(|level| level.occupied).collect::<Vec<_>>();
-        let slots: Vec<_> = levels().iter().map(|level| level.slots).collect();
+        let slots: Vec<_> = levels().iter().map(|level| level.slot_count).collect();
         assert_eq!(slots, [131_072, 4_096, 4_096, 4_096, 4_096, 4_096]);
-        assert_eq!((levels()[0].slot, levels()[1].slot), (TICK, TICK * 2_048));
+        assert_eq!((levels()[0].slot_span, levels()[1].slot_span), (TICK, TICK * 2_048));
         assert_eq!(occupied(), [0; 6]);
         // Two of them share a slot.
         let near = [10, 10, 20].map(|ticks| local_timer().add(TICK * ticks, || ()));
@@ -394,7 +394,7 @@ fn a_shard_of_payloads_reports_the_same() {
     let (here, there) = (shard.metrics(), named("payloads").expect("it exists"));
     assert_eq!(here.counts, there.counts);
     assert_eq!((here.counts.fired, here.counts.cancelled, here.counts.turns), (2, 1, 2));
-    assert_eq!((there.loop_lateness.max(), there.turn_lateness.max()), (TICK * 2, TICK * 3));
+    assert_eq!((there.loop_lateness.max(), there.leftover_lateness.max()), (TICK * 2, TICK * 3));
     let summary = format!("{shard:?}");
     assert!(summary.contains("payloads") && summary.contains("loop_lateness"), "{summary}");
 }
