@@ -839,11 +839,15 @@ impl<T> Engine<T> {
     /// that a remote cancel must end it, for the payload to be dropped in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.time.latest.min, self.next_nanos());
-        let short = now.saturating_add(self.shared.drop_within_nanos);
-        if now < self.short_sleeps_until && short < u64::MAX {
+        let drop_within = self.shared.drop_within_nanos;
+        if drop_within == u64::MAX {
+            return (next, false);
+        }
+        let short = now.saturating_add(drop_within);
+        if now < self.short_sleeps_until {
             return (Some(next.map_or(short, |next| next.min(short))), false);
         }
-        (next, short < u64::MAX && next.is_none_or(|next| next > short))
+        (next, next.is_none_or(|next| next > short))
     }
 
     /// Frees empty pages if the owner is about to sleep for long, since a sleeping loop does not

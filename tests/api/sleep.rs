@@ -254,6 +254,18 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
     assert_eq!(shard.prepare_sleep().timeout(), Some(LIMIT));
 }
 
+/// The limit would end after the last moment of the clock.
+#[test]
+fn a_payload_cancelled_elsewhere_ends_a_sleep_at_the_end_of_time() {
+    dropping_within(Duration::from_millis(100), |clock, wakes| {
+        clock.advance(Duration::from_nanos(u64::MAX - 10));
+        assert_eq!(local_timer().turn().fired, 0);
+        let sleep = local_timer().prepare_sleep();
+        cancel_all_elsewhere(&[local_timer().add(HOUR, || ())]);
+        assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
+    });
+}
+
 #[test]
 fn a_backlog_of_adds_or_resets_wakes_a_sleeping_owner() {
     counting_wakes(|_, wakes, shard| {
