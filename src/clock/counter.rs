@@ -3,8 +3,8 @@
 //!
 //! Only this file reads the counter. It is used if it is invariant, that is, runs at one speed in
 //! every state of the processor, and if the kernel uses it for its own clock. The kernel abandons
-//! the counter when it jumps or the cores disagree. If `/sys` is missing, so that the kernel's
-//! choice is unknown, invariance is enough.
+//! the counter if it jumps or if the counters of the cores disagree. If `/sys` is missing, so that
+//! the kernel's choice is unknown, invariance is enough.
 
 #[cfg(all(
     target_arch = "x86_64",
@@ -23,7 +23,7 @@ mod machine {
 
     const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-    /// The CPUID leaf with the number of extended leaves.
+    /// The CPUID leaf that returns the number of the last extended leaf.
     const EXTENDED_LEAF: u32 = 0x8000_0000;
     const POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;

@@ -14,7 +14,7 @@ use crate::{
 ///
 /// Clones share one time and may be on any thread, so one clock can drive many shards. Moving the
 /// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. A
-/// thread must not really sleep under a manual clock.
+/// thread must not really sleep until a deadline of a manual clock.
 ///
 /// # Examples
 ///
@@ -96,8 +96,8 @@ impl ManualClock {
             .fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
     }
 
-    /// Sets the clock to `since_start` after its creation. It may go backwards, to simulate a
-    /// faulty clock.
+    /// Sets the clock to `since_start` after its creation. The new time may be earlier than the old
+    /// time, to simulate a faulty clock.
     ///
     /// # Examples
     ///
@@ -116,7 +116,7 @@ impl ManualClock {
         self.0.nanos.store(saturating_nanos(since_start), Ordering::Release);
     }
 
-    /// Returns the virtual time since the creation.
+    /// Returns the virtual time since the clock was created.
     ///
     /// # Examples
     ///

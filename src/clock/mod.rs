@@ -84,11 +84,11 @@ impl Clock {
     ///
     /// Most readings read only the counter, which costs less than reading the monotonic clock. A
     /// reading is an interval of at most 10 us. Adding and resetting use its later end, turns use
-    /// the earlier one. So a timer is never early, and fires up to 10 us later than with the
+    /// its earlier end. So a timer is never early, and fires up to 10 us later than with the
     /// monotonic clock.
     ///
     /// Use it in a loop that adds, resets or turns more than once in ten microseconds. With fewer
-    /// readings, each one reads the monotonic clock too and costs more. Do not use it for ticks
+    /// readings, each reads the monotonic clock as well and costs more. Do not use it for ticks
     /// near 10 us or below.
     ///
     /// It needs `x86_64` and Linux. The counter must be invariant, and the kernel must use it for
@@ -98,15 +98,15 @@ impl Clock {
     ///
     /// # Why it can be trusted
     ///
-    /// Each shard reads the monotonic clock about every 13 us and trusts the counter in between.
-    /// During the first few milliseconds it reads the monotonic clock, to measure the counter's
-    /// rate. The interval allows for a clock that the kernel steers by up to 11 %, the kernel's own
-    /// limit.
+    /// Each shard reads the monotonic clock about every 13 us, and the counter at other times.
+    /// During the first few milliseconds it reads only the monotonic clock, to measure the
+    /// counter's rate. The interval allows for a clock that the kernel steers by up to 11 %, the
+    /// kernel's own limit.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks that, because its own
-    /// clock depends on it. A counter that leaves the interval of 13 us, for example after a
-    /// migration or a suspension, is not trusted. If it contradicts the clock, its rate is measured
-    /// again. After repeated contradictions, the shard reads the monotonic clock from then on.
+    /// clock depends on it. A counter value outside the 13 us, for example after a migration or a
+    /// suspension, is not used. If the counter contradicts the clock, its rate is measured again.
+    /// After repeated contradictions, the shard reads the monotonic clock from then on.
     ///
     /// A counter that goes wrong within those 13 us is detected only at the next reading of the
     /// clock. If it ran ahead, timers may fire up to 10 us early. If it fell behind, timers added
@@ -139,9 +139,9 @@ impl Clock {
     /// clock is `CLOCK_BOOTTIME` of Linux; elsewhere this is the monotonic clock. Both cost about
     /// the same to read.
     ///
-    /// The clock changes deadlines, not the sleep of the loop: a poll or a park counts its timeout
-    /// as time awake. Turn when the machine resumes, or at regular intervals, or wait for a
-    /// `TimerFd` (feature `fd`), which follows this clock.
+    /// The clock changes deadlines, not the sleep of the loop: the timeout of a poll or a park does
+    /// not count the time of a suspension. Turn when the machine resumes, or at regular intervals,
+    /// or wait for a `TimerFd` (feature `fd`), which follows this clock.
     ///
     /// The instants of this clock, from [`now`](Self::now) and in deadlines, are ahead of
     /// [`Instant::now`] by the time suspended since the clock was created.
@@ -286,7 +286,7 @@ impl Clock {
 
 /// Returns the instant `nanos` after `origin`.
 pub(crate) fn instant_after(origin: Instant, nanos: u64) -> Instant {
-    // On platforms with a smaller `Instant`, uses a year after the origin.
+    // If an `Instant` cannot represent the result, returns a year after the origin.
     origin
         .checked_add(Duration::from_nanos(nanos))
         .unwrap_or_else(|| origin + Duration::from_secs(365 * 86_400))

@@ -22,7 +22,7 @@ impl Reading {
     }
 
     /// Advances to `next` without moving either bound back. Returns false if the clock went
-    /// backwards: all of `next` is before the lower bound.
+    /// backwards: both bounds of `next` are before the lower bound.
     #[inline]
     pub(crate) fn advance_to(&mut self, next: Self) -> bool {
         let went_on = next.max >= self.min;
@@ -58,9 +58,9 @@ impl ClockReader {
 
     /// Reads the clock itself. `before` is the count that was read before the clock.
     ///
-    /// The counter is read again after the clock. The kernel's own reading of the counter waits for
-    /// earlier instructions, including the one that read `before`. `read_after` waits for the
-    /// reading of the clock.
+    /// The clock must be read between the two counts of its anchor. The kernel's own reading of the
+    /// counter waits for earlier instructions, including the one that read `before`. `read_after`
+    /// waits for the reading of the clock.
     #[cold]
     fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_time_lies_in_the_reading() {
         let clock = Clock::fast();
-        // Starts more threads than cores, so that some migrate.
+        // Starts several threads, so that some may migrate.
         thread::scope(|scope| {
             for seed in 0..4 {
                 let clock = &clock;
@@ -141,7 +141,7 @@ mod tests {
         });
     }
 
-    /// If it read the monotonic clock each time, the fast clock would have no benefit.
+    /// A fast clock that read the monotonic clock each time would have no benefit.
     #[test]
     fn a_fast_clock_ends_up_reading_the_counter() {
         let (clock, begun) = (Clock::fast(), Instant::now());

@@ -13,8 +13,9 @@ use crate::limits::TICK_NANOS_MIN;
 /// # Dividing without a division
 ///
 /// Every add and every turn divides by the length, and a 64-bit division costs more than a
-/// multiplication. Let d be the length, l the number of bits of d - 1, and r = ceil(2^(63 + l) / d),
-/// so that r * d = 2^(63 + l) + e with 0 <= e < d. For a reading n < 2^63:
+/// multiplication. Let d be the length, l the number of bits of d - 1, and
+/// r = ceil(2^(63 + l) / d), so that r * d = 2^(63 + l) + e with 0 <= e < d. For a reading
+/// n < 2^63:
 ///
 /// n * r / 2^(63 + l) = n / d + n * e / (d * 2^(63 + l)).
 ///
@@ -30,7 +31,7 @@ pub(crate) struct TickLength {
     shift: u32,
 }
 
-/// Readings from this one on are divided, not multiplied.
+/// Values from this one on are divided by the length, not multiplied by the reciprocal.
 const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
@@ -47,8 +48,8 @@ impl TickLength {
         Some(Self { nanos, reciprocal, shift })
     }
 
-    /// Returns the first tick that is not before `nanos`. The last representable moment is never
-    /// reached, even if a tick begins there.
+    /// Returns the first tick that is not before `nanos`. For `u64::MAX` nanoseconds it returns the
+    /// tick `u64::MAX`, which is never reached.
     #[inline]
     pub(crate) fn deadline_tick(self, nanos: u64) -> u64 {
         match nanos.checked_add(self.nanos - 1) {
@@ -57,7 +58,7 @@ impl TickLength {
         }
     }
 
-    /// Returns the first tick that is not before `nanos`, after 292 years.
+    /// Computes [`deadline_tick`](Self::deadline_tick) by a division, for times after 292 years.
     #[cold]
     fn deadline_tick_slow(self, nanos: u64) -> u64 {
         if nanos == u64::MAX { u64::MAX } else { nanos.div_ceil(self.nanos) }
@@ -81,7 +82,7 @@ impl TickLength {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns the time to round up for a timer due at `nanos`. If `has_elapsed`, this is an
+    /// Returns the time that is rounded up for a timer due at `nanos`. If `has_elapsed`, this is an
     /// earlier time, which rounds up to a tick that has begun. So the next turn fires the timer.
     #[inline]
     pub(crate) fn adjusted_due(self, nanos: u64, has_elapsed: bool) -> u64 {
@@ -105,7 +106,7 @@ impl TickLength {
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
     let (seconds, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));
-    // Avoids the 128-bit arithmetic of `as_nanos`. Only a duration of 544 years may not fit.
+    // Avoids the 128-bit arithmetic of `as_nanos`. Below 2^34 seconds, 544 years, the result fits.
     if seconds >> 34 == 0 {
         seconds * 1_000_000_000 + nanos
     } else {

@@ -73,14 +73,15 @@ counts! {
         /// Other threads read the number of cancelled timers in the mailbox, up to 3,072, including
         /// timers that the owner has not counted as live yet.
         pub held: u64,
-        /// Messages from other cores that the owner has not consumed: timers cancelled, moved, and
-        /// added. Exact for the owner, and up to 3,072 for other threads. During a flood other
-        /// threads read a lower bound until its last message is consumed.
+        /// Messages from other cores about cancelled, moved and added timers that the owner has not
+        /// consumed. Exact for the owner, and up to 3,072 for other threads. During a flood other
+        /// threads read a lower bound until the flood's last message is consumed.
         pub queued: u64,
         /// Resets on this core.
         pub resets: u64,
-        /// Resets from other cores that the owner has seen. It sees only the last of several resets of
-        /// a timer between two turns, and of several resets to later up to the earlier deadline.
+        /// Resets from other cores that the owner has seen. The owner sees several resets of a
+        /// timer as one if they come between two turns, or if they only postpone a deadline that
+        /// has not been reached.
         pub resets_elsewhere: u64,
         /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
         /// run of a periodic timer.
@@ -91,7 +92,7 @@ counts! {
         pub clock_regressions: u64,
         /// Turns begun.
         pub turns: u64,
-        /// Turns that left work to the next one: a budget was used up, or more than 1,024 messages
+        /// Turns that left work to the next turn: a budget was used up, or more than 1,024 messages
         /// waited.
         pub overruns: u64,
         /// Entries of the wheel linked, moved, unlinked or fired: the wheel's work.

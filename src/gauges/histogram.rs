@@ -191,8 +191,8 @@ impl Histogram {
     /// Returns the duration that `percent` percent of the durations did not exceed; zero without
     /// durations.
     ///
-    /// The result is too large by at most a quarter, or a microsecond if that is more. `percent` is
-    /// clamped to 0 to 100.
+    /// The result is too large by at most a quarter, or a microsecond if that is more. A result
+    /// above 73 minutes is the longest duration. `percent` is clamped to 0 to 100.
     ///
     /// # Examples
     ///
@@ -408,7 +408,7 @@ mod tests {
         let read = cells.read();
         assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);
         assert_eq!(read.ranges().collect::<Vec<_>>(), [(hours, 101)]);
-        // 2^42 ns, or 73 minutes, is the first value beyond it.
+        // 2^42 ns, or 73 minutes, is the first value of the last range.
         let cells = AtomicHistogram::default();
         for nanos in [(1 << 42) - 1, 1 << 42] {
             cells.add(nanos, 1);

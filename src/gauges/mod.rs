@@ -45,7 +45,7 @@ pub(crate) struct Gauges {
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
     remote_due: AtomicU64,
-    /// While no loop has begun, a timer that is overdue for this long is reported. The maximum
+    /// While no loop has begun, a timer that is overdue for this long is reported. `u64::MAX`
     /// disables the report.
     undriven_grace: AtomicU64,
     longest_turn: AtomicU64,
@@ -62,10 +62,9 @@ pub(crate) struct Gauges {
 /// The value of a level that was never published.
 const UNPUBLISHED: u64 = u64::MAX;
 
-/// How many turns a shard has begun, and when. Times are in nanoseconds of the shard's clock.
+/// The state of a shard's turns. Times are in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TurnState {
-    /// Identifies the shard.
     pub(crate) serial: u64,
     pub(crate) begun: u64,
     pub(crate) is_in_turn: bool,
@@ -75,8 +74,8 @@ pub(crate) struct TurnState {
 }
 
 impl TurnState {
-    /// Returns the time at which the next turn was due, if the shard is between two turns. `None`
-    /// if no turn is needed.
+    /// Returns the time at which the next turn is due. Returns `None` during a turn, if no turn is
+    /// needed, or if the last turn began at this time or later.
     pub(crate) fn overdue_since(self) -> Option<u64> {
         let Self { is_in_turn, began_at, next_due, .. } = self;
         (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
@@ -116,7 +115,6 @@ impl Gauges {
         }
     }
 
-    /// Returns the shard's number.
     pub(crate) fn number(&self) -> u64 {
         // Relaxed: constant since the shard was published.
         self.number.load(Ordering::Relaxed)
@@ -140,7 +138,7 @@ impl Gauges {
             // Relaxed: published by the next store.
             self.turn_began.store(now, Ordering::Relaxed);
             // Release: publishes `turn_began`, and the end of earlier turns; pairs with the Acquire
-            // in `turns`.
+            // in `turn_state`.
             self.turns_begun.store(begun, Ordering::Release);
         }
     }
@@ -149,13 +147,12 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_turn_end(&self, begun: u64) {
         if self.is_enabled() {
-            // Relaxed: an independent word. A thread that sees it late believes that the turn was a
+            // Relaxed: an independent word. To a thread that sees this store late, the turn seems a
             // little longer.
             self.turns_ended.store(begun, Ordering::Relaxed);
         }
     }
 
-    /// Publishes the owner's counts.
     #[inline]
     pub(crate) fn publish(&self, counts: &[u64; WORDS]) {
         if self.is_enabled() {
@@ -172,8 +169,8 @@ impl Gauges {
         }
     }
 
-    /// Records that the shard has no driver. `due` is the earliest deadline that another thread has
-    /// requested; `u64::MAX` means none.
+    /// Records that the shard has lost its last driver. `due` is the earliest deadline that another
+    /// thread has requested; `u64::MAX` means none.
     pub(crate) fn record_lost_driver(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: two independent words.
@@ -182,7 +179,7 @@ impl Gauges {
         }
     }
 
-    /// Records that a new shard has an owner, whose loop begins later.
+    /// Allows the loop of a new shard more time to begin before an overdue timer is reported.
     pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -190,7 +187,7 @@ impl Gauges {
         }
     }
 
-    /// Records that a driver is registered, whose loop begins later.
+    /// Allows the loop of a registered driver more time to begin.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -198,8 +195,8 @@ impl Gauges {
         }
     }
 
-    /// Returns true once if no loop has begun and a timer has been overdue for too long: the caller
-    /// reports it. Later calls return false, until the owner has lost another driver.
+    /// Returns true if the caller must report that a timer has been overdue for `overdue`
+    /// nanoseconds. Returns true once, and then false until the owner has lost another driver.
     pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: the swap gives the value to only one caller.
         self.is_enabled()
@@ -265,14 +262,14 @@ impl Gauges {
 
     /// Asks the owner to publish the levels.
     pub(crate) fn request_levels(&self) {
-        // Relaxed: as in `levels_are_requested`.
+        // Relaxed: the owner may see the request a little later.
         self.levels_requested.store(1, Ordering::Relaxed);
     }
 
     /// Returns the number of occupied slots of each level, or `None` if the owner has not published
     /// these numbers.
     pub(crate) fn occupied_slots(&self) -> Option<[u64; SHARD_LEVELS]> {
-        // Relaxed: as in `publish_levels`.
+        // Relaxed: each word is read independently.
         let occupied_slots =
             self.occupied_slots.each_ref().map(|place| place.load(Ordering::Relaxed));
         (!occupied_slots.contains(&UNPUBLISHED)).then_some(occupied_slots)
@@ -280,7 +277,7 @@ impl Gauges {
 
     /// Counts a stall that a watch has reported.
     pub(crate) fn count_stall(&self) {
-        // Relaxed: a counter of all watches.
+        // Relaxed: an independent counter.
         self.stalls.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -310,8 +307,8 @@ impl Gauges {
         // Acquire: `turn_began` belongs to this turn or a later one; pairs with the Release in
         // `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
-        // Relaxed, here and below: independent words. The end is read after the beginning, so a
-        // turn that ends in between counts as ended.
+        // Relaxed, here and below: independent words. `turns_ended` is read after `turns_begun`, so
+        // a turn that ends between the two loads may count as ended.
         let ended = self.turns_ended.load(Ordering::Relaxed);
         TurnState {
             serial: self.serial(),
@@ -342,7 +339,8 @@ mod tests {
         );
     }
 
-    /// A watch that read an older beginning would count the sleep before the turn too.
+    /// A watch that read an earlier turn's beginning would count the sleep before this turn as part
+    /// of it.
     #[test]
     fn a_reader_of_a_turn_sees_its_beginning() {
         const NANOS: u64 = 1_000;

@@ -163,8 +163,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 
     /// Checks the operations that watch `key`, on all cores. Any thread may call it.
     ///
-    /// The conditions see everything that the calling thread wrote before. On a core's own thread prefer
-    /// [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events in batches.
+    /// The conditions see everything that the calling thread wrote before the call. On a core's own
+    /// thread prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events
+    /// in batches.
     ///
     /// Cost: two allocations, a clone of the key, and a [`ShardRef::run`](crate::ShardRef::run).
     ///
@@ -229,7 +230,7 @@ impl<K: Send + 'static> Group<K> {
     /// Returns the shards of all cores, if one has joined.
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
-            // SeqCst: pairs with the fence in `PurgatoryGroup::member`. Either this load finds the
+            // SeqCst: pairs with the fence in `make_member`. Either the load below finds the
             // shards, or they are set later and the operations see this thread's writes.
             fence(Ordering::SeqCst);
             self.shards.get()
@@ -357,7 +358,8 @@ impl<K: Send + 'static> Member<K> {
         spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
     }
 
-    /// Calls `take` with each message of a batch. Then keeps the batch for reuse.
+    /// Calls `take` with the sending core and each message of a batch. Then keeps the batch for
+    /// reuse, unless enough batches are kept.
     pub(super) fn for_each_message(
         &self,
         mut batch: Batch<K>,
@@ -420,7 +422,7 @@ pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
-    /// The core that sent the messages. It matters only for messages with an answer.
+    /// The core that sent the messages. Messages without an answer do not need it.
     from: u32,
     messages: Vec<Message<K>>,
 }
@@ -430,7 +432,8 @@ impl<K: Send + 'static> Batch<K> {
         Self(Box::new(BatchContent { group: Arc::clone(group), from, messages }))
     }
 
-    /// Passes the messages to this thread's endpoint.
+    /// Passes the messages to this thread's receiver. If the thread has not joined, buffers the
+    /// watches.
     fn deliver(mut self) {
         let BatchContent { group, from, messages } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| match endpoint {
@@ -458,7 +461,7 @@ impl<K: Send + 'static> Drop for Batch<K> {
 pub(super) trait Receiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
-    /// Tells other cores that their operations get no more events from this one. Called when the
+    /// Tells other cores that their operations get no more events from this core. Called when the
     /// thread exits while the receiver still exists: no later message can reach the receiver.
     fn on_thread_exit(&self);
 }
@@ -513,7 +516,8 @@ per_thread! {
     static ENDPOINTS: RefCell<Option<HashMap<u64, AnyEndpoint>>> = RefCell::new(None);
 }
 
-/// Calls `look` with this thread's endpoint of a group. `None` if the thread is exiting.
+/// Calls `look` with this thread's endpoint of a group, which the first call creates. Returns
+/// `None` if the thread is exiting.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     look: impl FnOnce(&mut Endpoint<K>) -> R,

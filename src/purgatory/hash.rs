@@ -7,8 +7,8 @@
 //! points.
 //!
 //! So colliding keys can only be constructed with knowledge of the point. Each purgatory has its
-//! own random point. `SipHash`, the hash of `std`, would also resist attackers that measure single
-//! lookups, but makes operations slower.
+//! own random point. Unlike `SipHash`, the hash of `std`, this hash does not resist attackers that
+//! measure single lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -67,7 +67,7 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // Appends a length mark, because trailing zeros would not change the sum.
+            // Marks the end of the chunk, because trailing zeros would not change the word.
             word[chunk.len()] = 1;
             self.append(u64::from_le_bytes(word));
         }
@@ -101,7 +101,8 @@ impl Hasher for KeyHasher {
     #[inline]
     fn finish(&self) -> u64 {
         let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // Exchanges the halves, because the upper half depends on all bits of the sum.
+        // Exchanges the halves: only the upper half depends on all bits of the sum, and the table
+        // uses the low bits of the hash.
         mixed.rotate_left(32)
     }
 }

@@ -49,18 +49,17 @@
 // timer. While its `try_complete` runs, an operation is *checked out*. If its timer or
 // `force_complete` completes it during that time, its `on_complete` runs after the check.
 //
-// When an operation completes, its watches on this core are removed at once, in one step per key
-// (`table`). Its watches on other cores are removed when a message arrives there
-// (`PurgatoryCounts::unsent`). So no periodic search for completed operations is needed.
+// When an operation completes, its watches on this core are removed at once, each in constant time
+// on average (`table`). Its watches on other cores are removed when a message arrives there.
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
 // core has a watch there, and an event there sends a message back. The operation checks its
 // condition once more when the other core has acknowledged the watch, so it misses no event that
 // came before the watch.
 //
-// A purgatory that ends notifies the operations of other cores that watch its keys. A message that
-// cannot be delivered is answered by its destructor (`group`). In both cases the watches end, and
-// the operations check their conditions once more.
+// A purgatory that ends notifies the operations of other cores that watch its keys, and they check
+// their conditions once more. A message that cannot be delivered is answered by its destructor: see
+// `Message::refusal`.
 
 mod group;
 mod hash;
@@ -105,8 +104,9 @@ use crate::{
 ///
 /// Beside the operation and its timer: about 70 bytes for an operation and its first watch, 50 for
 /// each further watch, the key for each watch, and up to 16 bytes for each key. The memory of a
-/// burst is reused, so that equal bursts allocate nothing. When no operation waits, memory that was
-/// not needed in 64 turns is freed. Before a sleep of a second or more, all unused memory is freed.
+/// burst is reused, so that equal bursts allocate nothing. When no operation waits, large tables of
+/// which less than half was needed in 64 turns are freed. Before a sleep of a second or more, all
+/// large tables are freed: those with room for more than 1,024 entries.
 ///
 /// # Keys
 ///
@@ -310,7 +310,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
-    /// completed it by its condition; false if it still waits or has ended before the call.
+    /// completed the operation by its condition.
     ///
     /// If the operation's `try_complete` is running, this call requests one more check after it,
     /// and returns false.
@@ -482,7 +482,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.drain()
     }
 
-    /// Returns the number of watches on `key` here, including watches of other cores' operations.
+    /// Returns the number of watches on `key` on this core, including those of other cores'
+    /// operations.
     ///
     /// Cost: one step per watch.
     ///
@@ -563,7 +564,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.len() == 0
     }
 
-    /// Returns the counts of operations by how they have ended, and of watches, keys and messages.
+    /// Returns the counts of this core's operations, watches, keys and unsent messages.
     ///
     /// # Examples
     ///
@@ -665,7 +666,7 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
     }
 }
 
-/// The operations of one core. Nothing is borrowed while an operation's own code runs (P5).
+/// The operations of one core. No field is borrowed while an operation's own code runs (P5).
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash: KeyHash,
@@ -727,7 +728,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Parks an operation with at most one watch on a key of this core. Returns operation and key
-    /// if the wheel has no room.
+    /// if the wheel has no room or has ended.
     #[track_caller]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
@@ -762,7 +763,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Id, AddError<Op>> {
         let client = self.client.get().map_or_else(|| self.register(), Ok);
-        // Making room drops callbacks, whose destructors may change the table.
+        // Makes room before `try_park` borrows the table: making room drops callbacks, whose
+        // destructors may use the table.
         let with_room = |client| Local::with(|local| local.engine_with_room().map(|_room| client))?;
         match client.and_then(with_room) {
             Ok(client) => self
@@ -784,8 +786,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) -> Outcome {
         // Stops if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // `try_complete` or the iterator may have caused an event on a key before its watch was
-        // added.
+        // Checks again after an event during the add, which may have come before the watch on its
+        // key.
         if self.event_count.get() != events {
             self.check_if_waiting(id);
             waits = self.table.borrow_mut().waits(id);
@@ -809,7 +811,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(client)
     }
 
-    /// Adds a watch of an operation on a key. Returns false if the operation has completed.
+    /// Adds a watch of an operation on a key, or asks another core to add it. Returns false if the
+    /// operation has ended.
     fn watch(&self, id: Id, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
             let waits = self.table.borrow_mut().waits(id);
@@ -876,8 +879,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         operation.is_some_and(|operation| self.check(id.index, operation))
     }
 
-    /// Checks the condition of an operation that is checked out. Returns true if the check has
-    /// completed the operation.
+    /// Checks the condition of an operation that is checked out. Then completes the operation or
+    /// checks it in. Returns true if the operation has completed by its condition.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn check(&self, index: u32, mut operation: Op) -> bool {
@@ -913,7 +916,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         is_claimed
     }
 
-    /// Completes an operation. Its timer must have fired or been cancelled.
+    /// Completes an operation whose timer has fired or was cancelled. If the operation is checked
+    /// out, its check completes it later.
     fn complete(&self, index: u32, how: Completion) {
         let mut table = self.table.borrow_mut();
         if let Some(operation) = table.take_completed(index, how) {
@@ -951,7 +955,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Drops the keys that have lost their last watch.
+    /// Drops the keys that the table no longer needs.
     #[inline]
     fn drop_removed_keys(&self) {
         while mem::needs_drop::<K>() {
@@ -1002,7 +1006,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.take_all_waiting(ids.into_iter())
     }
 
-    /// Removes operations, except those that are checked out.
+    /// Removes operations and returns them. Operations that are checked out stay.
     fn take_all_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
@@ -1017,7 +1021,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     // ---- other cores
 
-    /// Returns the core of a key and the connection to it, if the key belongs to another core.
+    /// Returns this core's membership and the key's core, if the key belongs to another core.
     #[inline]
     fn other_core_of(&self, key: &K) -> Option<(&Member<K>, u32)> {
         let member = self.member.as_ref()?;
@@ -1046,8 +1050,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 let waits = self.table.borrow_mut().add_remote_watch(operation, from, watch);
                 if waits {
                     // Checks the condition, because there may have been an event on the key before
-                    // the watch was added. Does so for each watch, because the cores of the other
-                    // watches may be slow or have ended.
+                    // the watch was added. Does not wait for the operation's other watches, because
+                    // their cores may be slow or have ended.
                     self.check_if_waiting(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
@@ -1061,7 +1065,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Handles a message, and catches panics of its key. If adding a watch panics, its sender gets
-    /// the answer to a watch that cannot be delivered.
+    /// the answer to a `Watch` message that cannot be delivered.
     fn handle_catching_panic(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.refusal() } else { None };
         let mut is_taken = false;

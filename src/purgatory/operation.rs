@@ -36,8 +36,8 @@ use std::{hash::Hash, num::NonZeroU64};
 /// ```
 pub trait DelayedOperation: 'static {
     /// Returns true if the condition holds. Unlike Kafka's method of this name, it completes
-    /// nothing: the purgatory then calls [`on_complete`](Self::on_complete). A panic counts as
-    /// false.
+    /// nothing: if it returns true, the purgatory calls [`on_complete`](Self::on_complete). A panic
+    /// counts as false.
     ///
     /// Called when the operation is added, at each event on one of its keys, and by
     /// [`check`](crate::purgatory::Purgatory::check). For a key of another core it is also called
@@ -49,8 +49,8 @@ pub trait DelayedOperation: 'static {
     /// call. Such checks nest on the stack without a bound.
     fn try_complete(&mut self) -> bool;
 
-    /// Consumes the completed operation, for example to answer its request. Called once, on the
-    /// core where the operation was added.
+    /// Consumes the completed operation, for example to answer its request. Called at most once, on
+    /// the core where the operation was added.
     ///
     /// `on_complete` may use the purgatory. If it completes other operations, their `on_complete`
     /// runs inside this call, up to 16 deep. Deeper ones run after the outermost call.

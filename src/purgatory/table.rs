@@ -4,9 +4,9 @@
 //! watch of another core's operation, is a separate record. Records refer to one another by index.
 //!
 //! The watches of a key form a ring, in the order in which they were added. The first watch holds
-//! the key. When an operation completes, each of its watches is unlinked in one step. An event
-//! walks along a ring by a *cursor*. When the watch at a cursor is unlinked, the cursor moves to
-//! the next one, so operations may change the ring during the walk.
+//! the key. When an operation completes, each of its watches is unlinked in constant time on
+//! average. An event walks along a ring by a *cursor*. When the watch at a cursor is unlinked, the
+//! cursor moves to the next watch, so operations may change the ring during the walk.
 //!
 //! The first watches of all keys form a hash table: an array of chains that run through the records
 //! of these watches.
@@ -27,11 +27,12 @@ pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     remote_watches: Records<RemoteWatch>,
-    /// The first watch of each chain's first key, by the low bits of the hash. The length is a
-    /// power of two, or zero.
+    /// For each value of the hash's low bits, the first watch of the first key in the chain. The
+    /// length is a power of two, or zero.
     chains: Vec<WatchIndex>,
-    /// The number of watched keys, and the number of watches.
+    /// The number of watched keys.
     key_count: usize,
+    /// The number of watches.
     watch_count: usize,
     /// The cursors of the events in progress, the outermost first.
     cursors: Vec<WatchIndex>,
@@ -53,8 +54,8 @@ struct ParkedOperation<K, Op> {
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest watch on another core. Each such watch links to the one
-    /// before it.
+    /// The record of the operation's latest watch on another core, or [`NONE`]. Each such record
+    /// links to the record of the previous watch.
     last_remote_watch: u32,
     /// How the operation was completed. Set while a completed operation is still checked out.
     completion: Option<Completion>,
@@ -70,8 +71,7 @@ struct Watch<K> {
     hash: u32,
     /// The first watch of the chain's next key. Valid in the first watch of a key.
     next_key: WatchIndex,
-    /// The neighbours in the ring of the key, which begins and ends at the first watch.
-    /// [`WatchIndex::NONE`] if the watch is not linked.
+    /// The neighbours in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous: WatchIndex,
     next: WatchIndex,
     next_of_operation: WatchIndex,
@@ -83,13 +83,13 @@ struct ExtraWatch<K> {
     /// the record is free.
     number: Option<NonZeroU64>,
     operation: Id,
-    /// The core of the operation; [`THIS_CORE`] for this one. In a free record, the next free
+    /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
     /// record.
     core: u32,
     watch: Watch<K>,
 }
 
-/// The index of a watch: of the operation's record for a first watch, or of an extra watch.
+/// Refers to the inline watch of an operation, by the index of its record, or to an extra watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
@@ -148,7 +148,7 @@ pub(super) struct RemoteWatch {
     pub(super) next_of_operation: u32,
 }
 
-/// A key that will be watched, and its current first watch, if it has one.
+/// A key that will be watched, and its current first watch, or none.
 pub(super) struct KeyEntry<K> {
     key: K,
     hash: u32,
@@ -174,9 +174,10 @@ pub(super) enum Watcher {
 pub(super) enum KeyWatchers<Op> {
     /// The key has no watch.
     Unwatched,
-    /// Only this operation watches the key. It is checked out, and the caller checks it.
+    /// The key has one watch, the inline watch of this operation. The operation is now checked out,
+    /// and the caller checks its condition.
     Single(u32, Op),
-    /// Several operations, or one of another core, or one that is checked out.
+    /// All other cases: the caller takes the steps of the event.
     Ring(Event),
 }
 
@@ -186,12 +187,11 @@ pub(super) enum EventStep<Op> {
     Check(u32, Op),
     /// The caller tells another core to check the operation that has this watch here.
     Forward { core: u32, operation: Id, watch: Id },
-    /// There is nothing to do: no watch is left, or the operation is checked out and will check
-    /// again.
+    /// There is nothing to do: no watch is left, or the operation was checked out already, and one
+    /// more check has been requested.
     Nothing,
 }
 
-/// The result of a check.
 #[must_use]
 pub(super) enum CheckOutcome {
     /// The check has completed the operation, and the caller removes it.
@@ -261,8 +261,8 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some()
     }
 
-    /// Checks an operation out, so that the caller checks its condition. If it is checked out
-    /// already, requests one more check.
+    /// Checks an operation out, so that the caller checks its condition. If the operation is
+    /// checked out already, requests one more check and returns `None`.
     pub(super) fn check_out(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
@@ -301,8 +301,8 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some_and(|parked| parked.claim())
     }
 
-    /// Takes an operation whose timer has fired or was cancelled. Returns `None` if it is checked
-    /// out; it then ends when its check returns.
+    /// Takes an operation whose timer has fired or was cancelled, and records its completion.
+    /// Returns `None` if the operation is checked out: it then ends when its check returns.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.record_mut(index);
         let operation = parked.operation.take();
@@ -321,8 +321,8 @@ impl<K, Op> Table<K, Op> {
         Local::cancel_client_timer(self.operations.record_mut(index).timer);
     }
 
-    /// Removes the record of an operation, with its watches on this core. Returns the latest of its
-    /// watches on other cores.
+    /// Frees the record of an operation and removes its watches on this core. Returns the record of
+    /// its latest watch on another core, or [`NONE`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     pub(super) fn remove(&mut self, index: u32) -> u32 {
@@ -398,8 +398,8 @@ impl<K, Op> Table<K, Op> {
         if is_last { WatchIndex::NONE } else { next }
     }
 
-    /// Unlinks a watch, whose record is free already, from its ring. Returns the next watch of its
-    /// operation. If the key has no other watch, it is dropped later.
+    /// Unlinks a watch, whose record is already free, from its ring. If it was the key's only
+    /// watch, the key is dropped later. Returns the next watch of the same operation.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
@@ -433,7 +433,7 @@ impl<K, Op> Table<K, Op> {
         next_of_operation
     }
 
-    /// Moves the cursors that are at a watch to the next one.
+    /// Moves the cursors at the watch `index` to the next watch.
     #[cold]
     fn move_cursors(&mut self, index: WatchIndex, is_first: bool, next: WatchIndex) {
         // If the watch at `index` was the first of its ring, its successor becomes the first.
@@ -571,9 +571,9 @@ impl<K, Op> Table<K, Op> {
             || self.remote_watches.has_excess_memory()
     }
 
-    /// Counts a turn, and at the end of an interval frees the memory that the interval did not
-    /// need. Before a long sleep it frees all spare memory at once. Returns true if there is more
-    /// to free.
+    /// Counts a turn. After [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the
+    /// interval of each kind of record, which may free memory. Returns true if later calls may free
+    /// more.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_in_interval += 1;
         if is_long_sleep || self.turns_in_interval >= TRIM_INTERVAL_TURNS {
@@ -592,9 +592,9 @@ impl<K, Op> Table<K, Op> {
 /// An event in progress: its walk along the watches of a key.
 pub(super) struct Event {
     next: WatchIndex,
-    /// The next watch is in the table's cursors, which are updated when a watch is unlinked.
+    /// Set between two steps: the next watch is then among the table's cursors.
     is_suspended: bool,
-    /// Watches with later numbers were added during the event.
+    /// Watches with greater numbers were added during the event.
     last_number: NonZeroU64,
 }
 
@@ -620,13 +620,14 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// Finds a key of this core. The code of the key may panic here, where nothing has changed yet.
+    /// Looks up a key of this core. The key's `Eq` may panic here, before the table changes.
     #[inline]
     pub(super) fn entry(&self, hash: u32, key: K) -> KeyEntry<K> {
         KeyEntry { first: self.find_key(hash, &key), key, hash }
     }
 
-    /// Parks an operation at the [`next_index`](Self::next_index), with a watch on a key.
+    /// Parks an operation at `index`, the [`next_index`](Self::next_index), with a watch on the key
+    /// of `entry`, if there is one.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
     pub(super) fn park(
@@ -702,8 +703,8 @@ impl<K: Eq, Op> Table<K, Op> {
         index
     }
 
-    /// Returns a new watch, which the caller stores at `index`. If the key has watches already, the
-    /// caller then adds the new watch to their ring by [`join_ring`](Self::join_ring).
+    /// Counts and returns a new watch, which the caller stores at `index`. A new key is added to
+    /// its chain. If the key is not new, the caller then calls [`join_ring`](Self::join_ring).
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
@@ -733,7 +734,8 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// Begins an event on a key. If only one operation of this core watches the key, checks it out.
+    /// Begins an event on a key. If the key's only watch is an inline watch, checks its operation
+    /// out.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let first = self.find_key(hash, key);
@@ -767,7 +769,7 @@ struct Records<T> {
     /// The first free record. [`NONE`] if all are in use.
     free: u32,
     len: u32,
-    /// The largest number of records in use in this interval.
+    /// The largest number of records in use since the interval began.
     peak: u32,
 }
 
@@ -829,8 +831,9 @@ impl<T> Records<T> {
         self.len == 0 && self.places.capacity() > SPARE_RECORDS_MAX
     }
 
-    /// If no record is in use, frees the memory if it is more than twice the peak of the interval,
-    /// or of any size if `all`.
+    /// Begins a new interval. Frees the memory if no record is in use, and there is room for more
+    /// than [`SPARE_RECORDS_MAX`] records and more than twice the peak of the old interval. If
+    /// `all` is true, the peak does not count.
     fn end_interval(&mut self, all: bool) {
         let needed = if all { 0 } else { 2 * self.peak as usize };
         self.peak = self.len;
@@ -929,7 +932,7 @@ mod tests {
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
 
-    /// The first watch of each operation is in its record; the second one is an extra watch.
+    /// The first watch of each operation is in its record; the others are extra watches.
     #[test]
     fn watches_are_in_order_and_unlink_from_everywhere() {
         for gone in 0..4 {
@@ -1001,7 +1004,7 @@ mod tests {
         Some(index)
     }
 
-    /// Before each step of an event, the test removes or adds a watch of the key.
+    /// During two nested events on a key, one watch is removed, and one is added.
     #[test]
     fn an_event_survives_changes_during_it() {
         for gone in 0..5 {

@@ -1,18 +1,18 @@
 //! Tables of pages, and the free places of each page.
 //!
-//! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed size, so
-//! nothing ever moves and no vector of entries doubles. Each page has its own free list, so that a
+//! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed size, so no
+//! entry ever moves and no vector of entries doubles. Each page has its own free list, so that a
 //! page can be freed without a search of other lists. The place that was freed last is reused
-//! first, because it is still in the cache. It is kept outside the lists, since most adds follow
-//! the end of another timer, and its page counts it as used. It joins its page's list when another
-//! place is freed, or when no entry is left ([`FreePlaces::take_last_freed`]).
+//! first, because it is still in the cache. It is kept outside the lists, so that most adds need no
+//! list, and its page counts it as used. It joins its page's list when another place is freed, when
+//! no entry is left, or before empty pages are freed ([`FreePlaces::take_last_freed`]).
 //!
 //! # When memory goes back
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
-//! memory and zeroes it. An operation that empties a page frees one empty page, if more than the
-//! minimum number of spare pages exist (P8). Repeated batches of timers reuse the spare pages (P4).
+//! memory and zeroes it. When a page becomes empty, one empty page is freed if there are more than
+//! the minimum number of spare pages (P8). Repeated batches of timers reuse the spare pages (P4).
 //! On Linux the memory of a freed page returns to the system at once, wherever it is in the
 //! allocator's heap.
 
@@ -53,8 +53,8 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// The pages of one owner by number. A lookup has no branch: a number without a page yields the
-/// first page.
+/// The pages of one owner by number. A lookup has no branch: for a number without a page, it
+/// returns another page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
     /// The length is a power of two.
@@ -105,7 +105,7 @@ impl<P: Copy + PartialEq> PageTable<P> {
     }
 }
 
-/// The free places of pages that have one user.
+/// The free places of the pages from which one owner takes places.
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
     pages: Vec<FreePage>,
@@ -114,15 +114,15 @@ pub(crate) struct FreePlaces {
     last_freed: u32,
     /// The page from which the next place is taken, if the page has room.
     current: usize,
-    /// All pages with room, each once. Some of them may be full again.
+    /// Contains each page with room once, and perhaps pages that are full again.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_pages: u32,
-    /// The minimum number of spare pages.
+    /// The minimum number of spare pages: empty pages that are not freed.
     min_spare: u32,
 }
 
-/// The free places of one page, as a list through links that the table keeps.
+/// The free places of one page, as a list whose links the caller stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct FreePage {
     /// One more than the first free place; 0 if there is none.
@@ -146,7 +146,7 @@ pub(crate) struct UnusedPlaces {
 }
 
 impl UnusedPlaces {
-    /// Returns the link that one of these places must get.
+    /// Returns the link of `place`, one of these places.
     pub(crate) fn link(&self, place: usize) -> u32 {
         if place + 1 < self.places.end { as_u32(place + 2) } else { 0 }
     }
@@ -167,19 +167,19 @@ impl FreePlaces {
         free
     }
 
-    /// Keeps at least this number of empty pages.
+    /// Raises the minimum number of spare pages to `pages`, if it is lower.
     pub(crate) fn raise_min_spare(&mut self, pages: u32) {
         self.min_spare = self.min_spare.max(pages);
     }
 
-    /// Keeps at most this number of empty pages, even after a larger minimum was set.
+    /// Lowers the minimum number of spare pages to `pages`, if it is higher.
     pub(crate) fn lower_min_spare(&mut self, pages: u32) {
         self.min_spare = self.min_spare.min(pages);
     }
 
     /// Returns the number of places, used or free.
     pub(crate) fn capacity(&self) -> usize {
-        // Index 0 is never used.
+        // Index 0 is never free.
         self.pages.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
     }
 
@@ -198,7 +198,8 @@ impl FreePlaces {
         mem::replace(&mut self.last_freed, index)
     }
 
-    /// Takes a free place of the current page, whose link `link_of` returns.
+    /// Takes a free place of the current page, if its list has one. `link_of` returns the place's
+    /// link.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take_from_current_page(
@@ -223,8 +224,8 @@ impl FreePlaces {
         unsafe { self.pages.get_unchecked_mut(self.current) }
     }
 
-    /// Puts a place into the free list of its page. Returns its new link, and true if a page should
-    /// be freed.
+    /// Puts a place into the free list of its page, which becomes the current page. Returns the
+    /// place's new link, and true if a page should be freed.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.pages[number];
@@ -250,8 +251,9 @@ impl FreePlaces {
         is_empty && self.has_surplus()
     }
 
-    /// Makes a page with room the current one. If its free list is empty, also returns its next
-    /// never-used places. Returns `None` if no page has room.
+    /// Makes a page with room the current page. If its free list is empty, returns never-used
+    /// places that now form the list; otherwise returns no places. Returns `None` if no page has
+    /// room.
     pub(crate) fn select_page_with_room(&mut self) -> Option<UnusedPlaces> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
@@ -276,7 +278,7 @@ impl FreePlaces {
         None
     }
 
-    /// Registers a new page whose places are all free. Index 0 is never used.
+    /// Registers a new page whose places are all free. Index 0 counts as used.
     pub(crate) fn add_page(&mut self, number: usize) {
         if self.pages.len() <= number {
             self.pages.resize(number + 1, FreePage::default());
@@ -313,7 +315,7 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that were ever used; of another table's page, all places.
+    /// Returns the places of a page that may have been used: all places of another table's page.
     pub(crate) fn used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))
@@ -347,9 +349,9 @@ impl FreePlaces {
     }
 }
 
-/// Returns the layout of a page's memory: the allocator's address, padding, and the page at its own
-/// alignment. The allocator sees a small alignment, for which it provides zeroed memory without
-/// writing it.
+/// Returns the layout of a page's memory: padding, the address from the allocator, and the page at
+/// its own alignment. The allocator sees a small alignment, for which it provides zeroed memory
+/// without writing it.
 fn layout_of<P>() -> Layout {
     let align = align_of::<P>().max(MEMORY_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
@@ -369,7 +371,8 @@ pub(crate) fn allocate<P>() -> NonNull<P> {
     let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
     // SAFETY: at least `MEMORY_ALIGN` bytes are before the page.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
-    // SAFETY: as above; the page is aligned for a pointer.
+    // SAFETY: the bytes are part of the memory; the page, and so `before`, is aligned for a
+    // pointer.
     unsafe { before.write(memory) };
     page
 }
@@ -382,19 +385,19 @@ pub(crate) fn allocate<P>() -> NonNull<P> {
 pub(crate) unsafe fn free<P>(page: NonNull<P>) {
     // SAFETY: `allocate` made the page (caller), and stored the allocator's address before it.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
-    // SAFETY: as above.
+    // SAFETY: `allocate` wrote the address there.
     let memory = unsafe { before.read() };
     #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
-    // SAFETY: the page is used no more (caller).
+    // SAFETY: the page is still allocated, and nothing uses it any more (caller).
     unsafe {
         return_to_system(page.cast::<u8>(), size_of::<P>());
     }
-    // SAFETY: it was allocated with this layout (caller).
+    // SAFETY: `allocate` allocated the memory with this layout (caller).
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
-/// Gives whole pages of memory back to the system. The allocator keeps the addresses. It may return
-/// memory only from the end of its heap, where other memory may be in use.
+/// Gives the whole system pages within the memory back to the system. The allocator keeps their
+/// addresses. An allocator alone may return only the unused end of its heap.
 ///
 /// # Safety
 ///
@@ -407,9 +410,10 @@ unsafe fn return_to_system(memory: NonNull<u8>, size: usize) {
     let before = memory.addr().get().next_multiple_of(page) - memory.addr().get();
     let whole = size.saturating_sub(before) / page * page;
     if whole > 0 {
-        // SAFETY: the rest of the memory is larger than `before`.
+        // SAFETY: the memory has more than `before` bytes, since `whole` is not zero.
         let start = unsafe { memory.add(before) };
-        // SAFETY: the range is within the memory, whose bytes may change. A failure has no effect.
+        // SAFETY: the range is within the memory, whose bytes are not needed (caller). A failure
+        // has no effect.
         unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_DONTNEED) };
     }
 }

@@ -1,16 +1,16 @@
 //! A snapshot: words that one thread writes together, and any thread reads together.
 //!
-//! There are two copies, written in turn. The version selects the newest: the writer fills the
+//! There are two copies, written in turn. The version selects the newest copy: the writer fills the
 //! other copy and then raises the version. A reader reads the newest copy, and then the version
 //! again. If the version has not changed, the writer at most filled the other copy. So a writer
 //! never waits, and a reader tries again only if the writer published during the read.
 //!
 //! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that read a
 //! word overwritten by a second publish also reads a changed version. The writer's fence is between
-//! raising the version and overwriting the copy that it no longer selects. The reader's fence is
-//! between the copy and its second look at the version.
+//! raising the version and overwriting the copy that the version no longer selects. The reader's
+//! fence is between reading the copy and reading the version again.
 //!
-//! loom: `what_is_counted_is_read_together`.
+//! Loom model: `what_is_counted_is_read_together` in `loom-tests/tests/metrics.rs`.
 
 use crate::util::sync::{AtomicU64, Ordering, fence};
 
@@ -31,12 +31,12 @@ impl<const N: usize> Default for Snapshot<N> {
 impl<const N: usize> Snapshot<N> {
     /// Publishes all words. Only one thread may call it.
     pub(crate) fn publish(&self, words: &[u64; N]) {
-        // Relaxed: only this thread writes it.
+        // Relaxed: only this thread writes the version.
         let version = self.version.load(Ordering::Relaxed) + 1;
         // Release: V2, pairs with the fence in `read`.
         fence(Ordering::Release);
         for (place, &word) in self.copy(version).iter().zip(words) {
-            // Relaxed: V1 and V2 order them.
+            // Relaxed: V1 and V2 order the words.
             place.store(word, Ordering::Relaxed);
         }
         // Release: V1, pairs with the Acquire in `read`.
@@ -48,11 +48,11 @@ impl<const N: usize> Snapshot<N> {
         loop {
             // Acquire: V1, pairs with the Release in `publish`.
             let version = self.version.load(Ordering::Acquire);
-            // Relaxed: as in `publish`.
+            // Relaxed: V1 and V2 order the words.
             let words = self.copy(version).each_ref().map(|word| word.load(Ordering::Relaxed));
             // Acquire: V2, pairs with the fence in `publish`.
             fence(Ordering::Acquire);
-            // Relaxed: the fence orders it.
+            // Relaxed: the fence orders this load.
             if self.version.load(Ordering::Relaxed) == version {
                 return words;
             }

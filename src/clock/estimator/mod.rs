@@ -5,20 +5,20 @@
 //!
 //! # Why the interval contains the time
 //!
-//! An *anchor* is a reading of the clock between two readings of the counter. Let the clock run at
-//! least at `min` and at most at `max` nanoseconds a count. Then `count - after` counts at
-//! `min`, and `count - before` counts at `max`, enclose the time since the anchor.
+//! An *anchor* is a reading of the clock between two readings of the counter, `before` and `after`.
+//! Let the clock run at least at `min` and at most at `max` nanoseconds a count. Then the time
+//! since the anchor is between `(count - after) * min` and `(count - before) * max`.
 //!
 //! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
-//! measurement and afterwards, by at most 11 % either way. 1.11 / 0.89 is below 5/4, and 0.89 /
-//! 1.11 above 3/4. The wide margin does little harm, because a window is short: a quarter of 13 us
-//! is little more than 3 us.
+//! measurement and after it, by at most 11 % either way. So the true rate is at most 1.11 / 0.89 of
+//! the measured rate, below 5/4, and at least 0.89 / 1.11, above 3/4. The wide margin does little
+//! harm, because the *window*, the time for which an anchor is used, is short.
 //!
 //! # A faulty counter
 //!
-//! A count is trusted only if it is greater than the last count and within the window; otherwise
-//! the clock itself is read. So `min` is ahead of the clock by at most a window: a jump ahead ends
-//! the window. `max` falls behind only if the counter stands still or goes backwards and then stays
+//! A count is used only if it is greater than the last count and within the window; otherwise the
+//! clock itself is read. So `min` is ahead of the clock by at most a window: a jump ahead ends the
+//! window. `max` falls behind only if the counter stands still or goes backwards and then stays
 //! within the window. Each new anchor is checked against the last anchor: a contradiction counts as
 //! a fault, and the rate is measured again. After eight faults, each within a minute of the
 //! previous one, the counter is abandoned.
@@ -26,20 +26,21 @@
 use super::Reading;
 
 /// How long an anchor is used, at the rate `max`. A reading is then an interval of at most 10 us:
-/// two fifths of the window for the rates, an eighth for the bracket, and the slack. A longer
-/// window would widen the interval; with a shorter window the clock would be read more often.
+/// two fifths of the window for the rates, an eighth for the *bracket*, the span between the counts
+/// of the anchor, and the slack. A longer window would widen the interval; with a shorter window
+/// the clock would be read more often.
 const WINDOW_NANOS: u64 = 16_000;
 
-/// Added to `max`, because the counter may be read too early. The processor may read it while an
-/// earlier instruction waits for memory, for less than a microsecond.
+/// Added to the upper bound, because the processor may read the counter up to a microsecond too
+/// early, while an earlier instruction waits for memory.
 const SLACK_NANOS: u64 = 1_000;
 
 /// An anchor is not used if its two readings of the counter are further apart than a window divided
 /// by this number, because the thread was interrupted between them.
 const BRACKET_SHARE: u64 = 8;
 
-/// The shortest and the longest span, in nanoseconds, over which a rate is measured: long enough
-/// for small errors, short enough for the arithmetic.
+/// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
+/// would make errors large; a longer span could overflow.
 const CALIBRATION_MIN: u64 = 1_000_000;
 const CALIBRATION_MAX: u64 = 1_000_000_000;
 
@@ -68,7 +69,7 @@ struct Rate {
 /// The period after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
 struct Window {
-    /// The latest trusted count. Only greater counts are trusted, so the maximum disables the
+    /// The latest count that was used. Only greater counts are used, so the maximum disables the
     /// window.
     last_count: u64,
     end_count: u64,
@@ -112,7 +113,7 @@ impl ClockEstimator {
         window.last_count = count;
         let Window { anchor: Anchor { before, nanos, after }, rate: Rate { min, max }, .. } =
             *window;
-        // No overflow: a window and a bracket are about 2^15 nanoseconds, in units of 2^-32.
+        // No overflow: a window and its bracket are below 2^15 nanoseconds, in units of 2^-32.
         let least = ((count - after) * min) >> 32;
         let most = ((count - before) * max) >> 32;
         Some(Reading {

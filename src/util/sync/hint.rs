@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A flag that loom does not see, so that it keeps its value beyond one execution of a model.
+/// A flag that loom does not see, so that the flag keeps its value beyond one execution of a model.
 #[derive(Debug, Default)]
 pub(crate) struct UnmodelledFlag(AtomicBool);
 
@@ -33,8 +33,8 @@ impl Hint {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Changes the number if it differs. Otherwise it leaves the cache line, which many threads
-    /// read, untouched.
+    /// Sets the number. Writes nothing if the number has this value already, because many threads
+    /// read its cache line.
     pub(crate) fn set(&self, value: u32) {
         if self.get() != value {
             // Relaxed: it orders nothing.

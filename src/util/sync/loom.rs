@@ -14,8 +14,8 @@ pub(crate) const IS_LOOM: bool = true;
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 
-/// A lock that is only ever tried: a `Mutex` with a flag that shows loom whether it is taken. Loom
-/// does not see the order that the lock creates; no code relies on that order.
+/// A lock that is only ever tried: a `Mutex` with a flag that shows loom whether the lock is held.
+/// Loom does not see the memory order that the lock creates; no code relies on that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
@@ -29,8 +29,8 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock; returns `None` if another thread holds it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: weaker than `Mutex::try_lock`. A swap would also write when it fails, and loom
-        // would let other threads read that value after the lock was released.
+        // Relaxed: weaker than `Mutex::try_lock`. A swap would write `true` even if another thread
+        // holds the lock, and loom would let threads read this `true` after the release.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -74,8 +74,8 @@ impl<T> SetOnce<T> {
 /// reads the pointer after a change also sees the writes before that change.
 ///
 /// Each call is directly before the operation on the pointer. Loom switches threads only before its
-/// own operations, so it treats both as one. Its read-modify-writes read the newest value, as the
-/// pointer does.
+/// own operations, so the call and the operation are one step. A read-modify-write of `changes`
+/// reads the newest value, as the operation on the pointer does.
 #[derive(Debug, Default)]
 pub(crate) struct LoomPointerOrder {
     changes: AtomicU32,
@@ -99,7 +99,7 @@ impl LoomPointerOrder {
     }
 }
 
-/// Asserts that no thread reads a value after an epoch has released it. It works only where loom
+/// Asserts that no thread reads a value after an epoch has released it. Has an effect only if loom
 /// sees the epochs.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {
@@ -129,8 +129,8 @@ impl ReadCheck {
     }
 }
 
-/// Declares a global that is initialised by its first use. If loom sees the epochs, it is
-/// initialised once per execution of a model.
+/// Declares a global that is initialised by its first use: in each execution of a model under
+/// `crossbeam_loom`, otherwise once per process.
 #[cfg(not(crossbeam_loom))]
 macro_rules! global {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -145,8 +145,8 @@ macro_rules! global {
     };
 }
 
-/// Declares a global with a constant initial value. If loom sees the epochs, it is initialised
-/// once per execution of a model.
+/// Declares a global with a constant initial value. Under `crossbeam_loom`, each execution of a
+/// model starts with a new one.
 #[cfg(not(crossbeam_loom))]
 macro_rules! constant {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -157,8 +157,8 @@ macro_rules! constant {
 #[cfg(crossbeam_loom)]
 pub(crate) use global as constant;
 
-/// Declares a thread local that is initialised by its first use. If loom sees the epochs, it
-/// belongs to a thread of the model.
+/// Declares a thread local that is initialised by its first use. Under `crossbeam_loom`, each
+/// thread of the model has its own.
 #[cfg(not(crossbeam_loom))]
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {

@@ -1,8 +1,9 @@
 //! The concurrency primitives of `std` or loom, behind one interface.
 //!
-//! Only this module knows which library is in use. loom needs its flag and the feature `models`,
-//! which only the package in `models/` has: it builds this source for the models. So a program that
-//! tests itself under `--cfg loom` gets an ordinary corewheel.
+//! Only this module chooses the library. It chooses loom under `--cfg loom` with the feature
+//! `models`. Only the package in `models/`, which builds this source for the models, has that
+//! feature. So a program that tests itself under `--cfg loom` gets an ordinary corewheel.
+//!
 //! `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom too. Without it the
 //! registry, whose pointers loom does not see, is an ordinary global.
 //!

@@ -85,7 +85,8 @@ impl LoomPointerOrder {
     pub(crate) fn before_load(&self) {}
 }
 
-/// Marks the last access to a value that an epoch protects. Only loom's version has an effect.
+/// Checks that no thread reads a value after an epoch has released it. Only loom's version has an
+/// effect.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {}
 
