@@ -122,11 +122,11 @@ pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 
 /// The first poll of an async sleep of more than this many nanoseconds adds the timer without
 /// reading the clock again. If the deadline has passed by then, the next turn fires the timer.
-pub(crate) const UNCHECKED_SLEEP: u64 = 1_000_000_000;
+pub(crate) const UNCHECKED_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// A sleep of at least this many nanoseconds is long. Before a long sleep, the owner frees all
 /// surplus memory, because no turn frees it during the sleep.
-pub(crate) const LONG_SLEEP: u64 = 1_000_000_000;
+pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// The maximum number of remote messages that one turn consumes, so that a flood causes no pause
 /// (P7).
@@ -143,7 +143,7 @@ pub(crate) const CLAIM_TRIES: u32 = if TINY { 1 } else { 16 };
 
 /// How long the watcher of `Timers::per_worker` sleeps at most if another thread has claimed a
 /// wheel, in nanoseconds.
-pub(crate) const CLAIM_RETRY: u64 = 100_000;
+pub(crate) const CLAIM_RETRY_NANOS: u64 = 100_000;
 
 /// The budget, in wheel entries, of a turn of `future::drive`. When it is used up, other tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;

@@ -64,7 +64,8 @@ impl ClockReader {
     #[cold]
     fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
-        let anchor = Anchor { before, nanos, after: counter::read_after() };
+        let anchor =
+            Anchor { count_before: before, clock_nanos: nanos, count_after: counter::read_after() };
         let goes_on = self.0.as_mut().is_some_and(|estimator| estimator.update(anchor));
         if !goes_on {
             self.0 = None;

@@ -310,7 +310,7 @@ impl TimerHandle {
         let answer = self.cancel();
         let mut backoff = Backoff::default();
         while answer == Cancel::Running && self.is_running_remotely() {
-            backoff.wait();
+            backoff.pause();
         }
         Ok(answer)
     }
@@ -733,7 +733,7 @@ impl Owner {
 struct Backoff(u32);
 
 impl Backoff {
-    fn wait(&mut self) {
+    fn pause(&mut self) {
         const YIELDS: u32 = 8;
         const LONGEST: Duration = Duration::from_millis(1);
         if self.0 < YIELDS || sync::IS_LOOM {

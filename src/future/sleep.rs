@@ -15,7 +15,7 @@ use crate::{
     clock::tick::saturating_nanos,
     cross_core::{handle::Cancel, origin::Origin},
     error::AddErrorReason,
-    limits::UNCHECKED_SLEEP,
+    limits::UNCHECKED_SLEEP_NANOS,
     local::LocalTimer,
 };
 
@@ -94,7 +94,7 @@ impl<H: Backend> Sleep<H> {
         if matches!(sleep.state, State::Unarmed) {
             sleep.state = match saturating_nanos(delay) {
                 0 => State::ZeroDelay,
-                1..=UNCHECKED_SLEEP => State::Unarmed,
+                1..=UNCHECKED_SLEEP_NANOS => State::Unarmed,
                 _ => State::LongUnpolled,
             };
         }

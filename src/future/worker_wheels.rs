@@ -72,7 +72,7 @@ use crate::{
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
-    limits::{CLAIM_RETRY, CLAIM_TRIES},
+    limits::{CLAIM_RETRY_NANOS, CLAIM_TRIES},
     local::ShardRef,
     shard::{ClaimedTimer, DueTime, Engine, PreparedSleep, TakenCallback},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
@@ -511,7 +511,7 @@ impl Watcher {
         for sleep in &sleeps {
             let until = sleep
                 .as_ref()
-                .map_or(Some(Duration::from_nanos(CLAIM_RETRY)), PreparedSleep::timeout);
+                .map_or(Some(Duration::from_nanos(CLAIM_RETRY_NANOS)), PreparedSleep::timeout);
             timeout = until.into_iter().chain(timeout).min();
         }
         wait(if self.is_over() { Some(Duration::ZERO) } else { timeout })

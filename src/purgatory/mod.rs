@@ -790,7 +790,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         // key.
         if self.event_count.get() != events {
             self.check_if_waiting(id);
-            waits = self.table.borrow_mut().waits(id);
+            waits = self.table.borrow_mut().is_parked(id);
         }
         if waits { Outcome::Waits(OperationId(id)) } else { Outcome::Completed }
     }
@@ -815,7 +815,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// operation has ended.
     fn watch(&self, id: Id, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
-            let waits = self.table.borrow_mut().waits(id);
+            let waits = self.table.borrow_mut().is_parked(id);
             if waits {
                 member.send(core, Message::Watch { key, operation: id });
             }
@@ -1068,12 +1068,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// the answer to a `Watch` message that cannot be delivered.
     fn handle_catching_panic(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.refusal() } else { None };
-        let mut is_taken = false;
+        let mut is_handled = false;
         Local::catch_panic(PanicPlace::Operation, || {
             self.handle_message(from, message);
-            is_taken = true;
+            is_handled = true;
         });
-        if let Some(refusal) = refusal.filter(|_| !is_taken) {
+        if let Some(refusal) = refusal.filter(|_| !is_handled) {
             self.send(from, refusal);
         }
     }

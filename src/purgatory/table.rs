@@ -257,7 +257,7 @@ impl<K, Op> Table<K, Op> {
         (parked.number == Some(id.number)).then_some(parked)
     }
 
-    pub(super) fn waits(&mut self, id: Id) -> bool {
+    pub(super) fn is_parked(&mut self, id: Id) -> bool {
         self.get(id).is_some()
     }
 

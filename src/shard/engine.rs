@@ -38,7 +38,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        GENERATION_MAX, INDEX_MAX, LONG_SLEEP, MESSAGES_MAX, MOVES_APPLIED_MAX,
+        GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_MAX, MOVES_APPLIED_MAX,
         PUBLISH_EVERY_TURNS, SHARD_BITS, SHARD_LEVELS,
     },
     metrics::ShardMetrics,
@@ -871,7 +871,7 @@ impl<T> Engine<T> {
     }
 
     fn is_long_sleep(&self, until: Option<u64>) -> bool {
-        until.is_none_or(|until| until.saturating_sub(self.time.latest.min) >= LONG_SLEEP)
+        until.is_none_or(|until| until.saturating_sub(self.time.latest.min) >= LONG_SLEEP_NANOS)
     }
 
     /// Returns the counts of the timers so far.

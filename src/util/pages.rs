@@ -168,12 +168,12 @@ impl FreePlaces {
     }
 
     /// Raises the minimum number of spare pages to `pages`, if it is lower.
-    pub(crate) fn raise_min_spare(&mut self, pages: u32) {
+    pub(crate) fn min_spare_at_least(&mut self, pages: u32) {
         self.min_spare = self.min_spare.max(pages);
     }
 
     /// Lowers the minimum number of spare pages to `pages`, if it is higher.
-    pub(crate) fn lower_min_spare(&mut self, pages: u32) {
+    pub(crate) fn min_spare_at_most(&mut self, pages: u32) {
         self.min_spare = self.min_spare.min(pages);
     }
 

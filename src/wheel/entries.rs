@@ -257,7 +257,7 @@ impl<T> Entries<T> {
     /// Allocates memory for `entries` entries, which is never freed.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
-        self.free.raise_min_spare(as_u32(pages));
+        self.free.min_spare_at_least(as_u32(pages));
         while self.page_numbers_end - self.vacant_pages.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
@@ -274,11 +274,11 @@ impl<T> Entries<T> {
         if let Some(last) = self.free.take_last_freed() {
             self.put_in_free_list(last);
         }
-        self.free.lower_min_spare(0);
+        self.free.min_spare_at_most(0);
         while self.free.has_surplus() {
             self.free_page();
         }
-        self.free.raise_min_spare(SPARE_PAGES_MAX);
+        self.free.min_spare_at_least(SPARE_PAGES_MAX);
     }
 
     /// Frees the index of an entry whose value has been taken, and whose generation is now

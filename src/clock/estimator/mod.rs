@@ -5,9 +5,10 @@
 //!
 //! # Why the interval contains the time
 //!
-//! An *anchor* is a reading of the clock between two readings of the counter, `before` and `after`.
-//! Let the clock run at least at `min` and at most at `max` nanoseconds a count. Then the time
-//! since the anchor is between `(count - after) * min` and `(count - before) * max`.
+//! An *anchor* is a reading of the clock between two readings of the counter, `count_before` and
+//! `count_after`. Let the clock run at least at `min` and at most at `max` nanoseconds a count. Then
+//! the time since the anchor is between `(count - count_after) * min` and
+//! `(count - count_before) * max`.
 //!
 //! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
 //! measurement and after it, by at most 11 % either way. So the true rate is at most 1.11 / 0.89 of
@@ -54,9 +55,9 @@ const FAULT_MEMORY_NANOS: u64 = 60_000_000_000;
 /// A reading of the clock between two readings of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
-    pub(super) before: u64,
-    pub(super) nanos: u64,
-    pub(super) after: u64,
+    pub(super) count_before: u64,
+    pub(super) clock_nanos: u64,
+    pub(super) count_after: u64,
 }
 
 /// Bounds of the nanoseconds per count, in units of 2^-32.
@@ -96,7 +97,7 @@ pub(super) struct ClockEstimator {
 
 impl ClockEstimator {
     pub(super) fn new() -> Self {
-        let anchor = Anchor { before: 0, nanos: 0, after: 0 };
+        let anchor = Anchor { count_before: 0, clock_nanos: 0, count_after: 0 };
         let window =
             Window { last_count: u64::MAX, end_count: 0, anchor, rate: Rate { min: 0, max: 0 } };
         Self { window, state: Calibration::New, faults: 0, last_fault: 0 }
@@ -111,14 +112,17 @@ impl ClockEstimator {
             return None;
         }
         window.last_count = count;
-        let Window { anchor: Anchor { before, nanos, after }, rate: Rate { min, max }, .. } =
-            *window;
+        let Window {
+            anchor: Anchor { count_before, clock_nanos, count_after },
+            rate: Rate { min, max },
+            ..
+        } = *window;
         // No overflow: a window and its bracket are below 2^15 nanoseconds, in units of 2^-32.
-        let least = ((count - after) * min) >> 32;
-        let most = ((count - before) * max) >> 32;
+        let least = ((count - count_after) * min) >> 32;
+        let most = ((count - count_before) * max) >> 32;
         Some(Reading {
-            min: nanos.saturating_add(least),
-            max: nanos.saturating_add(most + 1 + SLACK_NANOS),
+            min: clock_nanos.saturating_add(least),
+            max: clock_nanos.saturating_add(most + 1 + SLACK_NANOS),
         })
     }
 
@@ -140,7 +144,7 @@ impl ClockEstimator {
     }
 
     fn measure_rate(&mut self, since: Anchor, guess: Option<Rate>, anchor: Anchor) {
-        if anchor.nanos.saturating_sub(since.nanos) < CALIBRATION_MIN {
+        if anchor.clock_nanos.saturating_sub(since.clock_nanos) < CALIBRATION_MIN {
             return;
         }
         match (guess, Rate::measured(since, anchor)) {
@@ -155,11 +159,11 @@ impl ClockEstimator {
         self.state = Calibration::Calibrated { since: anchor, rate };
         // The rate `max` gives the shortest window.
         let counts = (WINDOW_NANOS << 32) / rate.max;
-        let bracket = anchor.after.checked_sub(anchor.before);
+        let bracket = anchor.count_after.checked_sub(anchor.count_before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {
             self.window = Window {
-                last_count: anchor.after,
-                end_count: anchor.after.saturating_add(counts),
+                last_count: anchor.count_after,
+                end_count: anchor.count_after.saturating_add(counts),
                 anchor,
                 rate,
             };
@@ -167,9 +171,9 @@ impl ClockEstimator {
     }
 
     fn record_fault(&mut self, anchor: Anchor) -> bool {
-        let is_forgiven = anchor.nanos.saturating_sub(self.last_fault) > FAULT_MEMORY_NANOS;
+        let is_forgiven = anchor.clock_nanos.saturating_sub(self.last_fault) > FAULT_MEMORY_NANOS;
         self.faults = if is_forgiven { 1 } else { self.faults + 1 };
-        self.last_fault = anchor.nanos;
+        self.last_fault = anchor.clock_nanos;
         self.state = Calibration::Calibrating { since: anchor, guess: None };
         self.faults < FAULTS_MAX
     }
@@ -178,10 +182,13 @@ impl ClockEstimator {
 impl Rate {
     /// Measures the rate between two anchors. Returns `None` if they do not give a precise rate.
     fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
-        let nanos =
-            anchor.nanos.checked_sub(since.nanos).filter(|&nanos| nanos <= CALIBRATION_MAX)? << 32;
-        let least = anchor.before.checked_sub(since.after)?;
-        let most = anchor.after.checked_sub(since.before)?;
+        let nanos = anchor
+            .clock_nanos
+            .checked_sub(since.clock_nanos)
+            .filter(|&nanos| nanos <= CALIBRATION_MAX)?
+            << 32;
+        let least = anchor.count_before.checked_sub(since.count_after)?;
+        let most = anchor.count_after.checked_sub(since.count_before)?;
         let rate = Self { min: nanos.checked_div(most)?, max: nanos.checked_div(least)? + 1 };
         // Bounds that differ much come from a thread that was interrupted within an anchor. Bounds
         // in the wrong order come from a thread that moved to a core whose counter lags.
@@ -205,9 +212,9 @@ impl Rate {
             Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32)
         };
         let (Some(nanos), Some(least), Some(most)) = (
-            anchor.nanos.checked_sub(since.nanos).map(u128::from),
-            passed(since.after, anchor.before, self.min),
-            passed(since.before, anchor.after, self.max),
+            anchor.clock_nanos.checked_sub(since.clock_nanos).map(u128::from),
+            passed(since.count_after, anchor.count_before, self.min),
+            passed(since.count_before, anchor.count_after, self.max),
         ) else {
             return false;
         };

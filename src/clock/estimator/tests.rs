@@ -82,8 +82,11 @@ impl World {
         self.advance_randomly();
         let nanos = self.nanos;
         self.advance_randomly();
-        self.is_abandoned =
-            !self.estimator.update(Anchor { before: count, nanos, after: self.count() });
+        self.is_abandoned = !self.estimator.update(Anchor {
+            count_before: count,
+            clock_nanos: nanos,
+            count_after: self.count(),
+        });
         (nanos, Reading::exact(nanos))
     }
 
@@ -140,9 +143,12 @@ fn bounds_are_rounded_outwards() {
         let reading = estimator.estimate_at(end).expect("within the window");
         let parts = |nanos: u64| u128::from(nanos) << 32;
         let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
-        let (least, most) = (passed(anchor.after, rate.min), passed(anchor.before, rate.max));
-        let (min, max) =
-            (parts(reading.min - anchor.nanos), parts(reading.max - anchor.nanos - SLACK_NANOS));
+        let (least, most) =
+            (passed(anchor.count_after, rate.min), passed(anchor.count_before, rate.max));
+        let (min, max) = (
+            parts(reading.min - anchor.clock_nanos),
+            parts(reading.max - anchor.clock_nanos - SLACK_NANOS),
+        );
         assert!(min <= least && least < min + parts(1));
         assert!(most < max && max <= most + parts(1));
     }
@@ -153,7 +159,11 @@ fn a_calibration_has_a_minimum_length() {
     for (length, has_learnt) in [(CALIBRATION_MIN - 1, false), (CALIBRATION_MIN, true)] {
         let mut estimator = ClockEstimator::new();
         for nanos in [0, length] {
-            assert!(estimator.update(Anchor { before: nanos * 3, nanos, after: nanos * 3 }));
+            assert!(estimator.update(Anchor {
+                count_before: nanos * 3,
+                clock_nanos: nanos,
+                count_after: nanos * 3
+            }));
         }
         let Calibration::Calibrating { guess, .. } = estimator.state else {
             panic!("it takes two lessons")
@@ -354,22 +364,26 @@ fn a_wide_anchor_opens_no_window() {
     let nanos = world.nanos;
     world.advance(3_000);
     let after = world.count();
-    assert!(world.estimator.update(Anchor { before, nanos, after }));
+    assert!(world.estimator.update(Anchor {
+        count_before: before,
+        clock_nanos: nanos,
+        count_after: after
+    }));
     assert_eq!(world.estimator.estimate_at(after + 10), None);
 }
 
 /// Between the two readings, the thread moved to a core whose counter lags.
 #[test]
 fn an_inverted_anchor_gives_no_rate() {
-    let since = Anchor { before: 100_000, nanos: 0, after: 70_000 };
-    let anchor = Anchor { before: 3_100_000, nanos: 1_000_000, after: 3_100_150 };
+    let since = Anchor { count_before: 100_000, clock_nanos: 0, count_after: 70_000 };
+    let anchor = Anchor { count_before: 3_100_000, clock_nanos: 1_000_000, count_after: 3_100_150 };
     assert!(Rate::measured(since, anchor).is_none());
 }
 
 #[test]
 fn a_measured_rate_encloses_what_both_anchors_allow() {
-    let since = Anchor { before: 1_000, nanos: 5_000_000, after: 1_200 };
-    let anchor = Anchor { before: 2_601_000, nanos: 6_000_000, after: 2_601_300 };
+    let since = Anchor { count_before: 1_000, clock_nanos: 5_000_000, count_after: 1_200 };
+    let anchor = Anchor { count_before: 2_601_000, clock_nanos: 6_000_000, count_after: 2_601_300 };
     let Rate { min, max } = Rate::measured(since, anchor).expect("a good lesson");
     // At least 2,599,800 and at most 2,600,300 counts have passed in a million nanoseconds.
     let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
@@ -383,8 +397,12 @@ fn a_measured_rate_encloses_what_both_anchors_allow() {
 #[test]
 fn a_calibration_too_long_or_too_vague_is_discarded() {
     let measured = |nanos, vague| {
-        let since = Anchor { before: 0, nanos: 0, after: 0 };
-        Rate::measured(since, Anchor { before: nanos, nanos, after: nanos + vague }).is_some()
+        let since = Anchor { count_before: 0, clock_nanos: 0, count_after: 0 };
+        Rate::measured(
+            since,
+            Anchor { count_before: nanos, clock_nanos: nanos, count_after: nanos + vague },
+        )
+        .is_some()
     };
     assert!(measured(CALIBRATION_MAX, 0) && !measured(CALIBRATION_MAX + 1, 0));
     assert!(measured(6_400_000, 90_000) && !measured(6_400_000, 110_000), "one part in 64");
@@ -404,7 +422,7 @@ fn rates_agree_to_one_part_in_64() {
 fn anchors_are_consistent_to_the_nanosecond() {
     // One nanosecond per count.
     let rate = Rate { min: 1 << 32, max: 1 << 32 };
-    let at = |count, nanos| Anchor { before: count, nanos, after: count };
+    let at = |count, nanos| Anchor { count_before: count, clock_nanos: nanos, count_after: count };
     let is_consistent = |nanos: u64| rate.is_consistent(at(7, 5), at(1_007, 5 + nanos));
     assert_eq!(
         [998, 999, 1_000, 1_001, 1_002].map(is_consistent),

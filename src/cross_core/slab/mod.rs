@@ -558,7 +558,7 @@ impl RemoteNode {
     /// Returns its callback, or `None` if the owner's last sweep has ended the timer.
     pub(crate) fn disarm(self) -> Option<SendCallback> {
         let node = self.node();
-        node.header.state.disarm_remote().then(|| {
+        node.header.state.undo_arm_remote().then(|| {
             // SAFETY: the transition has given the payload to this thread.
             let callback = unsafe { node.take_payload() };
             // SAFETY: this thread had armed the node with a callback that is `Send`.

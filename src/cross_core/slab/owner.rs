@@ -256,7 +256,7 @@ impl<T> OwnerNodes<T> {
     /// Allocates memory for `timers` timers, which is never freed.
     pub(crate) fn reserve(&mut self, timers: u32) {
         let pages = timers / as_u32(PAGE_LEN) + 1;
-        self.free.raise_min_spare(pages);
+        self.free.min_spare_at_least(pages);
         while as_u32(self.pages.numbers().count()) < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
@@ -271,10 +271,10 @@ impl<T> OwnerNodes<T> {
     /// Frees all empty pages of the owner, even reserved ones. If other threads are reading pages,
     /// some are freed only in later turns.
     pub(crate) fn shrink(&mut self) {
-        self.free.lower_min_spare(0);
+        self.free.min_spare_at_most(0);
         self.has_garbage = true;
         self.trim_fully();
-        self.free.raise_min_spare(SPARE_PAGES_MAX);
+        self.free.min_spare_at_least(SPARE_PAGES_MAX);
     }
 
     /// Returns the indices of the nodes of the owner's pages that were ever used, and of all nodes

@@ -72,7 +72,7 @@
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase |
 //! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store, or a swap: no other thread leaves this phase |
 //! | `Cancelling` | `Idle` | owner | `sweep` | swap: nodes are not reused |
-//! | `Armed`, queued, moved | `Idle` | the adder that has armed it | `disarm_remote` | swap: the mailbox is closed, and the last sweep may find it |
+//! | `Armed`, queued, moved | `Idle` | the adder that has armed it | `undo_arm_remote` | swap: the mailbox is closed, and the last sweep may find it |
 //!
 //! # Exactly one ending
 //!
@@ -155,7 +155,7 @@
 //!
 //! An adder writes the payload before `arm_remote`, the owner before `arm`. From then on the
 //! payload belongs to the owner. The owner takes the payload with the transition that ends or
-//! claims the timer. After `disarm_remote` the adder takes the payload back. A node that is `Idle`
+//! claims the timer. After `undo_arm_remote` the adder takes the payload back. A node that is `Idle`
 //! has no payload, so a page of free nodes can be freed at once.
 //!
 //! The payload of a remotely added timer is `Send`. The thread that cancels the timer also drops
@@ -803,7 +803,7 @@ impl StateWord {
 
     /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a
     /// handle. Returns false if the owner's last sweep has ended the timer.
-    pub(crate) fn disarm_remote(&self) -> bool {
+    pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failed swap's
         // value is unused.

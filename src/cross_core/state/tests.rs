@@ -216,10 +216,10 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
 fn a_remote_timer_is_disarmed_unless_the_sweep_has_ended_it() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, TimerKind::Shared);
-    assert!(state.disarm_remote() && state.is_free());
+    assert!(state.undo_arm_remote() && state.is_free());
     state.arm_remote(GENERATION + 1, TimerKind::Shared);
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
-    assert!(!state.disarm_remote());
+    assert!(!state.undo_arm_remote());
 }
 
 #[test]
