@@ -300,7 +300,8 @@ impl<H: Backend> Sleep<H> {
         self.poll_slow(cx)
     }
 
-    /// Polls a sleep that does not wait for this waker.
+    /// Polls a sleep that has no pending timer for this waker: it has elapsed, has no timer, or was
+    /// armed for another waker.
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         match self.state {

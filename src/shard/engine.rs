@@ -1156,8 +1156,8 @@ impl<T> Engine<T> {
         self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
-    /// Polls the mailbox, at most once for each kind in a pass. This matters if the pass began with
-    /// an old backlog, or if the mailbox was empty. After the budget is used up, the poll tells
+    /// Takes the messages of each kind of which this pass has taken none from the mailbox: it began
+    /// with a backlog of that kind, or found no message. After the budget is used up, the poll tells
     /// whether the pass leaves a backlog.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {

@@ -4,8 +4,8 @@
 //! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
 //! wide. A slot of each further level is as wide as 2^`BITS` slots of the level below. The first
 //! level is wide, because most timers of a server are shorter than a minute. Together the levels
-//! reach every `u64` tick, so no deadline is out of range and no list of far timers is needed. With
-//! the default geometry and ticks of a millisecond:
+//! reach every `u64` tick, so no deadline is out of range and no overflow list is needed. With the
+//! default geometry and ticks of a millisecond:
 //!
 //! | level | slots | a slot covers | the level reaches, at least |
 //! |---|---|---|---|

@@ -39,9 +39,9 @@
 //!
 //! A push is a compare-and-swap. The newest message of the old head becomes the second of the new
 //! head, and the new link leads to the old head's second message. So every message is reachable.
-//! `take` removes all messages at once. Only the owner removes messages, so a push cannot suffer
-//! from ABA. Even if an equal head came back, its two indices would still be the next two messages.
-//! After `close` every push fails.
+//! `take` removes all messages at once, and only the owner calls it, so no removal follows a stale
+//! link. A push cannot suffer from ABA: if an equal head comes back, its two indices are again the
+//! next two messages. After `close` every push fails.
 //!
 //! # Ordering
 //!

@@ -253,7 +253,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Allocates memory for `timers` timers, which is never freed.
+    /// Allocates memory for `timers` timers, which only [`shrink`](Self::shrink) frees.
     pub(crate) fn reserve(&mut self, timers: u32) {
         let pages = timers / as_u32(PAGE_LEN) + 1;
         self.free.min_spare_at_least(pages);

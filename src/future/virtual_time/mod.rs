@@ -313,8 +313,8 @@ impl VirtualTime {
         self.settle();
     }
 
-    /// Runs all tasks until they are idle at this moment. A task that is always ready never lets
-    /// time pass.
+    /// Runs all tasks until they are idle at this moment, without advancing the clock. It does not
+    /// return while a task is always ready.
     ///
     /// # Panics
     ///
