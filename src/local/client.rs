@@ -21,7 +21,7 @@ pub(crate) trait Client {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(pub(super) u32);
 
-/// A descriptor or task that drives this thread's wheel, until it is dropped.
+/// Registers a descriptor or task as a driver of this thread's wheel, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct DriverRegistration(PhantomData<*const ()>);
 

@@ -323,8 +323,8 @@ impl<R> Cores<R> {
 
     /// Asks all threads to end.
     ///
-    /// Each thread sees the request in its next turn, for which a sleeping thread is woken. From
-    /// then on [`Core::is_stopping`] is true. Each thread decides when to end, and
+    /// Each thread normally sees the request within two turns, for which a sleeping thread is
+    /// woken. From then on its [`Core::is_stopping`] is true. Each thread decides when to end, and
     /// [`join`](Self::join) waits for them. Further calls have no effect.
     ///
     /// The caller's earlier adds and resets are processed first. Closures that the caller submitted
@@ -560,7 +560,8 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
-        // The receiver of the report sends the permission to run, or drops its sender.
+        // The receiver of the report answers with the permission to run, or drops the sender of the
+        // answer.
         let _ = report.send(ready);
         let shared = admission.recv().ok()?;
         Some((self.run)(Core { index: self.index, pinned, shared }, self.arg))

@@ -108,7 +108,7 @@ impl Sampler {
     }
 }
 
-/// The clients' work that was requested for the end of this turn.
+/// The work that clients have requested for the end of a turn.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct EndOfTurnWork {
     flush: bool,
@@ -185,7 +185,7 @@ impl Local {
     #[inline(never)]
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
         let made = LOCAL.try_with(|place| {
-            // The default configuration is valid, so this is the only possible error.
+            // The default configuration is valid, so only too many shards can be an error.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
             Ok(NonNull::from(Self::set_current(place, local)))
         });
@@ -203,7 +203,7 @@ impl Local {
     /// Returns true if the thread's wheel was drained, or if the thread is exiting and has dropped
     /// its wheel or is dropping it.
     pub(crate) fn has_ended() -> bool {
-        // On a thread that owns a wheel, this is one load.
+        // For a thread that owns a wheel, `current_shard` is one load, and suffices.
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
@@ -318,14 +318,14 @@ impl Local {
         }
     }
 
-    /// Publishes that no loop drives the wheel, and the deadline of a remote request.
+    /// Publishes that no loop drives the wheel, and the earliest deadline of remote requests.
     fn publish_undriven_state(&self, remote_due: u64) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.record_lost_driver(remote_due);
         self.shared.parker.set_undriven();
     }
 
-    /// Panics if no loop is going to turn the wheel.
+    /// Panics if no driver has registered.
     #[inline]
     pub(crate) fn assert_driven(&self) {
         if let DriverState::Undriven = self.driver.get() {
@@ -460,8 +460,8 @@ impl Local {
         turn
     }
 
-    /// Consumes remote requests, and runs the callbacks of those that are already due. At the
-    /// beginning of a pass it consumes the urgent requests, at its end the rest.
+    /// Consumes remote requests: runs callbacks that are already due, and drops those of cancelled
+    /// timers. Consumes urgent requests at the beginning of a pass, and the rest at its end.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -513,7 +513,7 @@ impl Local {
         drop(engine);
         match stopped {
             Some(callback) => {
-                // The drop comes before `finish`, so that `cancel_wait` also waits for it.
+                // The drop comes before `finish`, so that `cancel_wait` also waits for the drop.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish(index, run));
             }
@@ -532,8 +532,8 @@ impl Local {
         }
     }
 
-    /// Publishes the lower number of live timers after a cancel, if the owner is asleep and remote
-    /// adds may need the capacity.
+    /// After a cancel during an announced sleep, or before the loop's first turn, publishes the
+    /// lower number of live timers.
     #[inline]
     pub(super) fn publish_cancel_if_asleep(&self) {
         if self.announced_until.get() != AWAKE {
@@ -541,8 +541,7 @@ impl Local {
         }
     }
 
-    /// Publishes the capacity that a cancel has freed during an announced sleep, or before the
-    /// loop's first turn.
+    /// Publishes the capacity that a cancel has freed.
     #[cold]
     fn publish_cancel(&self) {
         self.with_engine(|engine| {
@@ -588,7 +587,7 @@ impl Local {
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
-    /// Announces a sleep until the next deadline, or refuses it.
+    /// Frees spare memory before a long sleep, and announces a sleep until the next deadline.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
@@ -621,7 +620,8 @@ impl Local {
             "a callback cannot drain its wheel"
         );
         self.flush();
-        // This thread no longer owns the shard's number, because another shard may get it.
+        // Another shard may get this shard's number, so this thread must no longer count as its
+        // owner.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
@@ -633,7 +633,7 @@ impl Local {
     }
 
     /// Registers a client. The client must cancel its timers before it is dropped, since another
-    /// client may then get its identifier.
+    /// client may then get its identifier and its expiries.
     pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
         // The other clients keep their positions, because timers refer to clients by position.
@@ -718,7 +718,9 @@ impl Local {
         }
     }
 
-    /// Wakes the owner if it has announced a sleep that would miss a deadline at `nanos`.
+    /// Wakes the owner if a deadline at `nanos` is before the end of its announced sleep. If no
+    /// sleep is announced, calls
+    /// [`publish_deadline_if_undriven`](Self::publish_deadline_if_undriven).
     #[cold]
     fn wake_for_deadline_slow(&self, nanos: u64) {
         let asleep = self.shared.parker.sleep_in_progress().filter(|asleep| !asleep.is_undriven());
@@ -752,7 +754,7 @@ impl Local {
                 }
                 Ok(Some(Freed::Later)) => {
                     // The timer's queued message frees the node when it is consumed, perhaps during
-                    // the drop.
+                    // the drop. So the callback must not stay in the node.
                     let callback = engine.take_cancelled(handle, Freed::Later);
                     drop(engine);
                     local.publish_cancel_if_asleep();
@@ -774,8 +776,8 @@ impl Local {
     /// client must cancel the timer before it reuses `index`. It must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer) as soon as nothing is borrowed.
     ///
-    /// The callback has nothing to drop, so adding and cancelling it cost less than a closure that
-    /// refers to the client.
+    /// The callback has no destructor, so adding and cancelling the timer cost less than with a
+    /// closure that owns a reference to the client.
     #[inline(never)]
     pub(crate) fn add_client_timer(
         client: ClientId,

@@ -134,7 +134,7 @@ impl fmt::Display for Turn {
 }
 
 impl LocalTimer {
-    /// Runs `callback` once, after a delay, at an instant, with slack or spread if wanted; see
+    /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
     /// [`When`]. It runs in the first turn at or after that moment, rounded up to a tick; never
     /// early, and never in a turn that has begun. A zero delay runs in the next turn; a delay
     /// beyond 584 years never runs.
@@ -200,8 +200,8 @@ impl LocalTimer {
     /// the tick. Runs that the loop missed are skipped. A period shorter than a tick, zero
     /// included, counts as a tick.
     ///
-    /// The callback may cancel its own timer; it is dropped after that run. A run that panics is
-    /// reported, and the timer continues.
+    /// If the callback cancels its own timer, the callback is dropped after that run. A run that
+    /// panics is reported, and the timer continues.
     ///
     /// # Panics
     ///
@@ -332,7 +332,7 @@ impl LocalTimer {
     /// purgatory of several cores sends one message for up to 64 events, and an event checks all
     /// operations that watch its key. Each consumed message costs about a cache miss. Putting
     /// remote adds and resets into FIFO order costs another cache miss each, for at most 4,096 of
-    /// them, whatever the budget is.
+    /// them in a turn, whatever the budget is.
     ///
     /// # Examples
     ///
@@ -395,8 +395,8 @@ impl LocalTimer {
     /// Returns the moment at which the wheel next needs a turn. See
     /// [`Shard::next_deadline`](crate::Shard::next_deadline).
     ///
-    /// It sends the messages of the thread's purgatories to other cores, since a loop may sleep
-    /// until that moment.
+    /// This call also sends the messages of the thread's purgatories to other cores, since a loop
+    /// may sleep until that moment.
     ///
     /// # Examples
     ///
@@ -505,9 +505,9 @@ impl LocalTimer {
     /// Drives a thread that only runs timers: [parks](PreparedSleep::park) and turns until
     /// `is_over` returns true.
     ///
-    /// It calls `is_over` before each sleep, including the first. A thread that changes the
-    /// answer must wake the loop: with a request to this wheel such as [`ShardRef::run`], or by
-    /// unparking the thread.
+    /// It calls `is_over` before each sleep, including the first. A thread that changes the answer
+    /// must wake the loop: with a request to this wheel such as [`ShardRef::run`], or by unparking
+    /// this thread.
     ///
     /// # Examples
     ///
@@ -542,8 +542,8 @@ impl LocalTimer {
         self.run_until(|| self.is_empty());
     }
 
-    /// Registers a loop that will turn this thread's wheel. Call it in a loop that polls futures
-    /// before its first turn.
+    /// Registers a loop that will turn this thread's wheel. A loop that polls futures before its
+    /// first turn must call this first.
     ///
     /// A future of [`corewheel::future`](crate::future) that has to wait
     /// [panics](crate::future#without-a-driver) on a thread whose wheel has no driver. Every driver
@@ -797,9 +797,9 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// The next run stays where it is, unless this is called during a run: then the next run is one
-    /// new period after the deadline of this one. [`TimerHandle::reset`] moves the next run. A
-    /// period shorter than a tick, zero included, counts as a tick.
+    /// The next run keeps its time. If this is called during a run, the next run is one new period
+    /// after the deadline of that run. [`TimerHandle::reset`] moves the next run. A period shorter
+    /// than a tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer has ended or is not periodic, or the handle is of another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
@@ -864,8 +864,8 @@ impl LocalTimer {
     /// Returns a file descriptor that is readable when this thread's wheel must turn. Later calls
     /// return the same descriptor.
     ///
-    /// It is not readable until it is [armed](TimerFd::arm). The hook of
-    /// [`Config::on_wake`](crate::Config::on_wake) is still called.
+    /// It is not readable until it is [armed](TimerFd::arm). A wake also calls the hook of
+    /// [`Config::on_wake`](crate::Config::on_wake).
     ///
     /// # Errors
     ///

@@ -62,10 +62,10 @@ impl ShardRef {
         Self { number, shared }
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, after a delay, at an instant of that
-    /// wheel's clock, with slack or spread if wanted; see [`When`]. It runs in the owner's first
-    /// turn at or after that moment, rounded up to a tick. The handle works at once, even before
-    /// the owner has admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
+    /// Runs `callback` once on the thread that owns the wheel, after a delay or at an instant of
+    /// that wheel's clock, with slack or spread if wanted; see [`When`]. It runs in the owner's
+    /// first turn at or after that moment, rounded up to a tick. The handle works at once, even
+    /// before the owner has admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
     ///
     /// On the owning thread itself this is `LocalTimer::add`.
     ///
@@ -335,7 +335,8 @@ impl ShardRef {
     /// The answer is exact while the owner is in an announced sleep and no request waits in its
     /// mailbox. Otherwise it lacks the changes since the owner's last publication. The owner
     /// publishes before each sleep, and at least every 64 turns. A remote cancel counts at once,
-    /// and a remote add when the owner has admitted it. It is zero after the end of the thread.
+    /// and a remote add when the owner has admitted it. The answer is zero after the end of the
+    /// thread.
     ///
     /// Cost: some reads; it never delays the owner.
     ///

@@ -12,10 +12,11 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A remote thread may act on an earlier sleep, and arm the descriptor after the owner has. Its
-//! request was already queued, so the owner has consumed it or finds it in the check after the
-//! announcement. Once a sleep is announced, all further armings expire at once. A timer that the
-//! owner adds while a sleep is announced wakes the owner like a remote request.
+//! A remote thread may act on an earlier sleep, and the owner's arming may undo that wake. The
+//! request was queued before the wake, so the owner has consumed it, or finds it in the check after
+//! the announcement. While a sleep is announced, only wakes arm the descriptor, and it expires at
+//! once. A timer that the owner adds while a sleep is announced wakes the owner like a remote
+//! request.
 
 use std::{
     cell::Cell,
@@ -163,7 +164,7 @@ impl TimerFd {
     ///
     /// Call it once before the first poll. Call it again after another announcement
     /// ([`LocalTimer::prepare_sleep`]), because a thread has only one at a time. In an exiting
-    /// thread, whose wheel has ended, it does nothing.
+    /// thread, whose wheel has ended, it disarms the descriptor.
     ///
     /// # Examples
     ///

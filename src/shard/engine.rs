@@ -2,8 +2,8 @@
 //! thread; `shared` has the operations of other threads.
 //!
 //! A timer is one node of the slab. Its state decides which thread ends it (see `state`). Its
-//! payload, its deadline and its position in the wheel belong to the owner. An ending takes several
-//! steps, so that nothing is borrowed while the user's code runs between them.
+//! payload, its deadline and its position in the wheel belong to the owner. The owner ends a timer
+//! in several steps, and runs the user's code between two steps, while the engine is not borrowed.
 
 use std::{
     cell::Cell,
@@ -53,7 +53,7 @@ pub(crate) struct Engine<T> {
     /// A template from which the handles of timers are made; it names no timer.
     handle_template: TimerHandle,
     next_generation: u64,
-    /// Adds with an earlier generation need no check of the limit; see
+    /// The first generation for which an add must check the limit; see
     /// [`allow_adds`](Self::allow_adds).
     adds_allowed_until: u64,
     /// The owner's view of the nodes in `shared`.
@@ -71,7 +71,7 @@ pub(crate) struct Engine<T> {
     pub(super) stats: Stats,
     /// The shard has ended, and its timers were swept.
     pub(super) closed: bool,
-    /// Methods with `&self` are also for the owner only, which is one thread at a time.
+    /// Makes the type `!Sync`: only the owner may call methods, even those with `&self`.
     not_sync: PhantomData<Cell<()>>,
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct ClaimedTimer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DueTime {
     pub(crate) nanos: u64,
-    /// How much later it may fire.
+    /// How long after `nanos` the timer may fire.
     pub(crate) slack: u64,
-    /// The period of a periodic timer.
+    /// The period of a periodic timer; otherwise 0.
     pub(crate) period: u64,
 }
 
@@ -102,7 +102,8 @@ impl DueTime {
     }
 }
 
-/// The work that a message leaves to the caller, which does it while nothing is borrowed.
+/// The work that a message leaves to the caller, because it runs user code while nothing is
+/// borrowed.
 #[must_use]
 pub(crate) enum MessageWork {
     /// The timer was cancelled: the caller takes its payload
@@ -121,7 +122,7 @@ pub(crate) enum TakenCallback {
     Cancelled(Callback),
 }
 
-/// The timers that the last sweep has found.
+/// The timers that [`close`](Engine::close) has ended.
 #[must_use]
 pub(crate) struct SweptTimers<T> {
     /// Payloads of pending timers with their deadlines, in nanoseconds of the clock.
@@ -196,7 +197,7 @@ impl<T> Engine<T> {
         self.stats.counts.added
     }
 
-    /// Entries of the wheel touched so far.
+    /// Returns the number of wheel entries touched so far.
     pub(crate) fn touched(&self) -> u64 {
         self.wheel.touched()
     }
@@ -220,8 +221,8 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a clock that may go back, as the minimum for remote
-    /// deadlines.
+    /// If the clock may go back, publishes its latest reading. Other threads add their delays to
+    /// this reading until the clock has caught up.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
@@ -229,7 +230,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns the reading of the clock at `delay` from now.
+    /// Returns the time `delay` from now, in nanoseconds of the clock.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a sleep 9 instructions")]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
@@ -259,7 +260,7 @@ impl<T> Engine<T> {
         DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
-    /// Returns true if the clock certainly shows `nanos` or more.
+    /// Returns true if even the earliest time that the clock's reading allows is `nanos` or later.
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
         self.time.latest.min >= nanos || self.read_clock().min >= nanos
@@ -317,9 +318,10 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_timer(index, generation))
     }
 
-    /// Cancels a timer of this shard. Returns an error if the cancel does not win. Otherwise, if
-    /// `is_wanted` returns true for the node or a message about the timer is queued, returns `Some`
-    /// and leaves the payload in the node, for [`take_cancelled`](Self::take_cancelled).
+    /// Cancels a timer of this shard; the error says why the cancel did not win. If a message about
+    /// the timer is queued, or `is_wanted` returns true, returns `Some` and leaves the payload in
+    /// the node for [`take_cancelled`](Self::take_cancelled). Otherwise frees the node without
+    /// dropping the payload.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns its result in memory")]
     pub(crate) fn cancel(
@@ -366,7 +368,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Unlinks a cancelled timer. Its node stays in use until its message has been consumed.
+    /// Counts and unlinks a cancelled timer about which a message is queued. Consuming the message
+    /// frees the node.
     #[cold]
     fn cancel_queued(&mut self, index: u32) -> Freed {
         let node = self.nodes.entry(index);
@@ -379,7 +382,7 @@ impl<T> Engine<T> {
         Freed::Later
     }
 
-    /// Counts a remote timer that was cancelled before it was admitted.
+    /// Counts a remote timer that was cancelled before its admission, and releases its reservation.
     pub(super) fn count_cancelled_before_admission(&mut self) {
         self.stats.counts.added += 1;
         self.stats.counts.cancelled += 1;
@@ -432,7 +435,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a remote timer before its admission, in the same way as a remote reset.
+    /// Resets a remote timer before its admission: requests the deadline as a remote thread would.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -440,7 +443,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
             MoveOutcome::Refused => return false,
-            // Another thread's move is ordered directly after this one.
+            // Another thread's move follows, and replaces this deadline.
             MoveOutcome::Superseded => (),
             MoveOutcome::Begun { .. } => {
                 node.requested_deadline().write(due);
@@ -453,7 +456,7 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Allows other threads to cancel a private timer from now on.
+    /// Allows other threads to cancel and move a private timer from now on.
     pub(crate) fn share(&self, handle: TimerHandle) {
         if self.is_armed(handle) {
             self.nodes.entry(handle.index()).state().share();
@@ -498,7 +501,8 @@ impl<T> Engine<T> {
         self.time.tick.start_nanos(self.nodes.entry(index).deadline())
     }
 
-    /// Changes the period of a periodic timer of this shard. Returns false if there is none.
+    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, has
+    /// ended, or is of another shard.
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
@@ -563,7 +567,7 @@ impl<T> Engine<T> {
         !is_idle
     }
 
-    /// Begins a pass that may find work.
+    /// Begins a pass: does housekeeping, takes messages, and sets the last tick of the pass.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
@@ -572,8 +576,8 @@ impl<T> Engine<T> {
             self.do_housekeeping();
         }
         self.publish_live();
-        // Consumes urgent messages before the wheel's time moves, so that timers fire in tick
-        // order, regardless of which thread added or moved them.
+        // Takes the messages here, and consumes urgent ones before the first due timer fires. So
+        // timers fire in tick order, regardless of which thread added or moved them.
         self.budget = budget.min(MESSAGES_MAX);
         if self.has_messages() {
             self.take_first_messages();
@@ -586,8 +590,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns freed nodes to the adders, and frees memory. The memory of a shard that has ended is
-    /// freed as a whole.
+    /// Returns free remote nodes to their page, and frees empty pages. The pages of a shard that
+    /// has ended are freed together, with its slab.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.flush_return_chain();
@@ -602,7 +606,8 @@ impl<T> Engine<T> {
         self.backlog.is_urgent_only()
     }
 
-    /// Takes the messages that have arrived since the last pass.
+    /// Takes the messages that have arrived since the last pass, and divides the budget between
+    /// urgent and low-priority messages.
     #[inline(never)]
     fn take_first_messages(&mut self) {
         self.backlog.begin_pass(self.budget);
@@ -610,7 +615,8 @@ impl<T> Engine<T> {
         self.backlog.reserve_for_low();
     }
 
-    /// Takes low-priority and new messages after the last due timer. Returns true if there are any.
+    /// Enables low-priority messages, and takes new messages. Returns true if there are any to
+    /// consume.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.take_remaining_slow()
@@ -714,8 +720,8 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Admits a remote timer: it counts as live from now on. Links it, or claims it; see
-    /// [`apply_move`](Self::apply_move).
+    /// Admits a remote timer: counts it as live, and links it. If the pass has already reached its
+    /// deadline, claims it instead.
     #[inline]
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -730,8 +736,8 @@ impl<T> Engine<T> {
         // The remote timer uses up one of the owner's allowed adds.
         self.adds_allowed_until = self.adds_allowed_until.saturating_sub(1);
         if self.limit < INDEX_MAX {
-            // This order ensures that the timer is counted in at least one of the two numbers at
-            // any moment, see `admission`.
+            // In this order, at least one of the two counts includes the timer at any moment; see
+            // `admission`.
             self.shared.admission.set_live(self.stats.live);
             self.shared.admission.release();
         }
@@ -788,7 +794,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns the next deadline of a periodic timer after its run, in nanoseconds of the clock.
+    /// Advances the schedule of a periodic timer past this turn. Returns the next deadline, in
+    /// nanoseconds of the clock.
     pub(crate) fn advance_schedule(&mut self, index: u32) -> u64 {
         self.nodes.schedule_mut(index).advance_past(self.time.turn_start)
     }
@@ -816,19 +823,19 @@ impl<T> Engine<T> {
 
     /// Returns the time at which the shard next needs a turn.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
-        // An urgent message may carry an elapsed deadline.
+        // A backlog must be consumed, and an urgent message may have an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
         }
         self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick))
     }
 
-    /// Returns the time until the next deadline for a loop that is about to sleep.
+    /// Returns the time until the next deadline, and records that the loop is about to sleep.
     pub(crate) fn time_until_next(&self) -> Option<Duration> {
         self.time_until(self.next_nanos())
     }
 
-    /// Returns the time until `turn` for a loop that is about to sleep.
+    /// Returns the time until `turn`, and records that the loop is about to sleep until then.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.now();
         self.record_sleep(now, turn);
@@ -850,8 +857,8 @@ impl<T> Engine<T> {
         (next, next.is_none_or(|next| next > short))
     }
 
-    /// Frees empty pages if the owner is about to sleep for long, since a sleeping loop does not
-    /// turn to free them. Returns true if the sleep is long.
+    /// Frees empty pages if the owner is about to sleep for long, since no turn would free them
+    /// during the sleep. Returns true if the sleep is long.
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
@@ -915,7 +922,7 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the counts and the next deadline of a wheel whose loop has not begun. Returns that
-    /// deadline and the present time, in nanoseconds of the clock.
+    /// deadline, or `u64::MAX` if there is none, and the latest reading.
     #[cold]
     pub(crate) fn publish_before_first_turn(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
@@ -925,8 +932,8 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
-    /// Returns how many adds to allow before the next report of a loop that has not begun: the
-    /// number of adds so far, at most 256.
+    /// Returns how many adds to allow before the next check whether the loop has begun: the number
+    /// of adds so far, from 1 to 256.
     pub(crate) fn adds_until_report(&self) -> u64 {
         self.added_count().clamp(1, 256)
     }
@@ -936,7 +943,7 @@ impl<T> Engine<T> {
         self.stats.counts.turns > 0 || !self.stats.loop_has_not_begun()
     }
 
-    /// Ends the pass. Returns true if it leaves a backlog to the next one.
+    /// Ends the pass. Returns true if it leaves work to the next one.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `begin_pass`")]
     pub(crate) fn end_pass(&mut self) -> bool {
@@ -974,7 +981,8 @@ impl<T> Engine<T> {
         self.stats.request_pass();
     }
 
-    /// Publishes the counts if they have changed.
+    /// Publishes the counts if they have changed, and the occupied slots if a reader has asked for
+    /// them.
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
@@ -1013,7 +1021,8 @@ impl<T> Engine<T> {
         pending
     }
 
-    /// Closes the mailbox and ends every timer. Finds nothing if the shard is closed already.
+    /// Closes the mailbox, ends every timer, and frees the shard's number. Returns no timers if the
+    /// shard is closed already.
     pub(crate) fn close(&mut self) -> SweptTimers<T> {
         let mut found =
             SweptTimers { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
@@ -1070,7 +1079,8 @@ impl<T> Engine<T> {
 
 /// Consumes remote requests: the messages of the mailbox.
 impl<T> Engine<T> {
-    /// Consumes the pass's first urgent messages, until one yields a timer that must run now.
+    /// Consumes urgent messages at the beginning of a pass, until one yields a timer that must run
+    /// now. If none does, enables the other messages.
     #[cold]
     pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
@@ -1117,8 +1127,8 @@ impl<T> Engine<T> {
                 (0, _) => self.take_new_message()?,
                 taken => taken,
             };
-            // Prefetches the message after the next, from another core's cache. The next message
-            // was prefetched with the previous one.
+            // `link` is the message after the next. Prefetches it from another core's cache. The
+            // next message was prefetched when the previous one was consumed.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
             match node.state().collect() {
@@ -1156,9 +1166,9 @@ impl<T> Engine<T> {
         self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
-    /// Takes the messages of each kind of which this pass has taken none from the mailbox: it began
-    /// with a backlog of that kind, or found no message. After the budget is used up, the poll tells
-    /// whether the pass leaves a backlog.
+    /// Takes new messages of each kind whose old backlog this pass has consumed, once per kind.
+    /// Returns the next message. If the budget is used up, returns `None`, and leaves the new
+    /// messages to the next pass.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
         if !self.backlog.has_unpolled_kind() {
@@ -1169,8 +1179,8 @@ impl<T> Engine<T> {
     }
 
     /// Collects remotely cancelled timers early, until there is room for a timer; then allows up to
-    /// `adds` adds. Returns a payload, which the caller drops before it calls again; `None` if adds
-    /// are allowed; or an error if no timer can be added.
+    /// `adds` adds. Returns a payload if the caller must drop it and call again, `None` if adds are
+    /// allowed, or an error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(
         &mut self,
@@ -1184,7 +1194,8 @@ impl<T> Engine<T> {
             if index == 0 {
                 return Err(reason);
             }
-            // The other messages have left the mailbox, so an idle turn would not find them there.
+            // Requests a pass for the other messages: they are in the backlog now, and an idle turn
+            // looks only into the mailbox.
             self.stats.record_backlog_left();
             let Collected::Cancelled { has_payload } = self.nodes.entry(index).state().collect()
             else {
@@ -1198,8 +1209,9 @@ impl<T> Engine<T> {
     }
 
     /// Collects a remotely cancelled timer. The timer is not in the wheel if the owner has not
-    /// admitted it, or if it came due and the cancel preceded the owner's claim. Returns true if
-    /// the caller must take the payload by [`take_collected`](Self::take_collected).
+    /// admitted it, or if the wheel has returned it as due and the owner could not claim it.
+    /// Returns true if the caller must take the payload by
+    /// [`take_collected`](Self::take_collected), and otherwise frees the node.
     #[inline]
     fn collect_cancelled(
         &mut self,
@@ -1239,8 +1251,8 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the number of queued messages about live, remotely cancelled timers, and the number
-    /// of all queued messages.
+    /// Returns the number of queued messages about remotely cancelled timers that still count as
+    /// live, and the number of all queued messages.
     fn count_messages(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {

@@ -53,8 +53,8 @@ impl<P> Expired<P> {
     /// Returns the deadline of the timer, rounded up to a tick.
     ///
     /// If the deadline had already elapsed when the timer was added or moved, the result may be
-    /// later, but at most the time of the last turn. A remote request counts as made when the owner
-    /// consumes it.
+    /// later than that deadline, but not later than the last turn. A remote request counts as made
+    /// when the owner consumes it.
     ///
     /// # Examples
     ///
@@ -117,8 +117,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer; from
 /// [`Shard::next_expiry`](crate::Shard::next_expiry).
 ///
-/// A periodic timer is pending for its next run already. So dropping or forgetting the expiry, or a
-/// panic while it exists, loses nothing.
+/// A periodic timer is already pending for its next expiry. So the timer continues even if the loop
+/// forgets this value, or panics.
 ///
 /// # Examples
 ///
@@ -144,8 +144,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// ```
 #[derive(Debug)]
 pub enum Expiry<'shard, T> {
-    /// The timer has ended, and its payload is the caller's. It was one-shot, or another thread
-    /// cancelled a periodic timer during this call; no further expiry follows.
+    /// The timer has ended, and its payload is the caller's. Either it was one-shot, or it was
+    /// periodic and another thread cancelled it during this call.
     Ended(Expired<T>),
     /// The timer is periodic and expires again. Its payload is lent.
     Periodic(Expired<&'shard mut T>),

@@ -1,5 +1,5 @@
-//! One core's timers for a loop that owns its payloads. `engine` is the part that a `Shard` and a
-//! thread's wheel have in common.
+//! One core's timers, returned to a loop by value. `engine` implements both a `Shard` and a
+//! thread's wheel.
 
 mod engine;
 mod expired;
@@ -36,11 +36,11 @@ use crate::{
     when::When,
 };
 
-/// One core's timers for a loop that owns its payloads. The shard returns expired timers one at a
-/// time, by value, so the loop holds no borrow of the shard while it handles one.
+/// One core's timers, each with a payload. [`next_expired`](Self::next_expired) returns expired
+/// timers one at a time, by value, so that the loop can use the shard while it handles a timer.
 ///
-/// Use it where a timer is a piece of data ("connection 17 is idle") rather than a callback; for
-/// callbacks there is [`local_timer`](crate::local_timer), which is a shard per thread.
+/// Use a shard where a timer is a piece of data ("connection 17 is idle") rather than a callback;
+/// for callbacks there is [`local_timer`](crate::local_timer), which is a shard per thread.
 ///
 /// A shard may move between threads. A handle cancels its timer from any thread. On the shard's own
 /// thread, [`cancel`](Self::cancel) is cheaper and returns the payload.
@@ -117,12 +117,12 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. It fires in the first turn at or after that moment, rounded up to a tick, and
-    /// never in a pass that has begun. A zero delay fires in the next turn; a delay beyond 584
-    /// years never fires.
+    /// [`When`]. The timer fires in the first turn at or after its deadline, which is rounded up to
+    /// a tick. It never fires in a pass that has already begun. A zero delay fires in the next
+    /// turn; a delay beyond 584 years never fires.
     ///
-    /// Cost: constant, one reading of the clock; it allocates when it needs another page of memory,
-    /// for 4,096 timers.
+    /// Cost: constant, with one reading of the clock. An add that finds no free memory allocates a
+    /// page for 4,096 timers.
     ///
     /// # Panics
     ///
@@ -185,9 +185,9 @@ impl<T> Shard<T> {
     /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) moves the
     /// next expiry.
     ///
-    /// Cost: constant, one reading of the clock. It allocates when it needs another page of memory,
-    /// for 4,096 timers. In a page with periodic timers, each place up to the last of them takes 16
-    /// bytes more.
+    /// Cost: constant, one reading of the clock. An add that finds no free memory allocates a page
+    /// for 4,096 timers. A page with periodic timers takes 16 bytes more for each place up to its
+    /// last periodic timer.
     ///
     /// # Panics
     ///
@@ -274,7 +274,7 @@ impl<T> Shard<T> {
 
     /// Moves a pending timer of this shard, earlier or later. The handle stays valid.
     ///
-    /// Returns true if the timer was moved: it will not fire by its old deadline. Returns false if
+    /// Returns true if the timer was moved: it will not fire at its old deadline. Returns false if
     /// it has ended, another thread has cancelled it, or the handle is of another shard. A timer is
     /// never moved into a pass that has begun.
     ///
@@ -307,7 +307,7 @@ impl<T> Shard<T> {
 
     /// Changes the period of a periodic timer of this shard.
     ///
-    /// The next expiry stays where it is; [`reset`](Self::reset) moves it. A period shorter than a
+    /// The next expiry keeps its time; [`reset`](Self::reset) moves it. A period shorter than a
     /// tick, zero included, counts as a tick.
     ///
     /// Returns false if the timer has ended or is not periodic, or the handle is of another shard.
@@ -330,8 +330,8 @@ impl<T> Shard<T> {
         self.engine.set_period(handle, period)
     }
 
-    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. Of a periodic
-    /// timer it is the next expiry.
+    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a periodic
+    /// timer, this is the time of the next expiry.
     ///
     /// Returns `None` if the timer has ended, or the handle is of another shard. While another
     /// thread moves the timer, this is the old deadline or the new one.
@@ -446,8 +446,8 @@ impl<T> Shard<T> {
     }
 
     /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
-    /// 1,024 remote requests and return the due timers. A loop that turns without calling
-    /// `next_expired` spins as soon as a timer is due.
+    /// 1,024 remote requests and return the due timers. A loop that never calls `next_expired`
+    /// spins once a timer is due, because [`time_until_next`](Self::time_until_next) stays zero.
     ///
     /// # Examples
     ///
@@ -552,13 +552,13 @@ impl<T> Shard<T> {
     }
 
     /// Returns the next due timer of this pass, in tick order, regardless of which thread moved it.
-    /// A pass orders the remote moves that it consumes; the next pass orders the rest. The order
-    /// within a tick is unspecified. Returns `None` when no timer is due.
+    /// A remote move takes its place in this order when a pass consumes it. The order within a tick
+    /// is unspecified. Returns `None` when no timer is due.
     ///
-    /// A pass begins with the timers that other threads have moved, and links them. If the last
-    /// pass has reached a timer's new deadline, the timer is returned at once. The pass ends with
-    /// the timers that other threads have cancelled, and drops their payloads. An abandoned pass
-    /// loses nothing: the next pass begins with the rest.
+    /// A pass first links the timers that other threads have moved. If the previous pass has
+    /// already reached the new deadline of such a timer, this pass returns the timer at once. At
+    /// its end, a pass drops the payloads of timers that other threads have cancelled. An abandoned
+    /// pass loses nothing: the next pass begins with the rest.
     ///
     /// The caller gets the payload, so this call ends a periodic timer. A loop with periodic timers
     /// calls [`next_expiry`](Self::next_expiry).
@@ -590,9 +590,9 @@ impl<T> Shard<T> {
     /// Returns the next due timer of this pass, and lends the payload of a periodic one.
     /// [`next_expired`](Self::next_expired) has the same order and cost.
     ///
-    /// A periodic timer is pending again when this returns, with its next deadline after this turn.
-    /// So it can be cancelled and moved while the loop handles the expiry.
-    /// [`cancel`](Self::cancel) ends it and returns the payload.
+    /// When this call returns a periodic timer, the timer is already pending again, with its next
+    /// deadline after this turn. So the loop can cancel or move it while it handles the expiry.
+    /// [`cancel`](Self::cancel) ends the timer and returns the payload.
     ///
     /// # Examples
     ///
@@ -631,11 +631,11 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn; `None` if it is empty. Changes
-    /// nothing. While a remotely moved timer waits in the mailbox, this is the time of the last
-    /// turn.
+    /// nothing. While a remote move waits in the mailbox, or if the last pass has left messages,
+    /// this is the time of the last turn.
     ///
-    /// It is never later than the earliest deadline. It may be earlier, because the wheel needs
-    /// turns to move timers between its slots:
+    /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
+    /// needs turns to move timers between its slots:
     ///
     /// - At most five times for each timer due more than 2^17 - 2^11 ticks ahead of the wheel.
     /// - Once for each tick from which timers were reset to a later deadline, or once for each of
@@ -678,9 +678,9 @@ impl<T> Shard<T> {
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the [`PreparedSleep`] is dropped, urgent requests call the wake hook ([`Config::on_wake`]).
-    /// A request is urgent if another thread moves a timer to a moment before the end of the sleep.
-    /// The 1,024th queued message about deadlines or about cancelled timers is urgent too. So is a
-    /// cancel during a sleep longer than [`Config::drop_within`].
+    /// These requests are urgent: a move to a moment before the end of the sleep; the first cancel
+    /// in a sleep longer than [`Config::drop_within`]; and the 1,024th queued message about
+    /// deadlines, or about cancelled timers.
     ///
     /// For a drained shard the timeout is zero: nothing would wake its owner.
     ///
@@ -713,8 +713,9 @@ impl<T> Shard<T> {
     /// announcement when `wait` returns.
     ///
     /// See [`prepare_sleep`](Self::prepare_sleep). The announcement also ends if `wait` panics. If
-    /// the thread waits for nothing but timers, call [`PreparedSleep::park`] instead. It returns at
-    /// once if the timeout is zero, while a park of zero length takes tens of microseconds.
+    /// the thread waits for nothing but timers, call [`PreparedSleep::park`] instead. That returns
+    /// at once if the timeout is zero, whereas [`park_timeout`](std::thread::park_timeout) takes
+    /// tens of microseconds even then.
     ///
     /// # Examples
     ///
@@ -958,16 +959,16 @@ impl<T> Shard<T> {
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
-    /// Each deadline is the one that [`Expired::deadline`] would return, or the deadline of a
-    /// remote request that the owner has not consumed. From now on, handles answer
+    /// Each deadline is rounded up to a tick. It is the new one if another thread has moved the
+    /// timer, even if no pass has consumed the move. From now on, handles answer
     /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, and nothing
-    /// is left to fire. A cancel that races with the end returns the true outcome. If other threads
-    /// are moving a timer at that moment, its deadline is one of the requested ones or the previous
-    /// one.
+    /// is left to fire. A timer that another thread cancels at this moment is either cancelled or
+    /// returned here, and the cancel's answer says which. If other threads are moving a timer at
+    /// this moment, its deadline is the previous one or a requested one.
     ///
     /// A shard that is dropped ends the same way and drops the payloads.
     ///
-    /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
+    /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
     /// # Examples
     ///
@@ -1027,7 +1028,7 @@ impl<T> Shard<T> {
     /// Returns the calls that added the live timers, and the timers' ages. A periodic timer is left
     /// out during its own run. Needs the feature `origins`.
     ///
-    /// Cost: some nanoseconds for each timer of the shard's largest number of live timers.
+    /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
     /// # Examples
     ///

@@ -9,8 +9,9 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 /// the announcement ends before the poll begins; `sleep_with` prevents this mistake. A later
 /// announcement replaces an earlier one, whose end then has no effect.
 ///
-/// It belongs to the thread that made it. The sleep of a [`Shard`](crate::Shard) borrows the shard,
-/// so that no timer can be added between the announcement and the end of the sleep.
+/// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
+/// borrows the shard, so that no timer can be added between the announcement and the end of the
+/// sleep.
 ///
 /// # Examples
 ///
@@ -33,15 +34,15 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 /// ```
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
-    /// `None` if the shard has ended.
+    /// `None` if the owner must not sleep.
     announced: Option<(Arc<Shared>, Announcement)>,
     timeout: Option<Duration>,
     shard: PhantomData<(&'shard (), *const ())>,
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever.
-    /// If `is_long`, a remote cancel ends the sleep, so that its payload is dropped in time.
+    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. If
+    /// `is_long`, a remote cancel ends the sleep, so that the timer's payload is dropped in time.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -56,13 +57,13 @@ impl PreparedSleep<'_> {
         Self { announced, timeout, shard: PhantomData }
     }
 
-    /// Returns a sleep of zero length, for an exiting thread.
+    /// Returns a sleep of zero length, for an owner that must not sleep.
     pub(crate) fn zero_length() -> Self {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 
-    /// How long the owner may sleep: `None` means until it is woken. A poller with a coarser unit
-    /// must round up, as mio does; otherwise the loop spins until the deadline.
+    /// Returns how long the owner may sleep; `None` means until it is woken. A poller with a
+    /// coarser unit must round up, as mio does; otherwise the loop spins until the deadline.
     ///
     /// # Examples
     ///

@@ -11,7 +11,8 @@ pub(super) struct Stats {
     /// The counts that the owner maintains here; the other fields stay zero.
     pub(super) counts: Counts,
     /// The number of live timers. It is narrower than the counters, because the compiler would
-    /// merge equal widths into one wide addition that stalls on a preceding narrow store.
+    /// merge counters of equal width into one wide addition, which stalls on a preceding narrow
+    /// store.
     pub(super) live: u32,
     /// A pass has begun and not ended.
     pub(super) in_pass: bool,
@@ -22,9 +23,10 @@ pub(super) struct Stats {
     backlog_left: bool,
     /// Until this time, a turn only has to handle due timers and messages. It is the wake-up time
     /// that the loop has published since the last pass, or the maximum if it has published none. It
-    /// is zero if a pass has not ended or has left work.
+    /// is zero if a pass was requested, has not ended, or has left work.
     routine_until: Cell<u64>,
-    /// The tick whose timers fired last, and the number of these timers.
+    /// The deadline tick of the timers that fired last, and the number of these timers whose
+    /// lateness is not published.
     last_due_tick: u64,
     last_due_count: u32,
     /// The last turn has ended, and its length was not measured yet.
@@ -37,8 +39,9 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Returns true if a turn without due timers can skip all other work: no backlog is left, the
-    /// loop did not schedule this turn, and the counts were published recently.
+    /// Returns true if a turn without due timers can skip all other work: no backlog is left, no
+    /// pass was requested, the loop's wake-up time is not reached, and the counts were published
+    /// recently.
     #[inline]
     pub(super) fn is_routine(&self, now: u64) -> bool {
         now < self.routine_until.get() && self.counts.turns < self.publish_at_turn.get()
@@ -62,7 +65,7 @@ impl Stats {
         self.publish_at_turn.get() == 0
     }
 
-    /// Records, after a publication of the counts, that the loop has still not begun.
+    /// Records that the loop has not begun. Publishing the counts clears this record.
     pub(super) fn set_loop_not_begun(&self) {
         self.publish_at_turn.set(0);
     }
@@ -71,7 +74,7 @@ impl Stats {
     #[inline]
     pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
         if self.in_pass {
-            // The lateness of an abandoned pass's timers is measured up to the turn of that pass.
+            // The lateness of an abandoned pass's timers counts up to the beginning of that pass.
             self.publish_due_lateness(time, gauges);
         }
         time.begin_turn(time.latest.min);

@@ -14,7 +14,7 @@ pub(super) struct Time {
     pub(super) latest: Reading,
     /// The reading at the beginning of the last turn.
     pub(super) turn_start: u64,
-    /// The reading at the beginning of the previous turn.
+    /// The reading at the beginning of the turn before that one.
     pub(super) previous_turn_start: u64,
     /// The number of times the clock went back.
     pub(super) regressions: u64,
@@ -29,7 +29,8 @@ impl Time {
         Self { clock, tick, reader, latest, turn_start, previous_turn_start, regressions: 0 }
     }
 
-    /// Reads the clock. Returns true if the new reading is entirely after the latest one.
+    /// Reads the clock. Returns true if the new reading begins at or after the end of the latest
+    /// one.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
     pub(super) fn read(&mut self) -> bool {
@@ -43,7 +44,7 @@ impl Time {
         is_later
     }
 
-    /// Handles a clock that has gone back or reads an interval.
+    /// Handles a reading that overlaps the latest one or is before it.
     #[cold]
     #[inline(never)]
     fn read_slow(&mut self, reading: Reading) {
@@ -55,7 +56,7 @@ impl Time {
         self.latest.advance_to(Reading::exact(self.clock.nanos_at(now)));
     }
 
-    /// Returns the present, exact and not before the latest reading.
+    /// Returns the present time as one number, not before the latest reading.
     pub(super) fn now(&self) -> u64 {
         self.clock.nanos().max(self.latest.min)
     }

@@ -89,8 +89,8 @@ impl<'e, T> EntryRef<'e, T> {
     /// Stores a value in a free entry.
     #[inline]
     pub(super) fn fill(self, value: T) {
-        // SAFETY: the entry is free, so nothing borrows its value. The old value is `None`, which
-        // needs no drop.
+        // Overwrites `None`, which needs no drop.
+        // SAFETY: the entry is free, so nothing borrows its value.
         unsafe { self.value().write(Some(value)) };
     }
 
@@ -197,7 +197,7 @@ impl<T> Entries<T> {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As in `try_insert`.
+    #[allow(clippy::inline_always)] // As in `FreePlaces::take_from_current_page`.
     fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
         let pages = &self.pages;
         // SAFETY: as in `page`.
@@ -254,7 +254,7 @@ impl<T> Entries<T> {
         None
     }
 
-    /// Allocates memory for `entries` entries, which is never freed.
+    /// Allocates memory for `entries` entries, which only [`shrink`](Self::shrink) frees.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
         self.free.min_spare_at_least(as_u32(pages));
@@ -294,8 +294,8 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Puts the index that was freed last into the free list of its page. Until now it counted as
-    /// used.
+    /// Puts the index that was freed last into the free list of its page, which has counted the
+    /// index as used.
     #[cold]
     #[inline(never)]
     pub(super) fn flush_last_freed(&mut self) {

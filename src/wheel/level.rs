@@ -1,10 +1,10 @@
 //! Converts ticks to levels and slots.
 //!
 //! A level is a ring of slots. A slot's *number* counts the slots of its level since tick 0 and
-//! never wraps. Its *position* in the ring is the number modulo the ring. A *revolution* of one
-//! level, 2^`BITS` of its slots, is as long as a slot of the level above, and has that slot's
-//! number. The ring of the first level has room for many revolutions. The other rings have room for
-//! two: the current and the next.
+//! never wraps. Its *position* in the ring is the number modulo the ring's length. A *revolution*
+//! of one level, 2^`BITS` of its slots, is as long as a slot of the level above, and has that
+//! slot's number. The ring of the first level has room for many revolutions. The other rings have
+//! room for two: the current and the next.
 
 use core::ops::Range;
 
@@ -29,7 +29,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     pub(super) const NEAR_RING: usize = 1 << (BITS + NEAR_REVOLUTION_BITS);
     /// Slots of every other level.
     pub(super) const FAR_RING: usize = 2 << BITS;
-    /// Evaluated when a wheel is created: a geometry that does not fit does not compile.
+    /// Evaluated for each geometry that a wheel uses: an invalid geometry does not compile.
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
@@ -149,15 +149,16 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// Returns the number of revolutions of a level between two ticks.
+    /// Returns how many revolutions of a level after `now` the deadline is.
     #[inline]
     fn revolutions(level: usize, now: u64, deadline: u64) -> u64 {
         debug_assert!(now <= deadline);
         Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
-    /// Returns the lowest level that reaches a deadline beyond the first level. Its slot there is
-    /// neither the current one, which has cascaded, nor the next one, which is being cascaded.
+    /// Returns the lowest level that reaches a deadline beyond the first level. The deadline's slot
+    /// in that level is neither the current one, which has cascaded, nor the next one, which is
+    /// being cascaded.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }

@@ -1,6 +1,6 @@
 //! The hierarchical timing wheel of one core, in ticks: finds the due entries.
 //!
-//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
+//! Implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
 //! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
 //! wide. A slot of each further level is as wide as 2^`BITS` slots of the level below. The first
 //! level is wide, because most timers of a server are shorter than a minute. Together the levels
@@ -18,9 +18,9 @@
 //!
 //! An entry goes to the lowest level that reaches its deadline. Before the start of a slot above
 //! the first level, its entries cascade to lower levels, some per tick, so that no turn pauses for
-//! them. In the first level a slot holds one tick's entries, so entries fire at exactly their tick
-//! at any distance. A bitmap per level skips empty slots, so an empty tick or an empty year costs
-//! some nanoseconds.
+//! them. A slot of the first level holds the entries of one tick, so every entry fires at exactly
+//! its tick. A bitmap per level skips empty slots, so an empty tick or an empty year costs some
+//! nanoseconds.
 //!
 //! Reading order: `level` (arithmetic), `storage` (the fields of an entry), `slot` (lists of
 //! entries), `prefetcher`, `raw` (the wheel over indices), `entries` (the storage of a `Wheel`),
@@ -207,7 +207,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    /// If none of the 2^25 - 1 indices is free: each has a live entry, or was retired after 2^32
+    /// entries.
     ///
     /// # Examples
     ///
@@ -229,7 +230,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Errors
     ///
-    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    /// If none of the 2^25 - 1 indices is free: each has a live entry, or was retired after 2^32
+    /// entries.
     ///
     /// # Examples
     ///
@@ -252,13 +254,15 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
     /// the tick in this range that is divisible by the largest power of two. Most entries with
-    /// slack share such ticks, so that one wake-up serves many, and far entries need not cascade.
+    /// slack share such ticks, so that one wake-up serves many, and entries of upper levels need
+    /// not cascade.
     ///
     /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
     ///
     /// # Panics
     ///
-    /// If all 2^25 - 1 indices are in use: live, or retired after 2^32 entries each.
+    /// If none of the 2^25 - 1 indices is free: each has a live entry, or was retired after 2^32
+    /// entries.
     ///
     /// # Examples
     ///
@@ -419,7 +423,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// - Once for each tick from which entries were reset to a later deadline, or once for each of
     ///   these entries if more than 96 shared the tick.
     /// - One tick earlier for each 8,192 entries in a slot of an upper level, so that no call moves
-    ///   more.
+    ///   more than 8,192.
     ///
     /// # Examples
     ///
@@ -575,7 +579,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.iter().min_by_key(|(_, deadline, _)| *deadline)
     }
 
-    /// Returns the value of an entry; `None` if it was handed out or removed. Cost: constant.
+    /// Returns the value of an entry; `None` if the entry was returned or removed. Cost: constant.
     ///
     /// # Examples
     ///
@@ -593,8 +597,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.value(key.index, key.generation)
     }
 
-    /// Returns the value of an entry, to change it; `None` if it was handed out or removed. Cost:
-    /// constant.
+    /// Returns the value of an entry, to change it; `None` if the entry was returned or removed.
+    /// Cost: constant.
     ///
     /// # Examples
     ///
@@ -611,7 +615,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.value_mut(key.index, key.generation)
     }
 
-    /// Returns the deadline of an entry, in ticks; `None` if it was handed out or removed. A
+    /// Returns the deadline of an entry, in ticks; `None` if the entry was returned or removed. A
     /// deadline that was not in the future when it was set is the value of [`now`](Self::now) at
     /// that moment. Cost: constant.
     ///
@@ -743,7 +747,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
     }
 }
 
-/// The due entries of [`Wheel::advance`]: deadline and value of each.
+/// Iterates over the due entries of [`Wheel::advance`]: the deadline and the value.
 ///
 /// # Examples
 ///

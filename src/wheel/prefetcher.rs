@@ -2,8 +2,9 @@
 //!
 //! A list can be walked only as fast as each entry's cache line arrives, so the lists of several
 //! ticks are walked side by side. For each entry that the pass unlinks, two of the walkers take a
-//! step; before a walker's next step, its cache line has arrived. When a list changes, its walker
-//! may end up in another list. That does no harm, because walkers only prefetch.
+//! step. By the time of a walker's next step, the cache line that it prefetched has arrived. When a
+//! list changes, its walker may end up in another list. That does no harm, because walkers only
+//! prefetch.
 
 use super::{level::Geometry, slot::Slots, storage::Storage};
 use crate::limits::PREFETCHED_TICKS;

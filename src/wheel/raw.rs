@@ -28,9 +28,10 @@
 //! While one slot of an upper level is current, the next one is cascaded into the levels below, a
 //! portion at the end of each pass. The size of a portion is proportional to the elapsed time, so
 //! that the slot is empty when it starts, but at most [`CASCADED_MAX`] entries (P7). No entry is
-//! added to that slot, because the level below covers it already. If a slot has more than one
-//! portion left, `next_deadline` is one tick earlier for each further portion. If the loop
-//! oversleeps, the whole slot is cascaded when it starts, within the budget.
+//! added to that slot, because the level below already covers its ticks. If a slot has more than
+//! one portion left, `next_deadline` is one tick earlier for each further portion. If the loop
+//! oversleeps, the pass cascades the rest of the slot when it reaches the slot's start, within the
+//! budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -70,7 +71,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
     /// The number of entries in slots. It is narrower than `touched`, because the compiler would
-    /// merge equal counters into one wide addition that stalls on a preceding narrow store.
+    /// merge counters of equal width into one wide addition, which stalls on a preceding narrow
+    /// store.
     pub(super) len: u32,
     /// The number of entries of each upper slot that must still be cascaded.
     pub(super) uncascaded: Box<[u32]>,
@@ -208,9 +210,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry that is in a slot to another deadline. A later one is only stored: the entry
-    /// stays in its slot, so a timer that is moved at every packet is touched once per timeout, not
-    /// once per packet.
+    /// Moves an entry that is in a slot to another deadline. A later deadline is usually only
+    /// stored, and the entry stays in its slot. So a timer that is moved at every packet is
+    /// relinked once per timeout, not once per packet.
     #[inline]
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let location = entry.location();
@@ -271,7 +273,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Moves an entry to a later deadline at once, because its slot has too many deferred entries.
     /// The entry is counted as deferred in its new slot, so that its next reset is a store again.
-    /// If the new slot has too many as well, the entry goes to a pseudo-random earlier slot.
+    /// If the new slot has too many as well, tries a pseudo-random earlier slot, and finally links
+    /// the entry to the new slot without deferral.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -305,9 +308,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry to a deadline after this pass, whether it is in a slot or not. Returns true if
-    /// the slot of this deadline counts it as deferred: the caller may then move it to later when it
-    /// comes due there.
+    /// Moves an entry to a deadline after this pass, whether it is in a slot or not. Returns true
+    /// if the slot of this deadline counts the entry as deferred: the caller may then move the
+    /// entry to a later deadline when that slot expires.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_deferrable<S: Storage>(
@@ -335,7 +338,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Links or relinks an entry so that this pass or a later one returns it. If the pass has
     /// already reached its deadline, stores the deadline, leaves the entry unlinked, and returns
-    /// the tick of the pass as the error.
+    /// `current` as the error.
     #[cfg(feature = "std")]
     pub(crate) fn link_in_order<S: Storage>(
         &mut self,
@@ -410,6 +413,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Marks the slot of an upper level that covers `tick`. Its aligned slot shares the mark.
+    /// Lowers `idle_until` to the slot's start.
     fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_at(level, tick));
@@ -478,9 +482,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    // ---- the passage of time
+    // ---- passes
 
-    /// Begins a pass that returns the entries due at `pass_end`, and touches at most `budget`
+    /// Begins a pass that returns the entries due by `pass_end`, and touches at most `budget`
     /// entries. `pass_end` never goes back.
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
@@ -792,7 +796,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let has_near = self.uncascaded_total < self.len;
         let near = has_near.then(|| self.next_occupied(0)).flatten();
         match near {
-            // No upper slot starts within a revolution.
+            // Upper slots start only where a revolution starts, so none starts before `near`.
             Some(near) if self.is_this_revolution(near) => Some(near),
             _ => (1..LEVELS).filter_map(|level| self.next_start_of(level)).chain(near).min(),
         }
@@ -834,7 +838,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 let number = self.next_occupied(level)?;
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
                 entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, position));
-                // The slot's own start cascades one portion, so one turn less is needed.
+                // One portion is cascaded at the slot's own start.
                 let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);

@@ -10,9 +10,9 @@
 //!   previous          1 | slot: the entry is the first                   0 | index
 //! ```
 //!
-//! Slots are numbered through the first level, then through the upper levels, then through the
-//! aligned slots of the upper levels. The late slot is the last. The bit of an upper slot says
-//! whether it or its aligned slot has entries.
+//! Slots are numbered in this order: first level, upper levels, aligned slots of the upper levels,
+//! late slot. `raw` explains aligned and late slots. The bit of an upper slot says whether it or
+//! its aligned slot has entries.
 
 #![allow(unsafe_code)]
 
@@ -140,7 +140,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.head(slot) & FIRST_MASK
     }
 
-    /// Counts an entry of a slot as deferred. Returns false if the slot has too many of them.
+    /// Counts an entry of a slot as deferred. Returns false if the slot has too many deferred
+    /// entries.
     #[inline]
     pub(super) fn try_defer(&mut self, slot: u32) -> bool {
         let head = self.head_mut(slot);
@@ -220,8 +221,9 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         }
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.set_previous(next, previous);
-        // Always makes both writes; one of them may go to index 0, whose links are never read. A
-        // branch on the entry's position in the list would be unpredictable.
+        // Always makes both writes, because a branch on the entry's position in the list would be
+        // unpredictable. One of them has no effect: it goes to index 0, whose links are never read,
+        // or leaves slot 0 as it is.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);

@@ -18,7 +18,7 @@ pub(crate) trait Storage {
     fn set_previous(&self, index: u32, previous: u32);
     fn set_next(&self, index: u32, next: u32);
 
-    /// Returns the next entry, or 0 if the index is not in use.
+    /// Returns the next entry, or an arbitrary index if `index` is not in use.
     fn next_if_allocated(&self, index: u32) -> u32;
 
     /// Loads the fields of an entry into the cache. The index need not be in use.
@@ -77,7 +77,8 @@ impl Location {
     pub(super) const LATE: Self = Self(3);
     /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(4);
-    /// In a slot of the first level that counts it as deferred: its deadline may be later.
+    /// In a slot of the first level that counts the entry as deferred: the entry's deadline may be
+    /// later than the slot.
     pub(super) const DEFERRED: Self = Self(5);
     // The values are ordered so that each method below is one comparison.
     const FAR: u32 = 1 << 31;
@@ -88,7 +89,7 @@ impl Location {
         Self(Self::FAR | slot)
     }
 
-    /// Returns the slot from which the entry is cascaded, if it is in one.
+    /// Returns the slot from which the entry will be cascaded, if it is in such a slot.
     #[inline]
     pub(super) fn far_slot(self) -> Option<u32> {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
