@@ -406,19 +406,6 @@ fn no_future_hangs_when_the_watcher_ends() {
     });
 }
 
-/// The owner's thread ends while another one begins to wait there. That one is woken with an error.
-#[test]
-fn nothing_hangs_when_the_owner_ends() {
-    explore(800, || {
-        let owner = race(|| {
-            let mut sleep = Wheel::own().timers.sleep(TICK);
-            race(move || wait_for(&mut sleep))
-        });
-        let sleeping = owner.join().unwrap();
-        assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
-    });
-}
-
 /// The owner's thread ends while another one waits there and changes its waker.
 #[test]
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
@@ -432,7 +419,8 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
     });
 }
 
-/// The owner may fire the sleep before it ends. Both tasks are woken and get an answer.
+/// The owner's thread ends while another one begins to wait there. The owner may fire the sleep
+/// before it ends. The waiting thread is woken with an answer.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
     explore(3_100, || {

@@ -14,8 +14,7 @@ use std::{
 use corewheel::{
     AddErrorReason, Clock, Config, ManualClock,
     future::{
-        Interval, Sleep, Timeout, TimeoutError, interval, interval_at, sleep, sleep_until, timeout,
-        timeout_at,
+        Interval, Sleep, Timeout, TimeoutError, interval, interval_at, sleep, timeout, timeout_at,
     },
     local_timer,
 };
@@ -52,31 +51,6 @@ fn the_deadline_counts_from_creation_and_the_timer_from_the_first_poll() {
         assert_eq!(added(), 1);
         pass(clock, 2);
         assert_eq!((poller.woken(), poller.poll(&mut late)), (1, Poll::Ready(())));
-    });
-}
-
-/// When a sleep elapses and whom it wakes is compared with a model in `future_model`.
-#[test]
-fn an_elapsed_sleep_adds_no_timer() {
-    on_a_core(|clock| {
-        let (poller, past) = (Poller::new(), local_timer().now());
-        clock.advance(TICK * 3);
-        let sleeps = [sleep(Duration::ZERO), sleep_until(past), sleep(TICK)];
-        clock.advance(TICK);
-        assert!(sleeps.into_iter().all(|mut sleep| poller.poll(&mut sleep).is_ready()));
-        assert_eq!(added(), 0);
-    });
-}
-
-#[test]
-fn the_same_waker_needs_no_new_timer() {
-    on_a_core(|_| {
-        let poller = Poller::new();
-        let mut sleep = pending(&poller, TICK);
-        assert!(poller.poll(&mut sleep).is_pending());
-        // Under Miri a clone of a waker has another vtable.
-        assert!(cfg!(miri) || poller.clone().poll(&mut sleep).is_pending());
-        assert_eq!((added(), poller.clones()), (1, 1));
     });
 }
 

@@ -53,6 +53,9 @@ struct Model<'a, H: Backend> {
     tasks: [Poller; TASKS],
     /// The number of expected wakes of each task so far.
     woken: [usize; TASKS],
+    /// The number of timers that are expected to have been added: by the first poll that waits, and
+    /// by a poll of another task.
+    added: u64,
 }
 
 impl<H: Backend> Model<'_, H> {
@@ -96,6 +99,7 @@ impl<H: Backend> Model<'_, H> {
             Standing::Fired | Standing::Over => true,
         };
         assert_eq!((self.poll)(&self.tasks[task], &mut expected.sleep).is_ready(), ready);
+        self.added += u64::from(!ready && expected.standing != Standing::Waits(task));
         expected.standing = if ready { Standing::Over } else { Standing::Waits(task) };
         expected.is_reset_to_now = false;
         assert_eq!(expected.sleep.is_elapsed(), ready);
@@ -135,16 +139,19 @@ impl<H: Backend> Model<'_, H> {
         }
     }
 
-    /// Asserts that nothing is left when all sleeps are dropped.
-    fn end(mut self) {
+    /// Asserts that nothing is left when all sleeps are dropped. Returns the number of timers that
+    /// were added.
+    fn end(mut self) -> u64 {
         self.sleeps.clear();
         (self.turn)();
         (self.turn)();
         assert_eq!(self.tasks.each_ref().map(Poller::clones), [0; TASKS]);
+        self.added
     }
 }
 
-/// Makes random steps with sleeps that `make` creates and `poll` polls.
+/// Makes random steps with sleeps that `make` creates and `poll` polls. Returns the number of timers
+/// that the polls added.
 fn run<H: Backend>(
     random: &mut fastrand::Rng,
     steps: u64,
@@ -152,11 +159,11 @@ fn run<H: Backend>(
     turn: &dyn Fn(),
     make: &dyn Fn(Duration) -> Sleep<H>,
     poll: fn(&Poller, &mut Sleep<H>) -> Poll<()>,
-) {
-    let tasks = [(); TASKS].map(|()| Poller::new());
-    let mut model = Model { clock, turn, make, poll, sleeps: Vec::new(), tasks, woken: [0; TASKS] };
+) -> u64 {
+    let (sleeps, tasks) = (Vec::new(), [(); TASKS].map(|()| Poller::new()));
+    let mut model = Model { clock, turn, make, poll, sleeps, tasks, woken: [0; TASKS], added: 0 };
     (0..steps).for_each(|_| model.step(random));
-    model.end();
+    model.end()
 }
 
 #[test]
@@ -165,7 +172,8 @@ fn sleeps_of_this_thread_agree_with_the_model() {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
             let turn = || _ = local_timer().turn();
-            run(&mut random, 2_000, clock, &turn, &sleep, Poller::poll);
+            let added = run(&mut random, 2_000, clock, &turn, &sleep, Poller::poll);
+            assert_eq!(local_timer().counts().added, added);
         });
     });
 }
