@@ -5,9 +5,10 @@ use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 use crate::cross_core::{parker::Announcement, shared::Shared};
 
 /// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: keep
-/// it until the sleep is over, and no longer. In `poll(local_timer().prepare_sleep().timeout())`
-/// the announcement ends before the poll begins; `sleep_with` prevents this mistake. A later
-/// announcement replaces an earlier one, whose end then has no effect.
+/// it until the sleep is over, and no longer. In `let timeout =
+/// local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon; `sleep_with`
+/// prevents this mistake. A later announcement replaces an earlier one, whose end then has no
+/// effect.
 ///
 /// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
 /// borrows the shard, so that no timer can be added between the announcement and the end of the
