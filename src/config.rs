@@ -237,8 +237,9 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// A wake just before the sleep must end the sleep. The default hook unparks the thread that
-    /// announced the sleep ([`std::thread::Thread::unpark`]), which does not end a poll.
+    /// A call of the hook just before the owner sleeps must end that sleep too. The default hook
+    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]), which does
+    /// not end a poll.
     ///
     /// Any thread may call the hook, while corewheel holds no borrow. The last user of the shard,
     /// or the last clone of the configuration, drops it. A hook that owns a

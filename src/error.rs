@@ -53,7 +53,8 @@ impl<F> AddError<F> {
         Self { reason, rejected }
     }
 
-    /// Returns the value, or panics with the location of the caller's caller.
+    /// Returns the value, or panics. If the caller is `#[track_caller]`, the panic names the call
+    /// site of the caller.
     #[inline]
     #[track_caller]
     pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {
@@ -275,7 +276,8 @@ impl Error for ConfigError {}
 /// Converts the error; the kind depends on the cause:
 ///
 /// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is too short.
-/// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread has a wheel already.
+/// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread has a wheel already, or is
+///   exiting.
 /// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): too many shards exist.
 ///
 /// # Examples

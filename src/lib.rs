@@ -58,13 +58,13 @@
 //! # Time
 //!
 //! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call. A turn
-//! rounds its own reading down. So no timer is ever early, at any distance, with any tick from a
-//! microsecond up. A delay of zero is due at once and fires in the next turn, not in a turn in
-//! progress. Deadlines reach 584 years; later ones never fire.
+//! rounds its own reading down. So no timer is ever early, regardless of its delay and of the
+//! tick length. A delay of zero is due at once and fires in the next turn, not in a turn in
+//! progress. Deadlines reach 584 years; timers beyond never fire.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
-//! unspecified. A turn processes at most 1,024 messages from other threads; later ones are ordered
-//! in the next turn. Readings of a clock that goes backwards are clamped and counted.
+//! unspecified. A turn processes at most 1,024 messages from other threads; the rest waits for the
+//! next turn. Readings of a clock that goes backwards are clamped and counted.
 //!
 //! # Guarantees
 //!

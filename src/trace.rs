@@ -1,9 +1,9 @@
-//! Events for rare incidents, through `tracing` if the feature of that name is enabled. Counters
-//! (`gauges`) record what each timer does. Without the feature only a missing driver is reported,
-//! on the standard error.
+//! Events for rare incidents, through `tracing` if the feature of that name is enabled. Without the
+//! feature only a missing driver is reported, on the standard error. Frequent events are counted
+//! instead (`gauges`).
 //!
-//! A subscriber is user code: it may call corewheel and panic. So nothing is borrowed here (P5),
-//! and the caller catches panics (P6).
+//! A subscriber is user code: it may call corewheel and panic. So the callers of these functions
+//! hold no borrow (P5) and catch panics (P6).
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is said"))]
 
 use std::{fmt, time::Duration};
@@ -15,7 +15,8 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     tracing::error!(?place, message, "a panic was caught");
 }
 
-/// Reports an overdue timer of a shard, or of a thread's wheel, that no loop drives.
+/// Reports that a timer is overdue and that no loop drives its wheel. `is_of_thread` is false for
+/// the wheel of a `Shard`.
 #[cold]
 pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_of_thread: bool) {
     #[cfg(feature = "tracing")]

@@ -163,13 +163,13 @@ impl From<Instant> for When {
     }
 }
 
-/// The position of the last spread timer in its range, as a fraction of 2^64.
+/// The position of the next spread timer in its range, as a fraction of 2^64.
 #[derive(Debug, Default)]
 pub(crate) struct Spread(AtomicU64);
 
 impl Spread {
     /// Starts the spread sequence of the shard with this number. Each shard begins at another
-    /// point: multiples of the square root of two, modulo one.
+    /// fraction: its number times the square root of two, modulo one.
     pub(crate) fn seed_from(&self, number: u32) {
         // Relaxed: no other data depends on the fraction.
         self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
@@ -184,7 +184,8 @@ impl Spread {
         if range.is_zero() {
             return 0;
         }
-        // Relaxed: as in `seed_from`; no two timers get the same fraction.
+        // Relaxed: no other data depends on the fraction. The addition is atomic, so no two timers
+        // get the same fraction.
         let fraction = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         let offset = (u128::from(fraction) * u128::from(saturating_nanos(range))) >> 64;
         u64::try_from(offset).unwrap_or(u64::MAX)

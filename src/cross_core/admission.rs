@@ -1,11 +1,12 @@
 //! The limit of a shard's live timers, as remote adds check it.
 //!
-//! The owner counts its timers itself. It publishes their number at both ends of a turn, at each
-//! admission, and when its loop is about to sleep. Remote timers are counted here until their
-//! admission. A remote add is accepted while the sum of this count and the owner's published number
-//! is below the limit. So the owner's own adds keep the limit exactly. Remote adds may exceed the
-//! limit by the number of timers that the owner has added since its last publication. A shard
-//! without a limit accepts every add and writes nothing here.
+//! The owner counts its timers itself, so its own adds keep the limit exactly. It publishes their
+//! number at both ends of a turn, at each admission, and when its loop is about to sleep. Remote
+//! timers are counted here until their admission. A remote add is accepted if the sum of this count
+//! and the owner's published number is below the limit. Cancelled timers that the owner still
+//! counts are subtracted. So remote adds may exceed the limit by the number of timers that the
+//! owner has added since its last publication. A shard without a limit accepts every add and writes
+//! nothing here.
 
 use crate::{
     limits::INDEX_MAX,
@@ -24,9 +25,9 @@ impl AdmissionLimit {
         Self { limit, live: AtomicU32::new(0), not_admitted: AtomicU32::new(0) }
     }
 
-    /// Returns true if one more remote timer is within the limit. `cancelled` returns the number of
-    /// cancelled timers that the owner still counts. If true, the timer is counted here until
-    /// [`release`](Self::release).
+    /// Returns true if one more remote timer is within the limit, and then counts this timer until
+    /// [`release`](Self::release). `cancelled` returns the number of cancelled timers that the
+    /// owner still counts.
     pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
@@ -43,7 +44,7 @@ impl AdmissionLimit {
         has_room
     }
 
-    /// Counts a timer that may exceed the limit: a message of corewheel itself.
+    /// Counts a timer that corewheel itself adds as a message, and that may exceed the limit.
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.
@@ -51,7 +52,8 @@ impl AdmissionLimit {
         }
     }
 
-    /// Stops counting a remote timer here, after the owner has admitted it or it was dropped.
+    /// Stops counting a remote timer here: the owner has admitted it, or found it cancelled, or its
+    /// add has failed.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
             // Release: publishes the owner's count to `try_reserve`.

@@ -244,8 +244,9 @@ pub(crate) struct CallbackInPlace(NonNull<Closure>);
 impl CallbackInPlace {
     /// # Safety
     ///
-    /// `dest` holds a callback, which no other code uses until [`run`](Self::run) or the drop has
-    /// returned. After that, a callback that is one-shot or was dropped is no longer there.
+    /// `dest` holds a callback, which no other code uses until [`run`](Self::run) or
+    /// [`drop_in_place`](Self::drop_in_place) has returned. After the run of a one-shot callback,
+    /// or the drop, `dest` counts as uninitialised.
     #[inline]
     pub(crate) unsafe fn new(dest: NonNull<Callback>) -> Self {
         Self(dest.cast())
@@ -262,10 +263,9 @@ impl CallbackInPlace {
         unsafe { call(storage) }
     }
 
-    /// Drops the callback.
     #[inline]
     pub(crate) fn drop_in_place(self) {
-        // SAFETY: the closure is there and is not used by other code (`new`).
+        // SAFETY: the closure exists, and no other code uses it (`new`).
         unsafe { self.0.drop_in_place() }
     }
 }

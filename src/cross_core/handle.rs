@@ -182,8 +182,8 @@ impl TimerHandle {
     ///   later one if more than 1,024 messages wait. An owner that announces its sleeps turns
     ///   within [`Config::drop_within`](crate::Config::drop_within). If another thread is moving
     ///   the timer at that moment, the drop waits for that move.
-    /// * [`Cancel::Running`]: the callback is running, perhaps on this thread, if it cancels its
-    ///   own timer. A periodic timer makes no further run.
+    /// * [`Cancel::Running`]: the callback is running, perhaps on this thread, if the callback
+    ///   cancels its own timer. A periodic timer makes no further run.
     /// * [`Cancel::Ended`]: the timer had fired, been cancelled or been handed back before this
     ///   call, or the handle is stale. If it fired, this thread sees everything the callback did.
     ///
@@ -322,7 +322,7 @@ impl TimerHandle {
     }
 
     /// Returns true if the timer waits for its deadline: not while its callback runs, and not after
-    /// it has ended.
+    /// the timer has ended.
     ///
     /// The answer may be outdated at once, because any thread may cancel the timer. Cost: constant.
     ///
@@ -369,17 +369,17 @@ impl TimerHandle {
     /// Moves the timer, earlier or later, from any thread. The handle stays valid.
     ///
     /// Returns true if the timer was moved: it will not fire by its old deadline. Returns false if
-    /// it has ended or is running; then nothing changes. If several threads reset concurrently, all
-    /// get `true` and the last to complete wins.
+    /// the timer has ended or is running; then nothing changes. If several threads reset
+    /// concurrently, all get `true` and the last to complete wins.
     ///
-    /// On its own thread a timer is never moved into a turn that has begun. For a periodic timer
-    /// this moves the next run, and later runs follow at its period. Slack and spread of earlier
-    /// calls no longer apply.
+    /// A reset on the timer's own thread never lets it fire in a turn that has already begun. A
+    /// reset of a periodic timer moves the next run, and later runs follow at its period. Slack and
+    /// spread of earlier calls no longer apply.
     ///
-    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two or
-    /// three compare-and-swaps on the timer and at most one on the owner's mailbox: of repeated
-    /// resets to later, most need no message. It wakes the owner if the owner would sleep past the
-    /// new deadline.
+    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
+    /// or three compare-and-swaps on the timer and at most one on the owner's mailbox. Most resets
+    /// that only postpone a timer send no message. A remote reset wakes the owner if the owner
+    /// would sleep past the new deadline.
     ///
     /// # Examples
     ///
@@ -674,7 +674,8 @@ per_thread! {
     static OWNER: Cell<Option<Owner>> = Cell::new(None);
 }
 
-/// This thread's own wheel. `local` stores it here, so that handles do not depend on `local`.
+/// This thread's own wheel. The module `local` registers it by [`set_current`](Self::set_current),
+/// so that handles do not depend on `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
@@ -722,7 +723,6 @@ impl Owner {
         OWNER.try_with(Cell::get).ok().flatten()
     }
 
-    /// Returns true if this thread is inside a turn.
     fn is_in_turn() -> bool {
         Self::current().is_some_and(|owner| (owner.ops.is_turning)())
     }

@@ -67,7 +67,7 @@ pub enum PanicPlace {
     /// The destructor of a callback or payload whose timer was cancelled or whose shard ended, or
     /// of a key or an operation of a purgatory.
     Drop,
-    /// The hook that wakes a sleeping owner.
+    /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
     /// A delayed operation, while it checked its condition or completed.
     Operation,
@@ -186,8 +186,9 @@ impl Hooks {
     }
 
     /// Wakes the owner from a sleep, on any thread. Returns false if a hook or waker panicked or
-    /// was not called. It is not called if another thread holds its lock, if this thread is inside
-    /// a hook for the same sleep, or if calls are nested too deeply.
+    /// was not called. No call is made if another thread holds the lock of the thread or waker to
+    /// be woken, if this thread is inside a hook for the same sleep, or if calls are nested too
+    /// deeply.
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         self.descriptor.fire();
         let task_is_woken = self.driver_task.get().is_none_or(|task| self.wake_task(asleep, task));
@@ -300,7 +301,6 @@ impl Hooks {
         }
     }
 
-    /// Returns the number of caught panics.
     pub(crate) fn panic_count(&self) -> u64 {
         // Relaxed: an independent counter.
         self.panic_count.load(Ordering::Relaxed)
@@ -323,8 +323,8 @@ impl Hooks {
     }
 }
 
-/// Runs user code and drops its panic. For cases where nothing can be reported: the thread is
-/// exiting, or the code itself handles a panic.
+/// Runs user code and drops the payload of its panic. For cases where nothing can be reported, such
+/// as a panic in the panic hook.
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
         // If the panic payload's destructor panics, leaks the second payload, because dropping it

@@ -1,5 +1,5 @@
 //! The code that added each timer, to find timers that are never cancelled. Without the feature
-//! `origins` it is empty and costs nothing.
+//! `origins`, the types are empty and cost nothing.
 #![cfg_attr(
     not(feature = "origins"),
     allow(unused_variables, clippy::unused_self, reason = "nothing is kept")
@@ -39,7 +39,7 @@ impl AddRecord {
         )
     }
 
-    /// Returns the same call with the time that `now` returns.
+    /// Returns a record of the same call, with the time that `now` returns.
     pub(crate) fn with_time(self, now: impl FnOnce() -> u64) -> Self {
         Self(
             #[cfg(feature = "origins")]
@@ -47,7 +47,6 @@ impl AddRecord {
         )
     }
 
-    /// Returns the call site and the time.
     #[cfg(feature = "origins")]
     pub(crate) fn get(self) -> Option<(&'static Location<'static>, u64)> {
         self.0.map(|(Origin(location), nanos)| (location, nanos))

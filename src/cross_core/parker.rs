@@ -26,7 +26,7 @@
 //! A waker clears the announcement only after its call of the hook has returned. Until then, other
 //! requesting threads find the announcement and wake the owner too. So no thread relies on a waker
 //! that stalls or whose hook panics. The only exception is the lock of the default hook, which a
-//! waker holds for two instructions, see `hooks`.
+//! waker holds while it clones a thread's handle (`hooks`).
 //!
 //! A wake must persist until the next sleep, as `unpark`, a write to an eventfd and a `mio::Waker`
 //! do.
@@ -40,18 +40,19 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 /// The announcements of the owner's sleeps, and whether a loop drives the owner.
 #[derive(Debug)]
 pub(crate) struct Parker {
-    /// The number of announced sleeps, times eight. The three low bits are flags: the last sleep
-    /// is in progress, it is long, and no loop drives the owner.
+    /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
+    /// [`LONG`] and [`UNDRIVEN`].
     announced: AtomicU64,
     /// The latest end of the last sleep, in nanoseconds of the clock.
     until: AtomicU64,
 }
 
+/// The last announced sleep is in progress.
 const ASLEEP: u64 = 1;
 /// The sleep is long: a remotely cancelled payload must end it.
 const LONG: u64 = 2;
-/// The owner has no loop, which counts as a sleep without an end. A thread that would wake it
-/// publishes its deadline instead.
+/// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
+/// other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
 const SLEEP_NUMBER_ONE: u64 = 8;
 
@@ -78,8 +79,8 @@ impl Parker {
         // Relaxed: only the owner increments the number, and other threads only end a sleep.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         let number = before + SLEEP_NUMBER_ONE + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `must_wake_before`. A swap, so that the exchange of an
-        // earlier sleep's waker comes before it or fails.
+        // Release: publishes `until` to `must_wake_before`. A swap, so that the exchange by which
+        // an earlier sleep's waker clears `ASLEEP` comes before this swap or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's last check.
         fence(Ordering::SeqCst);
@@ -134,7 +135,7 @@ impl Parker {
     }
 
     /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must be
-    /// the owner, have been the owner since the announcement, or have executed the fence F2.
+    /// the owner, or have been the owner after the announcement, or have executed the fence F2.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the caller has seen the owner's announcement, or F2 orders this load. A waker
         // may end the sleep at any time.

@@ -1,9 +1,9 @@
 //! The table of shards, through which a plain handle finds its shard.
 //!
-//! A handle names its shard by a number. Numbers are reused, so they never run out. Generations
-//! keep a stale handle from matching a timer of a newer shard with its number: the new shard starts
-//! after the last generation of the old one. So no two timers of one number and index ever share a
-//! generation. A bit marks the generations of remote timers.
+//! A handle names its shard by a number. An ended shard's number may be reused. Generations keep a
+//! stale handle from matching a timer of a newer shard with the same number: the new shard starts
+//! after the last generation of the old shard. So no two timers with the same shard number and
+//! index ever have the same generation. A bit marks the generations of remote timers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,7 +35,6 @@ struct Registry {
     free_numbers: Mutex<FreeNumbers>,
 }
 
-/// The free numbers.
 #[derive(Debug)]
 struct FreeNumbers {
     reusable: Vec<FreeNumber>,
@@ -92,8 +91,8 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
     Ok(Registration { number: free.number, first_generation: free.next_generation })
 }
 
-/// Frees a shard's number. From now on its handles find no shard. A later shard of this number
-/// starts at `next_generation`.
+/// Frees a shard's number. From now on, handles with this number find no shard. A later shard of
+/// this number starts at `next_generation`. Also frees memory of ended shards.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::defer_free);
     reclaim::free_garbage();
@@ -111,7 +110,6 @@ pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Protected<'_, Shared
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].with(look)
 }
 
-/// Returns the shared part of the shard `number`, if it exists.
 #[cfg(feature = "metrics")]
 pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
     with(number, |seen| seen.map(|shared| shared.to_arc()))

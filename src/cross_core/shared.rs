@@ -124,8 +124,8 @@ impl Shared {
     }
 
     /// Announces the owner's sleep, until `until` at most. If `is_long` is true, no payload may
-    /// wait for the end of the sleep. Returns `None` if the owner must not sleep, because an urgent
-    /// message or a backlog is queued, or another thread is waking the owner.
+    /// wait for the end of the sleep. Returns `None` if the owner must not sleep, because messages
+    /// must be consumed first, or another thread is waking the owner.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.set_sleeper();
         let announcement = self.parker.announce(until, is_long);
@@ -237,8 +237,7 @@ impl Shared {
         })
     }
 
-    /// Pushes a node that was armed with a timer due at `nanos`. The error carries its callback
-    /// back.
+    /// Pushes a node that was armed with a timer due at `nanos`. The error contains the callback.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns 40 bytes in memory")]
     fn push_armed(
@@ -263,7 +262,7 @@ impl Shared {
 
     /// Returns the clock's reading after `delay` from now.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
-        // Relaxed: a slightly older reading is allowed, as in `publish_reading`.
+        // Relaxed: a slightly older reading is allowed.
         let now = self.clock.nanos().max(self.owner_reading.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
@@ -285,8 +284,8 @@ impl Shared {
         self.tick.adjusted_due(nanos, !is_later && nanos <= now)
     }
 
-    /// Returns the deadline of a timer that is added or moved now. With slack, it is the tick in
-    /// the allowed range that most timers share.
+    /// Returns the deadline of a timer that is added or moved now. With slack, chooses the tick in
+    /// the allowed range that is divisible by the largest power of two, so that timers share ticks.
     pub(crate) fn due_when(&self, when: When) -> u64 {
         let nanos = self.due_without_slack(when, self.nanos_after(Duration::ZERO));
         let first = self.tick.deadline_tick(nanos);
@@ -309,8 +308,8 @@ impl Shared {
     }
 
     /// Returns the sleep from which this thread must wake the owner after a request for the
-    /// deadline that `nanos` returns. `depth` is the number of urgent messages after its push, or 0
-    /// without a push.
+    /// deadline that `nanos` returns. `depth` is the number of urgent messages after this thread's
+    /// push, or 0 without a push.
     #[inline]
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
@@ -343,8 +342,8 @@ impl Shared {
 
 /// The operations of a remote thread. The thread is pinned, so that no page is freed during them.
 impl Protected<'_, Shared> {
-    /// Cancels a timer that the owner has added and that has no queued message, by one swap and one
-    /// push. Returns `None` in other cases.
+    /// Cancels a one-shot timer that the owner has added and no other thread has changed, by one
+    /// swap and one push. Returns `None` for other timers.
     #[inline]
     pub(crate) fn try_cancel_fast(
         &self,
@@ -377,8 +376,8 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, Priority::LowWithoutPayload)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
-            // The node's message, queued or about to be pushed, is about a deadline and may not end
-            // the owner's sleep. The payload must not wait that long.
+            // The node's message, queued or about to be pushed, is about a deadline, and need not
+            // end the owner's sleep. But the payload must not wait for the end of a long sleep.
             _ if answer == Cancel::Cancelled && taken.is_none() => {
                 self.parker.must_wake_from_long()
             }
@@ -387,8 +386,9 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Moves a timer to the moment at which the clock shows `nanos`: two swaps, and one push unless
-    /// the timer is *deferrable* and moved to later, or a message of it is queued.
+    /// Moves a timer to the moment at which the clock shows `nanos`, by two or three swaps and at
+    /// most one push. No push is needed if a message of the timer is queued, or if the timer is
+    /// *deferrable* and `nanos` is not before its linked deadline.
     #[inline]
     pub(crate) fn reset(
         &self,

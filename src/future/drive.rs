@@ -24,7 +24,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 ///
 /// `sleep` returns a future of the executor's own timer that ends after a time. When that sleep
 /// ends, the task turns the wheel. It turns again after the woken tasks have run, and then waits
-/// until the next deadline. The task is woken by an earlier timer of this thread, and by each
+/// until the next deadline. The task is woken when this thread adds an earlier timer, and by each
 /// remote request that must [end a sleep](crate::LocalTimer::prepare_sleep). A hook set by
 /// [`Config::on_wake`](crate::Config::on_wake) is called too.
 ///
@@ -41,8 +41,8 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 ///
 /// # Panics
 ///
-/// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
-/// exist.
+/// If the thread is exiting and its wheel has ended, or if it cannot have a wheel because 16,384
+/// shards exist.
 ///
 /// # Examples
 ///
@@ -65,7 +65,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // next sleep is short.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(prepare_sleep(cx.waker()))).await;
-            // The turn has left work, but other tasks run first.
+            // A zero timeout: work is left for the next turn, but other tasks run first.
             let is_over = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !is_over);
             let slept =

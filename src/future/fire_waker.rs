@@ -4,9 +4,9 @@ use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::Local;
 
-/// A waker that serves as a timer's callback. It is called when the timer fires, and when its
-/// thread ends earlier, so that the task polls and finds the reason. It is dropped if the timer is
-/// cancelled.
+/// A waker that serves as a timer's callback. It is called when the timer fires, or when the
+/// timer's wheel ends first, so that the task polls and finds the reason. It is dropped if the
+/// timer is cancelled.
 #[derive(Debug)]
 pub struct FireWaker(Option<Waker>);
 
@@ -16,8 +16,8 @@ impl FireWaker {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // Prefers the identifier of the original waker, which the task's next poll passes again. It
-        // is valid only if the stored clone keeps the same data alive.
+        // Prefers the identifier of the original waker, which the task's next poll passes again.
+        // That identifier is valid only if the stored clone keeps the same data alive.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let waker_id = WakerId::of(kept);
         (Self(Some(clone)), waker_id)
@@ -32,7 +32,7 @@ impl Drop for FireWaker {
     fn drop(&mut self) {
         // The end of a wheel drops the callbacks of its pending timers, and their tasks must poll
         // to notice the end. It also drops callbacks of cancelled timers that the owner has not
-        // collected. The wakes of their tasks are spurious.
+        // collected. Their tasks are woken needlessly, which a task must tolerate.
         if self.0.is_some() && (ENDING_WHEELS.get() || Local::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
@@ -40,11 +40,11 @@ impl Drop for FireWaker {
 }
 
 thread_local! {
-    /// This thread ends wheels of which it is the watcher.
+    /// True while this thread drops a `Watcher`, which ends the wheels.
     static ENDING_WHEELS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `end_wheels`, which wakes the tasks of the callbacks that it drops.
+/// Calls `end_wheels`. Each `FireWaker` that this call drops wakes its task.
 pub(super) fn with_wake_on_drop(end_wheels: impl FnOnce()) {
     let before = ENDING_WHEELS.replace(true);
     end_wheels();

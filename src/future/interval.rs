@@ -50,11 +50,11 @@ pub struct Interval<H: Backend = LocalTimer> {
 /// interval of `corewheel_tokio`, like tokio's, has missed a tick that is taken more than 5 ms
 /// late.
 ///
-/// With a period of 10 s, and a second tick that is taken at 35 s, these come at:
+/// With a period of 10 s, if the tick that is due at 10 s is taken at 35 s, the ticks come at:
 ///
 /// | | | | | | | |
 /// |---|---|---|---|---|---|---|
-/// | `Burst` | 0 s | 35 s (the one of 10 s) | at once (20 s) | at once (30 s) | 40 s | 50 s |
+/// | `Burst` | 0 s | 35 s | at once (due at 20 s) | at once (due at 30 s) | 40 s | 50 s |
 /// | `Delay` | 0 s | 35 s | 45 s | 55 s | 65 s | 75 s |
 /// | `Skip` | 0 s | 35 s | 40 s | 50 s | 60 s | 70 s |
 ///
@@ -109,8 +109,7 @@ impl<H: Backend> Interval<H> {
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel the period cannot be rounded to a tick, but then the interval never
-        // ticks.
+        // Without a wheel the shortest period, a tick, is unknown, but the interval cannot tick.
         sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 

@@ -5,10 +5,11 @@
 //! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
 //! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
 //!
-//! The free functions suit a thread per core: a runtime whose loop [turns](crate::LocalTimer::turn)
-//! its wheel. [`Timers`] suits runtimes that move tasks between threads. Its timers live on wheels
-//! that the polling threads claim ([`Timers::per_worker`]), or on threads that turn them, such as
-//! [`Cores`](crate::Cores). A drop on any thread is a [`cancel`](crate::TimerHandle::cancel).
+//! The free functions suit a runtime with a thread per core, whose loop
+//! [turns](crate::LocalTimer::turn) the thread's wheel. [`Timers`] suits runtimes that move tasks
+//! between threads. Its timers live on wheels that the polling threads claim
+//! ([`Timers::per_worker`]), or on the wheels of threads that turn them, such as
+//! [`Cores`](crate::Cores).
 //!
 //! ```
 //! use corewheel::future::{VirtualTime, sleep, timeout};
@@ -38,19 +39,19 @@
 //! - **The waker of the last poll is called once**, in a turn of the thread that owns the timer, or
 //!   of the [`Watcher`]. If calling or dropping the waker panics in the turn, the panic is caught
 //!   and reported like a callback's panic; the turn continues.
-//! - **Dropping a future cancels its timer.** The waker of a [`Timers`] future is dropped at once,
-//!   by the thread that drops the future. If another thread uses the wheel of a
-//!   [`Timers::per_worker`] at that moment, the waker is dropped by the next turn, within
-//!   [`Config::drop_within`](crate::Config::drop_within).
-//! - **The end of a thread leaves no future hanging.** A future that waits on it is woken, and
-//!   continues on another wheel of its [`Timers`]. If there is no other wheel, it ends before its
-//!   deadline: see below.
+//! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker of a
+//!   [`Timers`] future is dropped at once, by the thread that drops the future. With
+//!   [`Timers::per_worker`], another thread may use the wheel at that moment. Then the next turn
+//!   drops the waker, within [`Config::drop_within`](crate::Config::drop_within).
+//! - **The end of a thread leaves no future hanging.** A future that waits on the thread's wheel is
+//!   woken, and continues on another wheel of its [`Timers`]. If there is no other wheel, the
+//!   future ends before its deadline: see [Without a timer](#without-a-timer).
 //!
 //! # Without a driver
 //!
-//! A future that has to wait for this thread's wheel panics at that poll if the wheel has no
-//! driver, because it would wait for ever. Tokio's futures do the same without a runtime. Every
-//! driver registers when it is created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
+//! If this thread's wheel has no driver, a poll that would wait for the wheel panics, because the
+//! wait would never end. Tokio's timers also panic if there is no runtime. Every driver registers
+//! when it is created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
 //! [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop
 //! registers by its first call of [`turn`](crate::LocalTimer::turn),
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
@@ -63,21 +64,21 @@
 //!
 //! # Without a timer
 //!
-//! No timer is available if the thread has ended, or if the limit of live timers is reached
-//! ([`Config::limit`](crate::Config::limit)). Then a [`Timeout`] ends with
-//! [`TimeoutError::NoTimer`]. A [`Sleep`] and an [`Interval`] panic, like
-//! [`LocalTimer::add`](crate::LocalTimer::add). [`Timeout::even_without_timer`] runs the future
-//! without a limit instead. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error
-//! instead of a panic.
+//! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
+//! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread gets no wheel if
+//! 16,384 shards exist already. Without a timer, a [`Timeout`] ends with [`TimeoutError::NoTimer`];
+//! a [`Sleep`] and an [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add).
+//! [`Timeout::even_without_timer`] runs the future without a time limit instead.
+//! [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error instead of a panic.
 //!
 //! # How a waker changes
 //!
 //! The waker is the timer's callback, so no lock between a poll and a firing timer is needed. A
 //! poll with another waker cancels the timer and adds one with the new waker. If the cancel comes
-//! too late, the timer has fired and the poll is ready. So the state word that decides between
-//! fired and cancelled also decides every race of these futures. If the poll with another waker is
-//! not on the timer's thread, the cancelled timer counts as live until its owner has collected it.
-//! If all [`Timers`] are at their limits, the new timer can be refused.
+//! too late, the timer has fired and the poll is ready. So the timer's atomic state, which decides
+//! between fired and cancelled, also decides every race of these futures. If the poll with another
+//! waker is not on the timer's thread, the cancelled timer counts as live until its owner has
+//! collected it. So wheels at their limits can refuse the new timer.
 
 mod backend;
 mod drive;

@@ -22,19 +22,20 @@ use crate::{
 /// Waits until its deadline; from [`sleep`](super::sleep) and
 /// [`Timers::sleep`](super::Timers::sleep).
 ///
-/// It is `Unpin`, so that `&mut sleep` is a future too, for a loop that selects. After it was
-/// ready, every poll is ready until it is [reset](Self::reset). Dropping it cancels its timer.
+/// It is `Unpin`, so a `select!` in a loop can poll `&mut sleep`. Once a poll was ready, every poll
+/// is ready until the next [reset](Self::reset). Dropping the sleep cancels its timer.
 ///
 /// Cost: its creation from a duration reads the clock. The first poll reads the clock too, and adds
 /// a timer if the deadline has not elapsed. If the duration is more than a second, the first poll
-/// adds the timer without reading the clock; an elapsed timer fires in the next turn. Further polls
-/// by the same task read the timer's state. Nothing is allocated in the steady state.
+/// adds the timer without reading the clock. If the deadline has elapsed by then, the timer fires
+/// in the next turn. Further polls by the same task read the timer's state. Nothing is allocated in
+/// the steady state.
 ///
 /// # Panics
 ///
-/// If it is polled and [can get no timer](super#without-a-timer);
-/// [`poll_elapsed`](Self::poll_elapsed) returns an error instead. If it would wait on a thread
-/// [without a driver](super#without-a-driver).
+/// If a poll [can get no timer](super#without-a-timer); [`poll_elapsed`](Self::poll_elapsed)
+/// returns an error instead. If a poll would wait on a thread [without a
+/// driver](super#without-a-driver).
 ///
 /// # Examples
 ///
@@ -60,7 +61,7 @@ use crate::{
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep<H: Backend = LocalTimer> {
     backend: H,
-    /// In nanoseconds of the backend's clock.
+    /// The deadline, in nanoseconds of the backend's clock.
     deadline: u64,
     origin: Origin,
     state: State<H::Handle>,
@@ -83,7 +84,7 @@ enum State<Handle> {
     ResetToElapsed(Handle, WakerId),
     /// A poll has found that the deadline had elapsed.
     Elapsed,
-    /// When the deadline was set, there was no wheel, and so no clock to convert it.
+    /// The deadline was set when there was no wheel, and so no clock to convert it.
     NoWheel(AddErrorReason),
 }
 
@@ -162,12 +163,13 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If it waits, the new deadline wakes the task that polled it last, without another poll.
-    /// Moving to a later deadline is usually a single store. If the new deadline has elapsed, the
-    /// next poll is ready, and the task is woken at the next tick. If the sleep had elapsed or was
-    /// not polled yet, it waits from the next poll on.
+    /// While the timer is pending, the new deadline wakes the task that polled the sleep last,
+    /// without another poll. If the new deadline has elapsed, the next poll is ready, and the task
+    /// is woken at the next tick. If the sleep had elapsed or was not polled yet, it waits from the
+    /// next poll on.
     ///
-    /// Cost: one reading of the clock while it waits.
+    /// Cost: one reading of the clock while the timer is pending. On the thread's own wheel, moving
+    /// to a later deadline usually adds only a single store.
     ///
     /// # Examples
     ///
@@ -265,18 +267,17 @@ impl<H: Backend> Sleep<H> {
         &self.backend
     }
 
-    /// Polls the sleep, and returns an error where `poll` panics. It takes any `&mut Sleep`,
-    /// without a pin.
+    /// Polls the sleep, and returns an error where `poll` panics. It needs no pin.
     ///
     /// # Errors
     ///
-    /// If it [can get no timer](super#without-a-timer). The next poll tries again. A sleep that was
-    /// created without a wheel needs a new deadline first.
+    /// If it [can get no timer](super#without-a-timer). The next poll tries again. A sleep whose
+    /// deadline was set without a wheel needs a new deadline first.
     ///
     /// # Panics
     ///
-    /// If cloning the waker panics; then the sleep is unchanged. If it would wait on a thread
-    /// [without a driver](super#without-a-driver).
+    /// If cloning the waker panics; then the sleep keeps its deadline and its pending timer. If the
+    /// sleep would wait on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -330,9 +331,9 @@ impl<H: Backend> Sleep<H> {
         self.poll_clock(cx)
     }
 
-    /// Checks the clock and adds a timer if the deadline has not elapsed. The sleep has no timer:
-    /// this is the first poll since the deadline was set, or the timer has fired, or the timer's
-    /// thread has ended. If the thread has ended, the deadline may not have elapsed.
+    /// Checks the clock and adds a timer if the deadline has not elapsed. The sleep has no pending
+    /// timer: none was added, or the timer has fired, or the timer's thread has ended before the
+    /// deadline.
     fn poll_clock(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
@@ -341,7 +342,6 @@ impl<H: Backend> Sleep<H> {
         self.arm(FireWaker::new(cx.waker()))
     }
 
-    /// Adds a timer.
     fn arm(&mut self, (waker, waker_id): (FireWaker, WakerId)) -> Poll<Result<(), AddErrorReason>> {
         let handle = self.backend.try_add(&mut self.deadline, self.origin, waker)?;
         self.state = State::Armed(handle, waker_id);

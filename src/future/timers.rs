@@ -1,5 +1,5 @@
-//! Timers for futures that any thread may poll and drop. Their wheels belong to other threads, or
-//! to no thread.
+//! Timers for futures that any thread may poll and drop. Their wheels are turned by the wheels'
+//! own threads or by a watcher.
 
 use std::{
     cell::Cell,
@@ -34,18 +34,18 @@ use crate::{
 ///
 /// [`per_worker`](Self::per_worker), the default for a work-stealing runtime, makes a wheel for
 /// each core of the machine, and the workers add to these wheels directly. [`start`](Self::start)
-/// and [`new`](Self::new) use the wheels of other threads, to which the workers send messages:
-/// better only if most timers fire.
+/// and [`new`](Self::new) use wheels that other threads turn. A worker sends messages to these
+/// threads, so prefer them only if most timers fire.
 ///
-/// A future uses the wheel of the thread on which it is created, if that is one of these wheels.
-/// Otherwise each thread keeps to one of these wheels for all futures that it creates, and the
-/// threads are spread over the wheels. If that wheel is full or has ended when a timer is added, or
+/// If the thread that creates a future has one of these wheels, the future uses that wheel.
+/// Otherwise each thread keeps to one wheel for all futures that it creates, and the threads are
+/// spread over the wheels. If the future's wheel is full or has ended when the timer is added, or
 /// ends later, the future continues on the next wheel.
 ///
 /// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
-/// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and nothing here
-/// keeps these threads alive. When they end, each future ends at once [without a
-/// timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
+/// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and `Timers`
+/// does not keep these threads alive. When all of them have ended, each future ends as described in
+/// [Without a timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
 ///
 /// # Examples
 ///
@@ -84,8 +84,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// A reference-counted set of wheels. Each wheel's futures have their own reference count, so that
-/// threads on different wheels do not contend for one.
+/// All wheels. [`Timers`] has one `Arc<WheelSet>` for each wheel, shared by the futures of that
+/// wheel. So threads that use different wheels do not contend for a reference count.
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
@@ -95,7 +95,7 @@ struct WheelSet {
 /// The threads and wheels that the futures keep alive.
 #[derive(Clone)]
 enum KeepAlive {
-    /// The wheels of threads that the caller keeps alive.
+    /// Nothing: the caller keeps the threads of the wheels alive.
     Nothing,
     /// Threads that only run timers.
     #[cfg(feature = "cores")]
@@ -225,8 +225,8 @@ impl Timers {
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
     /// another thread uses the wheel at that moment, this thread sends a message instead. Then the
     /// waker of a cancelled timer is dropped within
-    /// [`Config::drop_within`](crate::Config::drop_within). Adding a timer that is due before all
-    /// others wakes the watcher.
+    /// [`Config::drop_within`](crate::Config::drop_within). A timer whose deadline is the earliest
+    /// of its wheel may wake the watcher.
     ///
     /// # Errors
     ///
@@ -253,8 +253,8 @@ impl Timers {
     }
 
     /// Makes this number of wheels, at least one, and calls `config` with the index of each. Timers
-    /// fire in [`Watcher::turn`]. Before the first turn, a timer that is 1 s late is
-    /// [reported](crate::metrics). See [`per_worker`](Self::per_worker).
+    /// fire in [`Watcher::turn`]. Until the first turn, adds [report](crate::metrics) a timer that
+    /// is more than 1 s late. See [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl Timers {
 
     /// Uses the wheels of these threads: [`Cores::shards`](crate::Cores::shards), or
     /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The caller keeps the threads alive:
-    /// futures of ended wheels get [no timer](super#without-a-timer).
+    /// when all of these wheels have ended, futures get [no timer](super#without-a-timer).
     ///
     /// # Panics
     ///
@@ -319,8 +319,8 @@ impl Timers {
         Self(shards.iter().map(|_| Arc::new(wheel_set())).collect())
     }
 
-    /// Returns the wheels, for adds of callbacks and for [metrics](ShardRef::metrics). At least
-    /// one.
+    /// Returns the wheels, at least one. Use them to add callbacks and to read
+    /// [metrics](ShardRef::metrics).
     ///
     /// # Examples
     ///
@@ -356,7 +356,7 @@ impl Timers {
         Sleep::after(self.choose_wheel(), duration)
     }
 
-    /// Waits until `deadline`, an instant of the timers' clock. See [`Sleep`].
+    /// Waits until `deadline`, an instant of the clock of [`now`](Self::now). See [`Sleep`].
     ///
     /// # Examples
     ///
@@ -505,7 +505,7 @@ impl Timers {
         Remote { wheel_set: Arc::clone(&self.0[at]), shard_index: at }
     }
 
-    /// Returns the index of this thread's own wheel among these, if it has one.
+    /// Returns the index of this thread's own wheel, if that is one of these wheels.
     fn own_shard_index(&self) -> Option<usize> {
         let own = Owner::current_shard()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
@@ -517,7 +517,7 @@ impl Remote {
         &self.wheel_set.shards[self.shard_index]
     }
 
-    /// Returns the wheel with index `at`, if these wheels have no threads.
+    /// Returns the wheel with index `at`, if the wheels have no threads of their own.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
         if let KeepAlive::Wheels { wheels, .. } = &self.wheel_set.keep_alive {
@@ -643,11 +643,11 @@ per_thread! {
 
 /// Gives this thread a number. Several threads may get the same number.
 pub(super) fn set_thread_number(number: usize) {
-    // Fails if the thread-local is destroyed; such a thread needs no number.
+    // Fails if the thread-local is destroyed; then `number_of_this_thread` returns 0.
     let _ = THREAD_NUMBER.try_with(|place| place.set(number));
 }
 
-/// Returns a small number, unique among threads that were not given one.
+/// Returns this thread's number. A thread without a number gets the next unused one.
 fn number_of_this_thread() -> usize {
     static LAST: Mutex<usize> = Mutex::new(0);
     let number = THREAD_NUMBER.try_with(|number| {

@@ -8,7 +8,7 @@
 //! claim: free -> taken (Acquire)              claim each wheel, turn it, release it, run the wakers
 //! add, cancel or move a timer                 claim each wheel, announce its sleep, release it
 //! release: taken -> free (Release)            sleep until the earliest announced end
-//! wake the watcher if it sleeps too long
+//! wake the watcher if it sleeps beyond the new deadline
 //! ```
 //!
 //! # The claim
@@ -20,30 +20,31 @@
 //! timers under the claim. A thread that finds a wheel claimed retries a few times, and then acts
 //! as any remote thread does: it cancels and moves timers by their state words, and adds through
 //! the mailbox. It waits for no thread. Only the watcher waits for a claim, after each callback and
-//! at the end.
+//! when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
-//! Only the watcher turns wheels, so it must know each deadline. The announcement and an add of the
-//! owner are both made under the claim. If the add comes first, the announced end is not later than
-//! the new deadline. Otherwise the add sees `announced_until`, and wakes the watcher if that is
-//! later than the new deadline. A watcher that is awake, or is being woken, claims each wheel again
-//! before it sleeps. Remote requests, which are made without a claim, wake it as they wake any
-//! sleeping owner (see `parker`): for them, each announcement is followed by a check of the
-//! mailbox. The wake-up of the watcher persists until its next sleep.
+//! Only the watcher turns wheels, so it must know each deadline. The watcher announces its sleep
+//! under the claim, and an owner adds under the claim. If the add comes first, the announced end is
+//! not later than the new deadline. Otherwise the add sees `announced_until`, and wakes the watcher
+//! if that is later than the new deadline. A watcher that is awake, or is being woken, claims each
+//! wheel again before it sleeps. Remote requests, which are made without a claim, wake the watcher
+//! like any sleeping owner (see `cross_core/parker.rs`). For this, the watcher checks the mailbox
+//! after each announcement. A wake-up just before the watcher sleeps ends that sleep.
 //!
 //! If a wheel is claimed, the watcher cannot announce its sleep to that wheel, so it sleeps briefly
 //! and tries again.
 //!
-//! Until a deadline that has woken the watcher elapses, the watcher does not sleep beyond it, even
-//! if the timer is cancelled. So a steady stream of cancelled timeouts wakes the watcher once per
+//! After an add has woken the watcher, no sleep lasts beyond the deadline of that timer, even if
+//! the timer is cancelled. So a steady stream of cancelled timeouts wakes the watcher once per
 //! timeout period, not once per add.
 //!
 //! # The end
 //!
-//! Dropping the last future or clone of the timers sets `is_over` and wakes the watcher, which then
-//! ends. Dropping the `Watcher` ends the wheels: it claims each wheel and drops the pending
-//! callbacks, which wakes their tasks. Later adds are refused.
+//! When all clones and futures of the timers have been dropped, the last drop sets `is_over` and
+//! wakes the watcher; `Watcher::run` then returns. Dropping the `Watcher` ends the wheels: it
+//! claims each wheel and drops the pending callbacks, which wakes their tasks. Later adds are
+//! refused.
 //!
 //! # Models
 //!
@@ -92,13 +93,13 @@ struct OwnerState {
     engine: Engine<Callback>,
     /// The end of the watcher's last announced sleep.
     announced_until: u64,
-    /// The earliest deadline that woke the watcher and has not elapsed. No sleep lasts longer, even
+    /// The earliest deadline that woke the watcher and has not elapsed. No sleep ends later, even
     /// if that timer was cancelled.
     earliest_wake: u64,
 }
 
-// SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` demand. A
-// shard of such payloads is `Send`.
+// SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` demand. An
+// engine whose payloads are `Send` is `Send`.
 unsafe impl Send for WorkerWheel {}
 
 // SAFETY: `owned` is reached through `ClaimGuard` alone, by the one thread that has claimed the
@@ -113,8 +114,8 @@ impl Deref for ClaimGuard<'_> {
 
     #[inline]
     fn deref(&self) -> &OwnerState {
-        // SAFETY: this thread alone has claimed the wheel, and the borrow of `self` lets it only
-        // read.
+        // SAFETY: this thread alone has claimed the wheel. While `self` is borrowed, `deref_mut`
+        // cannot be called.
         self.0.owned.with_mut(|owned| unsafe { &*owned })
     }
 }
@@ -165,7 +166,8 @@ impl WorkerWheel {
             .then(|| ClaimGuard(self))
     }
 
-    /// Makes this thread the owner, and retries a few times.
+    /// Makes this thread the owner; returns `None` if another thread is still the owner after a few
+    /// attempts.
     #[inline]
     fn claim(&self) -> Option<ClaimGuard<'_>> {
         self.try_claim().or_else(|| self.retry_claim())
@@ -180,11 +182,12 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it sleeps, after a claim that has found its sleep too long.
+    /// Wakes the watcher if it still sleeps. The caller has held the claim, and found that the
+    /// sleep ends too late.
     #[cold]
     #[inline(never)]
     fn wake(&self) {
-        // The claim has acquired the last announcement, so no fence is needed.
+        // The caller's claim has acquired the last announcement, so no fence is needed.
         if let Some(asleep) = self.shared.parker.sleep_in_progress() {
             self.shared.wake(asleep);
         }
@@ -213,7 +216,7 @@ impl WorkerWheel {
     }
 
     /// Adds a timer as the owner; returns `None` if another thread is the owner. Takes the callback
-    /// if it adds the timer.
+    /// only if it adds the timer.
     #[inline]
     pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
         &self,
@@ -265,7 +268,7 @@ impl WorkerWheel {
         engine.allow_adds(engine.adds_until_report())
     }
 
-    /// Releases the wheel, and wakes the watcher if it sleeps beyond a deadline at `due`.
+    /// Releases the wheel, and wakes the watcher if its sleep ends after the deadline `due`.
     #[inline]
     fn release_and_wake_for(&self, mut owned: ClaimGuard<'_>, due: u64) {
         let is_missed = due < owned.announced_until;
@@ -278,7 +281,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops timers that remote threads have cancelled, until there is room for another timer.
+    /// Drops timers that remote threads have cancelled, until there is room for another timer or no
+    /// such timer is left.
     #[cold]
     fn make_room(&self) {
         let next_cancelled =
@@ -321,8 +325,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Fires the due timers and consumes the mailbox. Runs and drops their callbacks while the
-    /// wheel is released. Does nothing if another thread has claimed it.
+    /// Fires the due timers and consumes the mailbox. Runs and drops callbacks while the wheel is
+    /// released. Does nothing if another thread has claimed the wheel.
     fn try_turn(&self) {
         let Some(mut owned) = self.try_claim() else { return };
         if !owned.engine.try_idle_turn() {
@@ -343,14 +347,15 @@ impl WorkerWheel {
         }
     }
 
-    /// Ends the run of a timer. Arms a periodic timer again, unless it was cancelled during the run.
+    /// Finishes a timer whose callback has run. Arms a periodic timer again, unless it was
+    /// cancelled during the run.
     fn end_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
         let mut owned = self.wait_for_claim();
         if run.is_periodic() {
             let next = owned.engine.advance_schedule(index);
             let Some(callback) = owned.engine.rearm(index, next) else { return owned };
             drop(owned);
-            // The drop comes before `finish`, so that `cancel_wait` also waits for it.
+            // The drop comes before `finish`, so that `cancel_wait` waits for the drop too.
             self.shared.hooks.drop_catching_panic(callback);
             owned = self.wait_for_claim();
         }
@@ -358,7 +363,7 @@ impl WorkerWheel {
         owned
     }
 
-    /// Makes the watcher's thread the owner, when the present owner's operation has ended.
+    /// Waits until no other thread has claimed the wheel, and makes the watcher's thread the owner.
     fn wait_for_claim(&self) -> ClaimGuard<'_> {
         loop {
             if let Some(owned) = self.try_claim() {
@@ -421,7 +426,7 @@ impl WorkerWheels {
     /// Tells the watcher to end, because the timers and their futures have been dropped.
     pub(super) fn release_watcher(&self) {
         // Relaxed: the fence in `must_wake` comes between this store and the load of the
-        // announcement.
+        // announcement. So `must_wake` sees the announced sleep, or the watcher reads true.
         self.is_over.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.must_wake() {
@@ -430,7 +435,7 @@ impl WorkerWheels {
     }
 
     fn is_over(&self) -> bool {
-        // Relaxed: read after the fence of the announcement, see `release_watcher`.
+        // Relaxed: the watcher reads it after the fence of the announcement, see `release_watcher`.
         self.is_over.load(Ordering::Relaxed)
     }
 }
@@ -466,7 +471,8 @@ impl Watcher {
     }
 
     /// Fires the due timers of all wheels. It skips a wheel that another thread uses at this
-    /// moment; then the timeout of [`sleep_with`](Self::sleep_with) is short.
+    /// moment. If timers are due there, the next timeout of [`sleep_with`](Self::sleep_with) is
+    /// short.
     ///
     /// # Examples
     ///

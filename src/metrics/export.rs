@@ -53,8 +53,8 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 /// the changes since the previous one. The first call after a shard's end exports the rest and sets
 /// its gauges to zero. A shard that begins and ends between two calls is missed.
 ///
-/// Do not call it on a busy core: most recorders count each fired timer separately, because the
-/// facade has no call for many equal values.
+/// Do not call it on a busy core: most recorders record each fired timer separately, even if many
+/// have the same lateness.
 ///
 /// Every metric has the labels `shard` and `name`.
 ///
@@ -67,7 +67,7 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 ///   `corewheel_overdue_seconds`, the time for which the next turn has been overdue.
 /// * Histograms: `corewheel_lateness_seconds`, with the label `by`: `loop` or `leftover`; and
 ///   `corewheel_callback_seconds`, of measured callbacks. Their values are too large by at most a
-///   quarter, or a microsecond.
+///   quarter, or a microsecond if that is more.
 ///
 /// # Examples
 ///
@@ -144,8 +144,8 @@ impl Exporter {
         Self { last_exported: HashMap::new() }
     }
 
-    /// Exports the changes since the previous call. If the recorder panics, the rest of that export
-    /// is lost, and nothing is exported twice.
+    /// Exports the changes since the previous call. If the recorder panics, some changes are lost,
+    /// and nothing is exported twice.
     ///
     /// # Examples
     ///
@@ -167,7 +167,8 @@ impl Exporter {
             .collect();
         let serials: HashSet<u64> =
             present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
-        // Ended shards first: a new shard may have the same number, name and gauges.
+        // Ended shards first: their zeros must not overwrite the gauges of a new shard with the
+        // same number and name.
         let ended: Vec<_> =
             self.last_exported.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {

@@ -7,8 +7,8 @@ use crate::cross_core::origin::AddRecord;
 /// The live timers of a shard, by the call site that added them.
 ///
 /// From [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
-/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. The call
-/// site of a leak has the most live timers, or the oldest timer. `{}` prints a table.
+/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A call site that
+/// leaks timers usually has the most live timers, or the oldest timer. `{}` prints a table.
 ///
 /// # Examples
 ///
@@ -89,7 +89,7 @@ impl LiveReport {
         &self.places
     }
 
-    /// Returns the calls, the one with the oldest timer first.
+    /// Returns the call sites, the one with the oldest timer first.
     ///
     /// # Examples
     ///

@@ -1,28 +1,30 @@
 //! The counts of every shard, and how late its timers fire.
 //!
-//! Every shard counts, at the cost of a few instructions per timer. It publishes its counts when
-//! its loop prepares to sleep, and at least every 64 turns. Any thread reads them at any time
-//! without delaying the owner: [`shards`] for the whole process,
+//! Every shard counts what its timers do, at the cost of a few instructions per timer. It publishes
+//! its counts when its loop prepares to sleep, and at least every 64 turns. Any thread can read
+//! them without delaying the owner: [`shards`] for the whole process,
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) for one shard.
 //!
 //! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, and a warning for each stall that a watch finds. It also reports a loop that has not
-//! begun, as an error, once for each thread: an add finds that another timer of the wheel has been
-//! overdue for 100 ms. In three cases the limit is 1 s, and only one add in 256, or more at first,
-//! looks for such a timer: a thread with a registered driver, a [`Shard`](crate::Shard), and a
-//! wheel of `Timers::per_worker_with` without a watcher. Without the feature `tracing`, this error
-//! is printed on the standard error. With the feature `origins`, `LocalTimer::live_report` lists
-//! the code that added the live timers.
+//! panic, and a warning for each stall that a watch finds. It also reports, as an error, a loop
+//! that has not begun: an add or a remote request finds that another timer of the wheel has been
+//! overdue for 100 ms. Each wheel is reported once, and once more after each loss of its last
+//! driver. In three cases the limit is 1 s: a thread with a registered driver, a
+//! [`Shard`](crate::Shard), and a wheel of `Timers::per_worker_with` without a watcher. There,
+//! only one add in 256, or more at first, looks for such a timer. Without the feature `tracing`,
+//! this error is printed on the standard error. With the feature `origins`,
+//! `LocalTimer::live_report` lists the code that added the live timers.
 //!
 //! # Which numbers to watch
 //!
-//! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the turn
-//!   that fired it, if no earlier turn could. It shows the cost of the loop's other work. If it
-//!   grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that turn is long, look
-//!   for slow callbacks, or for work between the turn and the next call of `prepare_sleep` or
-//!   `time_until_next`. If that turn is short, look for slow work between such a call and the turn.
+//! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the first
+//!   turn after it, if that turn fired the timer. This lateness shows the cost of the loop's other
+//!   work. If it grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that turn is
+//!   long, look for slow callbacks, or for work between the turn and the next call of
+//!   `prepare_sleep` or `time_until_next`. If it is short, look for slow work between such a call
+//!   and the turn.
 //! * [`leftover_lateness`](ShardMetrics::leftover_lateness): the lateness of timers that an earlier turn
 //!   left to a later one, because its budget was used up or its pass was abandoned.
 //! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
@@ -95,7 +97,7 @@ use crate::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardMetrics {
-    /// The shard's number. A later shard may have it after this one has ended.
+    /// The shard's number. After the shard has ended, a new shard may get the same number.
     pub number: u32,
     /// [`Config::name`](crate::Config::name), or the name of the thread that created the shard;
     /// empty without either.
@@ -122,10 +124,10 @@ pub struct ShardMetrics {
     /// The time for which the next turn has been overdue. Zero if it is not overdue, and during a
     /// turn.
     ///
-    /// On a thread that no loop drives, it counts from the earliest deadline, including those that
-    /// other threads have requested. A remote cancel does not reset it. In a
-    /// [`Shard`](crate::Shard) that was never turned, it counts from the first published deadline,
-    /// until the next add, turn, or call of `prepare_sleep` or `time_until_next`.
+    /// On a thread that no loop drives, the time counts from the earliest deadline, including those
+    /// that other threads have requested. A remote cancel does not reset the time. In a
+    /// [`Shard`](crate::Shard) that was never turned, the time counts from the first published
+    /// deadline, until the next add, turn, or call of `prepare_sleep` or `time_until_next`.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
@@ -188,11 +190,10 @@ impl ShardMetrics {
         Self::of(number, shared)
     }
 
-    /// Reads the metrics of a shard.
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
         let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
-        // The clock is read before the turns: if this thread is delayed between the two readings,
-        // `overdue` becomes too short, not too long.
+        // The clock is read before the turn state: if this thread is delayed between the two
+        // readings, `overdue` becomes too short, not too long.
         let now = shared.clock().nanos();
         let turns = shared.turn_state();
         let overdue_since = turns.overdue_since().filter(|_| !shared.mailbox.is_closed());

@@ -44,12 +44,12 @@ pub struct Stall {
     pub name: String,
     /// How long the stall has lasted so far.
     pub lasted: Duration,
-    /// True if the owner is inside a turn, so a callback takes the time. False if the loop does
-    /// something else.
+    /// True if the owner is inside a turn: it runs a callback or handles a payload. False if the
+    /// loop does something else.
     pub is_in_turn: bool,
-    /// True if the shard has turned before. Otherwise there may be no loop at all: see
-    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) for a thread's wheel.
-    /// The owner of a [`Shard`](crate::Shard) calls [`turn`](crate::Shard::turn).
+    /// True if the shard has turned before. Otherwise there may be no loop at all. For a thread's
+    /// wheel, see [`LocalTimer::register_driver`](crate::LocalTimer::register_driver). The owner of
+    /// a [`Shard`](crate::Shard) must call [`turn`](crate::Shard::turn).
     pub has_turned: bool,
 }
 
@@ -137,7 +137,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         *self.stop.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_all();
-        // A report may drop its own watch.
+        // A report may drop its own watch, but a thread cannot join itself.
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
         {
@@ -159,7 +159,8 @@ impl StopSignal {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // The last reported stall of each shard, by shard number.
+    // The turn state of each shard at the last check, by shard number; `None` if it was not
+    // stalled.
     let mut known = HashMap::new();
     while !stop.wait_for_stop(interval) {
         for number in registry::ever_used_numbers() {
@@ -192,10 +193,10 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     }
 }
 
-/// Returns the shard's turns and its stall, if it is stalled.
+/// Returns the shard's turn state and its stall, if the stall has lasted longer than `limit`.
 fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnState, Stall)> {
-    // The clock is read before the turns: if this thread is delayed between the two readings, the
-    // stall seems shorter, not longer.
+    // The clock is read before the turn state: if this thread is delayed between the two readings,
+    // the stall seems shorter, not longer.
     let now = shared.clock().nanos();
     let turns = shared.turn_state();
     let lasted = now.saturating_sub(turns.stalled_since()?);

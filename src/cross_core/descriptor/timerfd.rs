@@ -1,10 +1,10 @@
 //! The timerfd behind a `TimerFd`. Only this file uses `rustix`.
 //!
 //! Arming the descriptor costs more than a turn, so the owner does not arm it again for the same
-//! deadline. But another thread may fire it at any time, even late, for a sleep that has ended.
-//! Each such thread counts its beginning in `fires_begun` and its end in `fires_done`. The owner's
-//! arming is intact if no thread was firing when the owner armed the descriptor, and none has begun
-//! since.
+//! deadline. But another thread may fire the descriptor at any time, even for a sleep that has
+//! ended, and so replace the armed deadline. Each call of `fire` increments `fires_begun` when it
+//! begins and `fires_done` when it ends. The owner's deadline is still armed if no call was in
+//! progress when the owner armed the descriptor, and no call has begun since.
 
 use std::{
     error::Error,
@@ -28,15 +28,15 @@ use crate::{
 /// The longest time for which the descriptor is armed, 68 years.
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// Sentinel for both fields: no deadline is armed, or no count is known.
+/// Sentinel for both fields of the owner: no deadline is armed, or a call of `fire` was in
+/// progress.
 const NONE: u64 = u64::MAX;
 
-/// A timerfd. It becomes readable when it expires, and unreadable when it is armed again, without a
-/// read.
+/// A timerfd. It becomes readable when it expires. Arming it makes it unreadable, without a read.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timer: OwnedFd,
-    /// How many times threads have begun to fire the descriptor, and have finished.
+    /// The number of calls of `fire` that have begun, and that have ended.
     fires_begun: AtomicU64,
     fires_done: AtomicU64,
     /// Used by the owner only: the deadline for which the descriptor is armed, and the value of
@@ -48,13 +48,12 @@ pub(crate) struct Descriptor {
 /// The descriptor of a shard, opened by its first user. Each wake-up of the owner makes it
 /// readable.
 ///
-/// A thread that sees a sleep also sees the descriptor, if it was opened before the announcement:
-/// both are before the owner's fence, see `parker`.
+/// A thread that sees a sleep also sees the descriptor, if it was opened before the sleep was
+/// announced: the opening, too, comes before the owner's fence F1 (`parker`).
 #[derive(Debug)]
 pub(crate) struct LazyDescriptor(SetOnce<Arc<Descriptor>>);
 
 impl LazyDescriptor {
-    /// Fires the descriptor if it was opened.
     pub(crate) fn fire(&self) {
         if let Some(descriptor) = self.0.get() {
             descriptor.fire();
@@ -114,11 +113,12 @@ impl Descriptor {
 
     /// Makes the descriptor readable at once, until the owner arms it. Any thread may call it.
     pub(crate) fn fire(&self) {
-        // Relaxed: the system call below orders this store for a thread that sees its effect.
+        // Relaxed: the system call below orders this increment for a thread that sees the effect of
+        // the call.
         self.fires_begun.fetch_add(1, Ordering::Relaxed);
         self.set_time(Some(Duration::ZERO));
-        // Release: a thread that sees this increment also sees the one of `fires_begun`; pairs with
-        // the Acquire of `fires_begun_if_idle`.
+        // Release: a thread that sees this increment also sees the increment of `fires_begun`;
+        // pairs with the Acquire of `fires_begun_if_idle`.
         self.fires_done.fetch_add(1, Ordering::Release);
     }
 

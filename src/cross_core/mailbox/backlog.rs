@@ -15,14 +15,14 @@ const LOW: usize = 1;
 pub(crate) struct Backlog {
     /// The messages of each kind. Urgent messages are here in FIFO order.
     pub(super) taken: [MessageList; 2],
-    /// Urgent messages that are still newest first. Until all are reversed, none is consumed, and
-    /// those already in FIFO order are in `reversed`.
+    /// Urgent messages that are still newest first. No urgent message is consumed until all are
+    /// reversed. Until then, `reversed` holds the messages that are in FIFO order.
     unreversed: MessageList,
     reversed: MessageList,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
-    /// Which kinds this pass has taken, and which it has polled. A pass does not poll before each
-    /// message, because other threads write to the stack's cache line.
+    /// The kinds that this pass has taken, and those that it has polled. A pass does not poll
+    /// before every message, because other threads write to the stack's cache line.
     kinds_taken: [bool; 2],
     kinds_polled: [bool; 2],
     /// True at the beginning of a pass, while only urgent messages are consumed.
@@ -57,9 +57,9 @@ impl Backlog {
     }
 
     /// If a message is urgent, makes the pass consume only urgent messages until
-    /// [`poll_again`](Self::poll_again). Half of the budget is reserved for low-priority messages,
-    /// if that many wait, so that a flood of urgent messages does not starve them. With an odd
-    /// budget, the extra message alternates between the kinds, so that a budget of one starves
+    /// [`poll_again`](Self::poll_again). Up to half of the budget is reserved for the low-priority
+    /// messages that wait, so that a flood of urgent messages does not starve them. With an odd
+    /// budget, the extra message goes to each kind in turn, so that a budget of one starves
     /// neither.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
@@ -79,8 +79,8 @@ impl Backlog {
         self.urgent_only
     }
 
-    /// Enables low-priority messages after the last due timer, and lets the pass poll again the
-    /// kinds that were empty. `budget` is for a pass that began without messages.
+    /// Enables low-priority messages after the last due timer, and lets the pass poll again each
+    /// kind that it has not taken. A pass that began without messages gets this `budget`.
     pub(crate) fn poll_again(&mut self, budget: usize) {
         if self.began_empty {
             return self.begin_pass(budget);
@@ -96,8 +96,9 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// Takes the queued messages of each kind, if none is left of it, at most once in a pass. Later
-    /// messages wait for the next pass, so that a flood does not prolong this pass.
+    /// Takes the queued messages of each kind of which no taken message is left. A pass takes each
+    /// kind at most once: later messages wait for the next pass, so that a flood does not prolong
+    /// this one.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -154,8 +155,8 @@ impl Backlog {
     }
 
     /// Consumes the next message within the budget. While [`is_urgent_only`](Self::is_urgent_only),
-    /// this is an urgent message. Otherwise low-priority messages come first. Returns the message's
-    /// index, 0 if there is none, and its link, which `link_of` returns.
+    /// that is an urgent message. Otherwise low-priority messages come first. Returns the message's
+    /// index, and its link as `link_of` returns it, or zeros if there is no message.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let is_urgent = self.urgent_only || self.taken[LOW].first == 0;
@@ -200,7 +201,6 @@ impl Backlog {
         self.taken[LOW].count()
     }
 
-    /// Returns true if a taken message is urgent.
     #[inline]
     fn has_urgent(&self) -> bool {
         self.taken[URGENT].first != 0 || self.unreversed.first != 0

@@ -1,9 +1,9 @@
-//! Requests of other cores to this one: two intrusive stacks through the nodes themselves.
+//! Requests of other threads to a shard's owner: two intrusive stacks through the nodes themselves.
 //!
 //! A message is a node's index, and tells the owner to read that node's word. A thread that has set
 //! a node's *queued* flag writes the node's link and swaps the index onto a stack. The owner takes
 //! the whole stack by one swap. So nothing is allocated, nothing can be full, and no thread waits.
-//! A thread that stalls between its claim and its push delays no other thread, not even the owner.
+//! A thread that stalls before its push delays no other thread, not even the owner.
 //!
 //! ```text
 //!   63        52    51      50    49                  25 24                   0
@@ -15,18 +15,18 @@
 //!
 //! A message's link leads to the message after the next one. Each link is in a cache line that
 //! another core has written, so reading it stalls; with two interleaved chains, the owner loads two
-//! lines at once. Two indices leave 12 bits for the count. It wraps to `COUNT_LIMIT`, so counts
-//! from `COUNT_LIMIT` on are a lower bound.
+//! lines at once. Two indices leave 12 bits for the count. A full count wraps to `COUNT_LIMIT`, so
+//! counts from `COUNT_LIMIT` on are a lower bound.
 //!
 //! The flag *payload* of a head means that some message is about a cancelled timer whose payload
 //! the owner must drop.
 //!
-//! One stack is for *urgent* messages about deadlines. Such a deadline may be the next one, so an
-//! owner must not fall asleep before it has read them. The other stack is for low-priority messages
-//! about cancelled timers. The owner consumes urgent messages at the beginning of a pass, before
-//! due timers fire, and the others at the end. If both kinds exceed the pass's budget, the owner
-//! consumes the same number of each. It consumes urgent messages in FIFO order: it reverses the
-//! links of all taken messages before it consumes the first.
+//! One stack is for *urgent* messages about deadlines. Such a deadline may be the earliest of all,
+//! so an owner must not fall asleep before it has read these messages. The other stack is for
+//! low-priority messages about cancelled timers. The owner consumes urgent messages at the
+//! beginning of a pass, before due timers fire, and the others at the end. If each kind exceeds
+//! half of the pass's budget, each kind gets half. The owner consumes urgent messages in FIFO
+//! order: it reverses the links of all that it has taken before it consumes the first.
 //!
 //! # Permitted operations
 //!
@@ -81,7 +81,7 @@ const _: () = assert!(
     "a count that goes round passes a multiple as often as before"
 );
 
-/// The owner's mailbox.
+/// The two stacks of messages to one owner.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     urgent: Stack,
@@ -95,7 +95,7 @@ struct Stack {
 }
 
 /// A node's link in the mailbox: to the second message after it in its stack, or 0. While the node
-/// is not in a mailbox, its user may use the link for other lists.
+/// is not in a mailbox, the thread that uses the node may use the link for other lists.
 #[derive(Debug)]
 pub(crate) struct MailboxLink(AtomicU32);
 
@@ -108,12 +108,12 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// The priority of a message: whether an owner may sleep before it has consumed it.
+/// The priority of a message. An owner must not fall asleep while an urgent message is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// The message is about a payload that can be dropped.
+    /// The message is about a cancelled timer whose payload the owner must drop.
     Low,
-    /// The message is about a node without a payload.
+    /// The message is about a cancelled timer whose payload another thread has taken.
     LowWithoutPayload,
     /// The message is about a deadline.
     Urgent,
@@ -177,12 +177,12 @@ impl Mailbox {
     /// Returns true if the owner sees no message. The mailbox must be open.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed, both: as in `Stack::has_messages`.
+        // Relaxed, both: a message missed here is seen by the next turn, and `take` acquires.
         let [urgent, low] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
         urgent | low == EMPTY
     }
 
-    /// Returns true if a message is about a deadline.
+    /// Returns true if an urgent message is queued.
     pub(crate) fn has_urgent(&self) -> bool {
         self.urgent.depth() > 0
     }
@@ -197,8 +197,8 @@ impl Mailbox {
         self.low.depth()
     }
 
-    /// Returns the messages of each kind. Only the owner may call it and follow the links, because
-    /// only the owner removes messages.
+    /// Returns the queued messages of each kind without taking them. Only the owner may call this
+    /// and follow the links, because only the owner takes messages.
     pub(crate) fn peek(&self) -> [MessageList; 2] {
         self.stacks().map(Stack::peek)
     }
@@ -257,16 +257,15 @@ impl Stack {
 
     #[inline]
     fn depth(&self) -> u32 {
-        // Relaxed: a gauge; a caller that must not miss a message has a fence before it.
+        // Relaxed: a gauge; a caller that must not miss a message has a fence before this load.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
             head => MessageList::of(head).count,
         }
     }
 
-    /// Returns true if a message is about a payload.
     fn has_payload(&self) -> bool {
-        // Relaxed: a caller that must not miss a payload has a fence before it.
+        // Relaxed: a caller that must not miss a payload has a fence before this load.
         let head = self.head.load(Ordering::Relaxed);
         head != CLOSED && head & HAS_PAYLOAD != 0
     }
@@ -290,7 +289,7 @@ impl MessageList {
         }
     }
 
-    /// Returns the messages after the first, whose link is `third`.
+    /// Returns the messages after the first. `third` is the link of the first.
     #[inline]
     pub(crate) const fn without_first(self, third: u32) -> Self {
         Self { first: self.second, second: third, count: self.count_minus(1) }
@@ -328,7 +327,7 @@ impl MailboxLink {
         before
     }
 
-    /// Returns the index of the next node.
+    /// Returns the link.
     #[inline]
     pub(crate) fn get(&self) -> u32 {
         // Relaxed: the caller has acquired the head, by `take`, `close` or `peek` (M1), or the head

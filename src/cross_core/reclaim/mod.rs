@@ -8,20 +8,20 @@
 //! # Who frees
 //!
 //! Deferred work runs on an arbitrary pinning thread, perhaps a canceller, which should not pay for
-//! it. So deferred work frees neither pages of nodes nor shards:
+//! freeing memory. So deferred work frees neither pages of nodes nor shards:
 //!
 //! * For a page of nodes, deferred work only marks the page as reclaimable. The owner frees it
 //!   later (`slab`).
-//! * For a shard, deferred work only moves it to `GARBAGE`. The next thread that ends a shard frees
-//!   it there, while that thread is not pinned. If no thread is pinned, a thread that ends a shard
-//!   frees its memory at once.
+//! * Deferred work only moves a shard to `GARBAGE`. The next thread that ends a shard frees all
+//!   shards in `GARBAGE`, while that thread is not pinned. If no thread is pinned, a thread that
+//!   ends a shard frees its own shard's memory at once.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So a thread that pins
 //! here never runs deferred work of another user of that crate, and a thread that stays pinned
 //! there delays nothing here.
 //!
-//! The move to `GARBAGE` needs a lock. If another thread holds it, the move is deferred again, so
-//! deferred work never waits.
+//! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
+//! again, so deferred work never waits.
 
 use std::{
     mem,
@@ -60,17 +60,15 @@ pub(crate) fn pin() -> Pinned {
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| EPOCHS.register().pin()))
 }
 
-/// A cell in which one thread publishes a value, other threads read it without waiting, and the
-/// first thread retracts it.
-///
-/// The cell owns one reference to the `Arc`.
+/// A cell for a value: one thread publishes and later retracts it, and other threads read it
+/// without waiting. The cell owns one reference to the `Arc`.
 #[derive(Debug)]
 pub(crate) struct Published<T>(Atomic<T>);
 
 /// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
-    /// The value in an `Arc`, which the cell's reference keeps alive. This is no `&T`, because
+    /// The value in an `Arc`, which the cell's reference keeps alive. The field is no `&T`, because
     /// `to_arc` needs the counts of the `Arc`.
     pointer: NonNull<T>,
     pinned: &'p Pinned,

@@ -1,8 +1,8 @@
 //! The nodes of a shard: pages of timers by index, which other threads may read and add to.
 //!
-//! A timer is one node. Other threads share its header (state word, mailbox link). Its deadline,
-//! its position in the wheel and its payload belong to the owner. So a cancel from another core
-//! touches one line of the node's page and one of the mailbox.
+//! A timer is one node. Other threads share its state word, its mailbox link and the deadlines of
+//! their resets. Its own deadline, its position in the wheel and its payload belong to the owner.
+//! So a cancel from another core touches one cache line of the node's page and one of the mailbox.
 //!
 //! There are two views of the pages. Other threads use the [`Slab`], a table of pointers, while
 //! they are pinned. The owner uses [`OwnerNodes`], a private vector of the same pages.
@@ -12,35 +12,35 @@
 //! A page belongs to the owner or to the adders, never to both, so that an add on the owner's
 //! thread needs no atomic read-modify-write. A thread that adds to another core takes a free node
 //! from a page of the adders by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a
-//! new page. From then on the node belongs to that thread. It writes the payload, the requested
-//! deadline and, for a periodic timer, the period into the field of the deadline. Then it arms the
-//! word as *queued* and *moved*, which publishes all of them (S3 in `state`). The owner consumes
-//! the message, adopts the page if it is new, admits the timer, and links the node into its wheel.
-//! When the timer has ended and no message of it is queued, the owner returns the node to its page,
-//! in batches of one page.
+//! new page. From then on the node belongs to that thread, which writes the payload and the
+//! requested deadline, and the period of a periodic timer into the node's own deadline. Then it
+//! arms the word as *queued* and *moved*, which publishes these values (S3 in `state`). The owner
+//! consumes the message, adopts the page if it is new, admits the timer, and links the node into
+//! its wheel. When the timer has ended and no message of it is queued, the owner returns the node
+//! to its page, together with other nodes of that page.
 //!
 //! # Generations
 //!
-//! One generation bit distinguishes the owner's timers from the adders' timers. The owner
-//! numbers its own timers by a counter. An adder gives its timer the node's last generation plus
-//! one, so it needs no counter that all adders write. A new page begins after all generations of
-//! the retired pages. The number of nodes that the owner has returned to a page bounds the page's
-//! generations. The adder that publishes a page first acquires the retraction of the previous page
-//! of that number. Then it reads the first generation and gives the nodes to all adders.
+//! One generation bit distinguishes the owner's timers from the adders' timers. The owner numbers
+//! its own timers by a counter. An adder gives its timer the node's last generation plus one, so it
+//! needs no counter that all adders write. A new page begins after all generations of the retired
+//! pages. The number of nodes that the owner has returned to a page bounds the page's generations.
+//! By the publication of a page, an adder acquires the retraction of the previous page of that
+//! number. After that it reads the first generation and gives the nodes to all adders.
 //!
 //! # Publication and retirement
 //!
-//! Any thread publishes a page by a compare-and-swap. Only the owner removes one, so the owner
-//! reads without an epoch. When more pages are empty than are kept as spares, the owner retires
-//! one. All nodes of that page are free: `Idle` and not queued. From a page of the adders, the
-//! owner first takes all nodes by one compare-and-swap. An adder that stalls while it holds a node
-//! delays the retirement of that page only.
+//! Any thread publishes a page by a compare-and-swap. Only the owner retracts a page, so the owner
+//! reads pages without pinning. When more pages are empty than are kept as spares, the owner
+//! retires one. All nodes of that page are free: `Idle` and not queued. From a page of the adders,
+//! the owner first takes all nodes by one compare-and-swap. An adder that stalls while it holds a
+//! node delays the retirement of that page only.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
-//! [`Slab::take_remote_node`], which require a proof that the thread is pinned. The owner
-//! unpublishes the page. When every thread that was pinned at that moment has unpinned, the epoch
-//! marks the page, and the owner frees it (`retired`). A canceller stays pinned until it has pushed
-//! the node. A page with a node in `Cancelled` or in the mailbox is not retired.
+//! [`Slab::take_remote_node`], which require a proof that the thread is pinned. The owner retracts
+//! the page from the table. When every thread that was pinned at that moment has unpinned, deferred
+//! work marks the page, and then the owner frees it (`retired`). A canceller stays pinned until it
+//! has pushed the node. A page with a node in `Cancelled` or in the mailbox is not retired.
 //!
 //! *No stale handle reaches another timer.* A handle contains a generation that never repeats
 //! (`state`), and a stale handle's timer has ended. No live timer has its generation, so every
@@ -166,7 +166,7 @@ struct PageSlot {
 /// The nodes of one shard, as other threads see them.
 ///
 /// A reader sees either a whole page or none. A stale handle may find no page, or a page that was
-/// added after its timer ended, even by a newer shard with the same number.
+/// published after its timer ended, even a page of a newer shard with the same number.
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
@@ -178,8 +178,8 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Values that change with adds. They have separate cache lines, because every remote operation
-/// reads the other fields of the slab.
+/// Values that change with adds. They share no cache line with the other fields of the slab, which
+/// every remote operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
@@ -264,7 +264,7 @@ impl Slab {
         (slab, nodes)
     }
 
-    /// Returns true if payloads are callbacks, as of a thread's wheel.
+    /// Returns true if payloads are callbacks, as in a thread's wheel.
     pub(crate) fn holds_callbacks(&self) -> bool {
         self.holds_callbacks
     }
@@ -295,13 +295,13 @@ impl Slab {
         Some(RemoteNode { page, index, _pinned: pinned })
     }
 
-    /// Takes a free node from another page than the hinted one.
+    /// Takes a free node from another page than the hinted one, or from a new page.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let first = self.hints.page_with_room.get() as usize / 64;
         for word in (first..ROOM_WORDS).chain(0..first) {
-            // Relaxed: a hint; the page and its free nodes are acquired.
+            // Relaxed: a hint; `take_from_page` acquires the page and its free nodes.
             let mut bits = self.room_bits[word].load(Ordering::Relaxed);
             while bits != 0 {
                 let number = word * 64 + bits.trailing_zeros() as usize;
@@ -335,14 +335,14 @@ impl Slab {
         Some((page, index_of(number, place)))
     }
 
-    /// Clears the room bit of a page that has no free node or does not exist.
+    /// Clears the room bit of a page that had no free node or did not exist, and then sets it again
+    /// if the page now has a free node.
     #[cold]
     #[inline(never)]
     fn clear_room_bit(&self, number: usize, pinned: &Pinned) {
         // Acquire (R1): sees nodes that were returned, or a page that was published, before the bit
         // was set.
         self.room_bits[number / 64].fetch_and(!(1 << (number % 64)), Ordering::Acquire);
-        // The page may have been replaced, or nodes may have been returned to it.
         let page = self.page(number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
         if page.is_some_and(|page| unsafe { page.header() }.free.has_free()) {
@@ -374,7 +374,7 @@ impl Slab {
             unsafe { page.free() };
             return None;
         };
-        // SAFETY: the page stays, because this thread has taken its first node.
+        // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
         // The page is published, so all earlier pages of its number were retired, and the first
         // generation is after theirs.
@@ -402,7 +402,7 @@ impl Slab {
     }
 
     /// Publishes a page in an empty slot: slot 0 for the owner's first page, any slot otherwise.
-    /// Returns its number, or `None` if no number is left.
+    /// Returns the slot's number, or `None` if no slot is empty.
     fn publish(&self, page: PagePtr, is_first: bool) -> Option<usize> {
         if is_first {
             return self.publish_at(0, page).then_some(0);
@@ -421,7 +421,7 @@ impl Slab {
         slot.page.publish_if_empty(page.pointer())
     }
 
-    /// Removes a page from the table. The owner keeps it until the epoch has marked it.
+    /// Removes a page from the table. The owner keeps the page until deferred work has marked it.
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
@@ -465,11 +465,11 @@ impl NodeView<'_> {
 
     #[inline]
     pub(crate) fn linked_deadline(&self) -> &SharedDeadline {
-        // SAFETY: as in `requested_deadline`.
+        // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
         unsafe { self.page.deadline(self.layout.linked, self.place) }
     }
 
-    /// Cancels the timer. Moves its payload to `taken`, if the payload is `Send`.
+    /// Cancels the timer. If the cancel gives the payload to this thread, moves it to `taken`.
     #[inline]
     pub(crate) fn cancel(
         &self,
@@ -481,8 +481,8 @@ impl NodeView<'_> {
     }
 
     /// Ends a move that this thread has begun. If another thread has cancelled the timer during the
-    /// move, moves its payload to `taken`, if the payload is `Send`. Returns false if the shard has
-    /// ended during the move.
+    /// move, this thread may get the payload, and moves it to `taken`. Returns false if the shard
+    /// has ended during the move.
     #[inline]
     pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Remote);
@@ -490,7 +490,7 @@ impl NodeView<'_> {
     }
 
     /// Takes the payload after a transition of the word has returned [`FollowUp::Take`] to this
-    /// thread.
+    /// thread. Then makes the timer `Cancelled`.
     #[cold]
     #[inline(never)]
     fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {

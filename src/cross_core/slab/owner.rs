@@ -1,4 +1,5 @@
-//! The owner's view of a shard's nodes. It finds a node by one load from a table, without pinning.
+//! The owner's view of a shard's nodes. The owner finds a node by one load from a table, without
+//! pinning.
 
 use std::{
     cell::{Cell, RefCell},
@@ -92,9 +93,9 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).as_page_of() }
     }
 
-    /// Makes the node of a handle readable by the owner: adopts the page of a remote timer, if it
-    /// was not adopted yet. Returns false if no such page is published. With a stale handle, the
-    /// node may hold another timer, with another generation.
+    /// Makes the node of a handle readable by the owner: adopts the page of a remote timer, if the
+    /// owner has not adopted it yet. Returns false if that page is not published. With a stale
+    /// handle, the node may hold another timer, which has another generation.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
@@ -295,7 +296,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Retires surplus empty pages, and frees pages that no thread can see any more. Called when a
-    /// page becomes empty, and then in each turn until nothing is left.
+    /// page becomes empty, and then in each turn until there is no garbage.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -309,14 +310,14 @@ impl<T> OwnerNodes<T> {
             };
             self.retract_page(number);
         }
-        // Also publishes this thread's deferred work, since the shard may move to another thread.
+        // Besides, publishes this thread's deferred work, since the shard may leave this thread.
         self.retired.get_mut().free_some();
         let has_surplus = self.free.has_surplus() || self.slab.has_surplus();
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
     }
 
-    /// Puts the node that was freed last into the free list of its page, which has counted the node
-    /// as used.
+    /// Puts the node that was freed last into the free list of its page. Until then, the page
+    /// counts this node as used.
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
@@ -325,8 +326,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees all surplus pages. Called before a long sleep, because no turn would free them during
-    /// the sleep. If other threads are reading pages, some are kept.
+    /// Frees all surplus pages now: during a long sleep, no turn would free them. If other threads
+    /// are reading pages, some are kept.
     pub(crate) fn trim_fully(&mut self) {
         self.flush_last_freed();
         for _ in 0..=self.pages.numbers_end() / RETIRED_PAGES_MAX {
@@ -337,7 +338,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees retired pages before a long sleep.
+    /// Frees all retired pages that no thread can see any more.
     pub(crate) fn free_retired(&self) {
         if self.has_garbage {
             self.retired.borrow_mut().free_all();
@@ -473,7 +474,7 @@ impl OwnerNodes<Callback> {
     /// Returns true if dropping the callback of a just cancelled timer has any effect.
     #[inline]
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
-        // SAFETY: as in `take_payload`.
+        // SAFETY: the owner has just cancelled the timer, so the payload is present.
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 
@@ -481,8 +482,8 @@ impl OwnerNodes<Callback> {
     /// neither freed nor armed before the drop.
     #[inline]
     pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackInPlace {
-        // SAFETY: as in `take_payload`; no other thread uses the payload of a timer that the owner
-        // has cancelled.
+        // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
+        // thread uses it.
         unsafe { CallbackInPlace::new(node.node().payload()) }
     }
 
@@ -490,8 +491,8 @@ impl OwnerNodes<Callback> {
     /// neither freed nor armed before the run has ended.
     #[inline]
     pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackInPlace {
-        // SAFETY: as in `take_payload`; the state forbids every other thread to use the payload of
-        // a running timer.
+        // SAFETY: the owner has just claimed the timer, so the payload is present. The state
+        // forbids every other thread to use the payload of a running timer.
         unsafe { CallbackInPlace::new(node.node().payload()) }
     }
 }
@@ -618,7 +619,7 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().take_payload() }
     }
 
-    /// Ends the timer with its shard. Returns its payload if it is present.
+    /// Ends the timer of a shard that ends. Returns the payload if it is present and not in use.
     pub(crate) fn sweep(self) -> (Swept, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {
@@ -632,7 +633,7 @@ impl<'n, T> NodeRef<'n, T> {
     /// Arms a periodic timer again after a run. If it was cancelled during the run, returns the
     /// payload instead.
     pub(crate) fn rearm(self) -> Option<T> {
-        // A canceller does not take the payload of a running timer, so it is still present.
+        // A canceller does not take the payload of a running timer, so the payload is present.
         (!self.state().rearm()).then(|| self.take_payload())
     }
 

@@ -52,7 +52,7 @@ pub(crate) struct NodeHeader {
     pub(super) location: ExclusiveCell<Location>,
 }
 
-/// A timer: 64 bytes with the callback of a thread's wheel.
+/// A node: 64 bytes if its payload is a callback.
 #[repr(C, align(64))]
 pub(super) struct Node<T> {
     pub(super) header: NodeHeader,
@@ -60,14 +60,14 @@ pub(super) struct Node<T> {
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A deadline in nanoseconds of the clock, for the reset of a timer by another thread; see the third
-/// trap in `state`.
+/// A deadline in nanoseconds of the clock, which the owner and other threads use: the requested or
+/// the linked deadline of a timer (`state`).
 #[derive(Debug)]
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. The caller has exclusive use of it, and then publishes it by a change of
-    /// the state word.
+    /// Stores the deadline. The caller has exclusive use of this field, and publishes the deadline
+    /// by a later change of the state word.
     #[inline]
     pub(crate) fn write(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
@@ -95,7 +95,7 @@ pub(super) struct PageHeader {
     pub(super) read_check: ReadCheck,
     /// The page has been retracted, and no thread can read it any more.
     pub(super) reclaimable: UnmodelledFlag,
-    /// Frees a page of the right type.
+    /// The function that frees a page of this page's payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
 }
 
@@ -129,8 +129,8 @@ pub(super) struct PageLayout {
 pub(super) struct PagePtr(NonNull<PageHeader>);
 
 // SAFETY: through the functions below, other threads use only atomics: in the header of a page, in
-// the headers of its nodes, and the requested deadlines. Everything else is used by the owner, or
-// by the adder that has taken a node (`slab`).
+// the headers of its nodes, and in the arrays of shared deadlines. Everything else is used by the
+// owner, or by the thread to which the state word or the free list has given a node (`slab`).
 unsafe impl Send for PagePtr {}
 
 impl fmt::Debug for PagePtr {
@@ -153,14 +153,14 @@ impl PageLayout {
 impl PageHeader {
     /// Makes all nodes available to the adders, except the first, which the caller takes.
     pub(super) fn release_to_adders(&self, first_generation: u64) {
-        // Relaxed: the free list publishes it, and the caller itself has the first node.
+        // Relaxed: the free list publishes the value, and the caller itself has the first node.
         self.first_generation.store(first_generation | REMOTE_GENERATION, Ordering::Relaxed);
         self.free.add_all_but_first();
     }
 
     /// Counts nodes that the owner has returned to the adders.
     pub(super) fn count_returned(&self, count: u32) {
-        // Relaxed, both: only the owner uses it.
+        // Relaxed, both: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
         self.returned_count.store(returned, Ordering::Relaxed);
     }
@@ -168,14 +168,15 @@ impl PageHeader {
     /// Returns a generation after the generations of all remote timers of this page. Each add uses
     /// one generation of its node, and a node has at most one more add than returns.
     pub(super) fn end_of_generations(&self) -> u64 {
-        // Relaxed: only the owner writes it.
+        // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
         (self.first_generation() & !REMOTE_GENERATION) + returned + PAGE_LEN as u64
     }
 
     #[inline]
     pub(super) fn first_generation(&self) -> u64 {
-        // Relaxed: the caller has acquired the free list (G1), or has opened the page.
+        // Relaxed: an adder has acquired the free list (G1) or stored the value. The owner has
+        // acquired the free list, or the words of all added timers.
         self.first_generation.load(Ordering::Relaxed)
     }
 }
@@ -277,7 +278,7 @@ impl PagePtr {
         unsafe { node.cast::<NodeHeader>().as_ref() }
     }
 
-    /// Returns the deadline of the node at `place` in an array at the offset `array`.
+    /// Returns the deadline of the node at `place` from the array at the offset `array`.
     ///
     /// # Safety
     ///
@@ -288,7 +289,7 @@ impl PagePtr {
         let deadlines = unsafe { self.0.byte_add(array) };
         // SAFETY: the array has `PAGE_LEN` deadlines (caller).
         let deadline = unsafe { deadlines.cast::<SharedDeadline>().add(place % PAGE_LEN) };
-        // SAFETY: as above; it is never borrowed mutably.
+        // SAFETY: the deadline is in the array, and is never borrowed mutably.
         unsafe { deadline.as_ref() }
     }
 
@@ -325,7 +326,6 @@ impl<T> Node<T> {
         self.payload.with_mut(|payload| write(payload.cast::<T>()));
     }
 
-    /// Returns a pointer to the payload.
     #[inline]
     pub(super) fn payload(&self) -> NonNull<T> {
         // SAFETY: a field of a node is not at address zero.
@@ -390,7 +390,8 @@ impl FreeList {
             let left = free_count_of(head) - 1;
             let next = if left == 0 { 0 } else { follow_link(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
-            // Acquire (G1): sees the work of the node's last user, or the links from another head.
+            // Acquire, both (G1): sees the work of the node's last user, or after a failure the
+            // links from another head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count_of(new))),
                 Err(found) => head = found,
@@ -439,9 +440,8 @@ impl FreeList {
                 .is_ok()
     }
 
-    /// Returns true if a node is free.
     pub(super) fn has_free(&self) -> bool {
-        // Relaxed: a hint, ordered by the preceding swap of the room bits.
+        // Relaxed: a hint; the caller's change of the room bit orders this load (R1).
         free_count_of(self.0.load(Ordering::Relaxed)) > 0
     }
 }

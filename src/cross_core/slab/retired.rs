@@ -20,7 +20,7 @@ pub(super) struct RetiredPages(VecDeque<PagePtr>);
 /// Marks a page as reclaimable, after the last thread that could read it has unpinned. Frees
 /// nothing, because it may run on a canceller's thread.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
-    // SAFETY: a page is freed after it is marked.
+    // SAFETY: a page is freed only after it is marked.
     let header = unsafe { PagePtr::of(page).header() };
     header.read_check.forbid_reads();
     header.reclaimable.set();
@@ -41,7 +41,7 @@ impl RetiredPages {
         self.0.len()
     }
 
-    /// Returns true if one more page may wait (P8).
+    /// Returns true if one more page may be retired (P8).
     pub(super) fn has_room(&self) -> bool {
         self.0.len() < RETIRED_PAGES_MAX
     }

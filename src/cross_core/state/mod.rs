@@ -11,10 +11,10 @@
 //! +----------------+------------+----------+---------------+-------+--------+----------+-------+
 //! ```
 //!
-//! The *generation* identifies the timer. It comes from a counter of the shard that never repeats,
-//! and that the registry passes on to the next shard of the same number. A remote timer gets the
-//! node's last generation plus one, with a bit that marks remote timers (`slab`). A handle is stale
-//! if the word has another generation.
+//! The *generation* identifies the timer. The owner takes its timers' generations from a counter
+//! that never repeats a value; the registry passes the counter on to the next shard of the same
+//! number. A remote timer gets the node's last generation plus one, with a bit that marks remote
+//! timers (`slab`). A handle is stale if the word has another generation.
 //!
 //! | flag | meaning |
 //! |---|---|
@@ -23,7 +23,7 @@
 //! | *moved* | the owner has not linked the timer at its new requested deadline yet |
 //! | *payload taken* | cancelled; the thread that sets the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and has its payload or is in its last run |
-//! | *deferrable* | a reset to a later deadline needs no message (see [below](#a-reset-without-a-message)); only in `Armed` and `Moving`, and never with *queued* |
+//! | *deferrable* | a reset to the linked deadline or a later one needs no message (see [below](#a-reset-without-a-message)); only in `Armed` and `Moving`, and never with *queued* |
 //!
 //! # Phases
 //!
@@ -35,8 +35,8 @@
 //! | `Moving` | pending; another thread is writing its deadline, and the owner must not run it | the owner's |
 //! | `Running` | its callback runs | the owner's, in use by the run |
 //! | `Stopping` | its last run is in progress (periodic only) | the owner's, in use by the run |
-//! | `Cancelled` | cancelled, and its message is queued: the owner must not run it, and will free it | the owner's, unless *payload taken* |
-//! | `Cancelling` | cancelled while another thread has exclusive use of the node, and will make it `Cancelled` | the owner's, or that thread's if *payload taken* |
+//! | `Cancelled` | cancelled, and its message is queued: the owner must not run it, and will free the node | the owner's, unless *payload taken* |
+//! | `Cancelling` | cancelled, but a mover or the canceller still uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken* |
 //!
 //! Other threads never touch the wheel's entry, and touch the payload only if *payload taken* is
 //! set. Other threads also use three shared fields: this word, the mailbox link beside it, and the
@@ -54,7 +54,7 @@
 //! | `Armed`, not moved | `Running` | owner | `claim` | swap: it fires |
 //! | `Armed`, moved | not moved | owner | `claim`, `begin_own_move`, `collect` | swap: the owner takes over the deadline |
 //! | `Armed`, no flags | deferrable | owner | `set_deferrable` | swap |
-//! | `Armed` or `Moving`, deferrable | not deferrable | owner | `claim`, `begin_own_move` | swap: the wheel no longer has the timer at the known deadline |
+//! | `Armed` or `Moving`, deferrable | not deferrable | owner | `claim`, `begin_own_move` | swap: the wheel no longer keeps the timer at the linked deadline |
 //! | any, queued | not queued | owner | `collect` | swap: the message has been consumed |
 //! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
 //! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
@@ -72,16 +72,16 @@
 //! | `Stopping` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase |
 //! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store, or a swap: no other thread leaves this phase |
 //! | `Cancelling` | `Idle` | owner | `sweep` | swap: nodes are not reused |
-//! | `Armed`, queued, moved | `Idle` | the adder that has armed it | `undo_arm_remote` | swap: the mailbox is closed, and the last sweep may find it |
+//! | `Armed`, queued, moved | `Idle` | the adder that has armed it | `undo_arm_remote` | swap: the mailbox is closed, and the last sweep may end the timer first |
 //!
 //! # Exactly one ending
 //!
-//! In every phase, either only one thread may write, or all writers swap. An ending leaves `Armed`
-//! once per arming, because it is a compare-and-swap on the whole word, including the generation. A
-//! one-shot timer is armed once per generation, so exactly one of fire, cancel and hand back
-//! happens. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a cancel
-//! has made it `Stopping`. A move returns to `Armed` by a swap from `Moving`, which fails if a
-//! cancel has made it `Cancelling`.
+//! In every phase, either only one thread may write, or all writers swap. A timer leaves `Armed`
+//! for its ending by a compare-and-swap on the whole word, which includes the generation, so an
+//! armed timer ends once. A one-shot timer is armed once per generation, so exactly one of fire,
+//! cancel and hand back happens. A periodic timer returns to `Armed` by a swap from `Running`,
+//! which fails if a cancel has made it `Stopping`. A move returns to `Armed` by a swap from
+//! `Moving`, which fails if a cancel has made it `Cancelling`.
 //!
 //! # The four traps
 //!
@@ -92,9 +92,9 @@
 //!    reused only after the owner has consumed that message. The owner reads the link before it
 //!    frees the index.
 //! 2. *Leftover entries.* A timer is one entry in the wheel. The entry is in at most one slot and
-//!    knows which. A move unlinks it from its old slot, so no second entry of the timer exists. A
-//!    timer that is `Moving`, `Cancelled` or *moved* may still be in its slot. It may also be
-//!    unlinked, if it was due and its claim failed. The next operation on it handles both cases.
+//!    knows which. A move leaves the entry there or relinks it, and never makes a second entry. A
+//!    timer that is `Moving`, `Cancelled` or *moved* may still be in its slot, or in no slot if it
+//!    was due and its claim failed. The next operation on the timer handles both cases.
 //! 3. *Reset from another core.* A thread that moves a timer has exclusive use of the requested
 //!    deadline from `Moving` until its second swap. During that time the node cannot be reused:
 //!    only that thread ends `Moving` or `Cancelling`, apart from the end of the shard, after which
@@ -105,9 +105,10 @@
 //!    reset in progress.
 //! 4. *The end.* When the shard drains for the last time, a canceller or mover may have won its
 //!    swap and not pushed yet. The owner first closes the mailbox, and then sweeps all words.
-//!    Timers that are `Armed` or `Moving` are handed back. Timers that are `Cancelled` count as
-//!    cancelled, with or without a push. A pusher that finds the mailbox closed does nothing more.
-//!    The words are freed through epochs, after the last thread that might read them has unpinned.
+//!    Timers that are `Armed` or `Moving` are handed back. `Cancelled` and `Cancelling` timers
+//!    count as cancelled, with or without a push. A pusher that finds the mailbox closed does
+//!    nothing more. The words are freed through epochs, after the last thread that might read them
+//!    has unpinned.
 //!
 //! # The moment of a reset
 //!
@@ -120,51 +121,52 @@
 //!
 //! # A reset without a message
 //!
-//! Most resets move a deadline to later, again and again. The owner needs to know of them only when
-//! the earlier deadline comes. So after the owner has linked a timer at a requested deadline, it
-//! stores that deadline in the node as the *linked* one and sets *deferrable*. A mover that finds
-//! the flag, and whose deadline is not before the linked one, ends its move with *moved* and
-//! without *queued*. At the linked deadline the owner's `claim` finds the timer *moved*, and links
-//! it at the deadline requested last. The wheel counts such a timer as deferred, and the owner does
-//! not set the flag in a slot with too many of them, so a tick has few such timers to link (P7).
+//! Most resets only postpone a timer, often again and again. The owner need not know of such a
+//! reset before the earlier deadline comes. So after the owner has linked a one-shot timer at a
+//! requested deadline, it stores this *linked deadline* in the node and sets *deferrable*. If a
+//! mover finds the flag, and its new deadline is not before the linked one, it ends the move with
+//! *moved* and without *queued*. When the linked deadline comes, the owner's `claim` finds the
+//! timer *moved*, and the owner links it at the deadline that was requested last. To bound this
+//! work of a tick, each slot of the wheel's first level counts such timers, and the owner sets the
+//! flag only in a slot that has few of them (P7).
 //!
-//! The owner clears the flag before it stops keeping the timer at the linked deadline. If it does
-//! so while a thread moves the timer, that thread's `end_deferred_move` fails, and it sends a
-//! message. This matters most when the owner has taken a due timer out of the wheel and its `claim`
-//! has failed: without a message, the timer would never be linked again.
+//! The owner clears the flag when it claims or resets the timer. If another thread is moving the
+//! timer at that moment, that thread's `end_deferred_move` fails, and the thread sends a message.
+//! Otherwise the timer could be lost: if `claim` finds a due timer `Moving`, the timer is in no
+//! slot any more, and only a message makes the owner link it again.
 //!
 //! # Orderings, in pairs
 //!
 //! - S1: the canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `collect`, `sweep` and `rearm` acquire. So the canceller's work before the cancel happens
 //!   before the owner drops the payload.
-//! - S2: the owner's `finish` and `rearm` release; `cancel` and `is_running` acquire. So a thread
-//!   with the answer `Ended` after the timer fired sees the callback's work. A thread that cancels
-//!   a periodic timer sees the work of its runs. The reader may find a later word of the same node
-//!   instead, so every plain store of the owner releases, which costs nothing on x86. Swaps
-//!   continue the release sequence of the word they replace.
+//! - S2: the owner's `finish` and `rearm` release; `cancel`, `status` and `is_running` acquire. So
+//!   a thread with the answer `Ended` after the timer fired sees the callback's work. A thread that
+//!   cancels a periodic timer sees the work of its runs. A reader may find a later word of the node
+//!   instead of the word of `finish` or `rearm`. So every plain store of the owner releases, which
+//!   costs nothing on x86. Swaps continue the release sequence of the word they replace.
 //! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The calls that clear *moved*
 //!   (`claim`, `begin_own_move`, `collect`, `sweep`) acquire, and so does the next `begin_move`. So
 //!   the requested deadline is read and written in order, and the owner reads the period that the
 //!   adder has written. `set_deferrable` releases the linked deadline to the next `begin_move`.
 //! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
-//!   when they set it. So the owner's use of a node's link happens before the next pusher's.
-//!   `arm_remote` needs none: its node comes from a free list (G1 in `slab::page`).
+//!   when they set the flag. So the owner's use of a node's link happens before the next pusher's.
+//!   `arm_remote` needs no acquire: its node comes from a free list (G1 in `slab::page`).
 //!
 //! # The payload
 //!
 //! An adder writes the payload before `arm_remote`, the owner before `arm`. From then on the
 //! payload belongs to the owner. The owner takes the payload with the transition that ends or
-//! claims the timer. After `undo_arm_remote` the adder takes the payload back. A node that is `Idle`
-//! has no payload, so a page of free nodes can be freed at once.
+//! claims the timer. After `undo_arm_remote` the adder takes the payload back. An `Idle` node has
+//! no payload, so a page of free nodes can be freed at once.
 //!
 //! The payload of a remotely added timer is `Send`. The thread that cancels the timer also drops
-//! its payload, since the owner may sleep for long. It makes the timer `Cancelling` with *payload
-//! taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If another
-//! thread is moving the timer, the mover takes and drops the payload instead. The swap that sets
-//! *payload taken* acquires the adder's writes and the runs of a periodic timer (S2), and the swap
-//! to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends before that,
-//! `sweep` leaves the payload to the thread that has taken it.
+//! its payload, since the owner may sleep for long. This thread makes the timer `Cancelling` with
+//! *payload taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If
+//! another thread is moving the timer, the mover takes and drops the payload instead. The swap that
+//! sets *payload taken* acquires the adder's writes and the runs of a periodic timer (S2). The swap
+//! to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends between the
+//! two swaps, `sweep` leaves the payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -342,7 +344,7 @@ pub(crate) enum Freed {
 pub(crate) enum OwnMove {
     /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
-    /// The timer is pending, and linked in the wheel unless `unlinked` is true.
+    /// The timer is pending. If `unlinked` is true, it may be in no slot; otherwise it is linked.
     Slow { periodic: bool, unlinked: bool },
     /// The timer has ended or is running, or the handle is stale.
     Refused,
@@ -352,8 +354,8 @@ pub(crate) enum OwnMove {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Collected {
-    /// Another thread had cancelled the timer, which has ended now. The payload is present unless
-    /// the canceller has taken it.
+    /// Another thread had cancelled the timer, which is `Idle` now. The payload is present unless
+    /// the canceller or a mover has taken it.
     Cancelled { has_payload: bool },
     /// The timer had ended before the owner consumed this message. The node can be reused.
     Freed,
@@ -370,10 +372,10 @@ pub(crate) enum Swept {
     /// The timer was pending: its payload is handed back. If `moved` is true, its deadline is the
     /// requested one.
     HandedBack { moved: bool },
-    /// The timer had been cancelled: the owner drops the payload, unless the canceller has taken
+    /// The timer had been cancelled: the owner drops the payload, unless another thread has taken
     /// it.
     Cancelled { has_payload: bool },
-    /// The node has no payload.
+    /// There is no payload to take, or the run in progress uses it.
     NoPayload,
 }
 
@@ -383,9 +385,9 @@ pub(crate) enum Swept {
 pub(crate) enum FollowUp {
     /// Push the node on the owner's mailbox.
     Push,
-    /// Take the payload of the cancelled timer, and then end the move.
+    /// Take the payload of the cancelled timer, and then call [`end_move`](StateWord::end_move).
     Take,
-    /// Nothing: a message of the node is queued already, or another thread pushes one.
+    /// Nothing: the owner needs no message, one is queued already, or another thread pushes one.
     Nothing,
 }
 
@@ -400,9 +402,9 @@ pub(crate) enum Mover {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum MoveOutcome {
-    /// The caller must write the requested deadline and then end the move. If `deferrable`, and the
-    /// new deadline is not before the linked one, it tries
-    /// [`end_deferred_move`](StateWord::end_deferred_move) first.
+    /// The caller must write the requested deadline and then end the move. If `deferrable` is true
+    /// and the new deadline is not before the linked one, the caller first tries
+    /// [`end_deferred_move`](StateWord::end_deferred_move).
     Begun { deferrable: bool },
     /// Another thread's move of the timer is in progress. This move is ordered directly before it,
     /// and nothing is left to do.
@@ -443,8 +445,8 @@ impl StateWord {
     }
 }
 
-/// The owner's operations. In phases in which no other thread may write they store, otherwise they
-/// swap.
+/// The owner's operations. They store in phases in which no other thread may write, and swap in all
+/// other phases.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -464,7 +466,7 @@ impl StateWord {
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): a stale handle may read this word, as in `arm`.
+            // Release (S2): a stale handle may read this word instead of `Idle`.
             self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
@@ -483,8 +485,8 @@ impl StateWord {
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
-            // the word of a private timer.
+            // Release (S2): a stale handle may read this word instead of `Idle`. No other thread
+            // writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -502,7 +504,7 @@ impl StateWord {
                     ClaimOutcome::Moved { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // The mover's swap fails, so it sends a message.
+                // The mover's `end_deferred_move` fails, so the mover sends a message.
                 Phase::Moving if word & DEFERRABLE != 0 => {
                     (word & !DEFERRABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -521,15 +523,15 @@ impl StateWord {
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
         let idle = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        // Relaxed, both: the swap publishes no data, as in `claim`. A failed swap is retried.
+        // Relaxed, both: the swap publishes no data. A failed swap is retried.
         if word == Phase::Armed.set_in(idle)
             && self.swap(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             return Ok(Freed::Now);
         }
         if word == Phase::Private.set_in(idle) {
-            // Release (S2): a stale handle may read this word, as in `arm`; no other thread writes
-            // the word of a private timer.
+            // Release (S2): a stale handle may read this word instead of an earlier `Idle`. No
+            // other thread writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
             return Ok(Freed::Now);
         }
@@ -557,8 +559,7 @@ impl StateWord {
                     return Err(Cancel::Ended);
                 }
             };
-            // Relaxed, both: the swap publishes no data, as in `claim`, and only the owner reads
-            // `Stopping`, in `rearm`.
+            // Relaxed, both: the swap publishes no data. A failed swap is retried.
             if self.swap(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return answer;
             }
@@ -597,16 +598,16 @@ impl StateWord {
         if word & QUEUED == 0 { Freed::Now } else { Freed::Later }
     }
 
-    /// Collects the node's message after the owner has taken it out of the mailbox and read its
+    /// Consumes the node's message after the owner has taken it out of the mailbox and read its
     /// link.
     #[inline]
     pub(crate) fn collect(&self) -> Collected {
-        // Acquire (S1): the canceller may be a different thread than the pusher.
+        // Acquire (S1): the mailbox acquires only the pusher's work, not another canceller's.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             Phase::Cancelled => {
-                // Release (S2): a stale handle may read this word, as in `arm`; only the owner
-                // leaves `Cancelled`.
+                // Release (S2): a stale handle may read this word instead of an earlier `Idle`.
+                // Only the owner leaves `Cancelled`.
                 self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
                 if word & CANCELLED_BY_OWNER == 0 {
                     Collected::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -644,7 +645,8 @@ impl StateWord {
                 ),
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
-                // The mover or the canceller pushes the node again.
+                // A mover or canceller in progress pushes the node again. Other phases need
+                // nothing.
                 _ => (word & !QUEUED, Collected::Nothing),
             };
             // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
@@ -655,14 +657,15 @@ impl StateWord {
         }
     }
 
-    /// Ends the timer with its shard. The mailbox is closed already.
+    /// Ends the timer of a shard that ends. The mailbox must be closed.
     pub(crate) fn sweep(&self) -> Swept {
         loop {
             let word = self.load_relaxed();
             let swept = match Phase::of(word) {
                 // The run in progress will end the timer.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::NoPayload,
-                // A move in progress is ignored; a completed move counts.
+                // A move in progress does not count, but may have overwritten the requested
+                // deadline.
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
@@ -673,8 +676,8 @@ impl StateWord {
                     Swept::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
-            // Acquire: sees the work of a canceller that could no longer push (S1), and the
-            // deadline of a mover (S3). Relaxed: a failed swap is retried.
+            // Acquire: sees the work of a canceller that could not push (S1), and the deadline of a
+            // *moved* timer (S3). Relaxed: a failed swap is retried.
             if self.swap(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
@@ -682,7 +685,7 @@ impl StateWord {
     }
 
     /// Returns whether the owner may still move the timer. If so, discards the deadline of an
-    /// earlier remote reset.
+    /// earlier remote reset, and makes a remote reset in progress send a message.
     #[inline]
     pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMove {
         let plain = generation << GENERATION_SHIFT;
@@ -703,7 +706,8 @@ impl StateWord {
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
                 Phase::Armed | Phase::Private => word & !(MOVED | DEFERRABLE),
-                // The remote reset is ordered after this one, so it must send a message.
+                // The remote reset takes effect after this one, perhaps at an earlier deadline, so
+                // it must send a message.
                 Phase::Moving => word & !DEFERRABLE,
                 _ => return OwnMove::Refused,
             };
@@ -717,7 +721,7 @@ impl StateWord {
 
     /// Lets other threads move the timer to a later deadline without a message. The owner has
     /// linked the timer at its requested deadline and stored that deadline as the linked one. Does
-    /// nothing if another thread has used the timer since the owner took over that deadline.
+    /// nothing if another thread has changed the word since the owner took over that deadline.
     #[inline]
     pub(crate) fn set_deferrable(&self) {
         let word = self.load_relaxed();
@@ -727,8 +731,8 @@ impl StateWord {
         }
     }
 
-    /// Returns true if another thread has moved the timer, and the owner has not linked it at the
-    /// new deadline yet. Returns `None` if the timer is not pending.
+    /// Returns whether another thread has moved a pending timer to a deadline at which the owner
+    /// has not linked it yet. Returns `None` if the timer is not pending.
     pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
@@ -773,7 +777,7 @@ impl StateWord {
         self.load_relaxed() & (PHASE_MASK | QUEUED) == 0
     }
 
-    /// Returns true if the payload of a live timer is in its node.
+    /// Returns true if the node has a payload that no run is using.
     #[cfg(feature = "origins")]
     pub(crate) fn has_payload(&self) -> bool {
         let word = self.load_relaxed();
@@ -796,8 +800,8 @@ impl StateWord {
         debug_assert!(self.is_free());
         let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
-        // Release (S3): publishes the requested deadline, the period and the payload. (S2): a stale
-        // handle may read this word.
+        // Release: publishes the requested deadline, the period and the payload (S3), and a stale
+        // handle may read this word instead of `Idle` (S2).
         self.0.store(word, Ordering::Release);
     }
 
@@ -805,16 +809,16 @@ impl StateWord {
     /// handle. Returns false if the owner's last sweep has ended the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): a stale handle may read this word, as in `arm`. Relaxed: a failed swap's
-        // value is unused.
+        // Release (S2): a stale handle may read this word instead of an earlier `Idle`. Relaxed: a
+        // failed swap's value is unused.
         Phase::of(word) == Phase::Armed
             && self
                 .swap(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
 
-    /// Cancels from another thread, if the owner added the timer and no message of it is queued.
-    /// If it returns true, the caller must push the node.
+    /// Cancels a one-shot timer of the owner from another thread, if the timer is `Armed` without
+    /// flags. If this returns true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
         // Tries the likely word without a load. A load before the swap would fetch the cache line
@@ -822,11 +826,12 @@ impl StateWord {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION, 0);
-        // AcqRel: as in `cancel`. Relaxed: a failed swap's value is unused.
+        // AcqRel (S1, S4): as in `cancel`. Relaxed: a failed swap's value is unused.
         self.swap(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Cancels from another thread.
+    /// Cancels the timer from another thread than the owner's. Returns the answer, and the caller's
+    /// next step.
     pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
@@ -886,8 +891,8 @@ impl StateWord {
                 Phase::Moving => return MoveOutcome::Superseded,
                 _ => return MoveOutcome::Refused,
             }
-            // Acquire (S3): an earlier move's write of the deadline happens before this move's. A
-            // refusal acquires too (S2).
+            // Acquire, both: an earlier move's write of the deadline happens before this move's
+            // (S3), and after a refusal the caller sees the callback's work (S2).
             let deferrable = word & DEFERRABLE;
             let to = Phase::Moving.set_in(word) | deferrable;
             match self.swap(word, to, Ordering::Acquire, Ordering::Acquire) {
@@ -897,9 +902,9 @@ impl StateWord {
         }
     }
 
-    /// Ends a move to a deadline that is not before the linked one. Returns false if the owner has
-    /// cleared *deferrable*, or if the timer was cancelled or has ended; then the caller must call
-    /// [`end_move`](Self::end_move).
+    /// Ends a move to a deadline that is not before the linked one, without a message. Returns
+    /// false if the owner has cleared *deferrable*, or if the timer was cancelled or handed back.
+    /// Then the caller must call [`end_move`](Self::end_move).
     #[inline]
     pub(crate) fn end_deferred_move(&self) -> bool {
         let word = self.load_relaxed();
@@ -910,9 +915,9 @@ impl StateWord {
             && self.swap(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a move, or a `cancel` whose payload has been taken. Returns false if the shard has
-    /// ended during the move. If the timer was cancelled during the move, a remote mover may have
-    /// to take the payload.
+    /// Ends a move, or a cancel after the canceller has taken the payload. Returns false if the
+    /// shard has ended since the move or cancel began. If the timer was cancelled during the move,
+    /// the next step of a remote mover may be to take the payload.
     #[inline]
     pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
         let word = self.load_relaxed();

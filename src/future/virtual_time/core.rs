@@ -24,7 +24,6 @@ use crate::{
     local::{Local, ShardRef, local_timer},
 };
 
-/// A step of a core.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// Polls the ready task at this position, modulo the number of ready tasks.
@@ -34,7 +33,7 @@ pub(super) enum Step {
 
 type Job = Box<dyn FnOnce(&Tasks) + Send>;
 
-/// The executor's view of a core.
+/// The executor's handle of a core.
 pub(super) struct VirtualCore {
     /// `None` tells the core's thread to end.
     jobs: Option<Sender<Job>>,
@@ -44,7 +43,7 @@ pub(super) struct VirtualCore {
 
 /// The tasks of a core, on its thread.
 struct Tasks {
-    /// Ordered by number, so that the drop order of unfinished tasks is deterministic.
+    /// By task number; ordered, so that the drop order of unfinished tasks is deterministic.
     futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next: Cell<usize>,
     ready: Arc<ReadyQueue>,
@@ -69,7 +68,6 @@ struct QueueState {
     live: usize,
 }
 
-/// The waker of a task.
 struct TaskWaker {
     ready: Arc<ReadyQueue>,
     id: usize,
@@ -96,7 +94,8 @@ impl VirtualCore {
         let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
         let run = move || {
             config.install().expect("a new thread");
-            // Makes the spread depend on the core only, and not on earlier shards of the process.
+            // Seeds `When::spread` by the core's index, because the number of its shard depends on
+            // earlier shards of the process.
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let _ = Local::with(|local| local.shared.spread.seed_from(number));
             set_thread_number(index + 1);
@@ -137,12 +136,10 @@ impl VirtualCore {
         self.run_on_core(|_| local_timer().time_until_next())
     }
 
-    /// Returns the number of tasks that wait for a poll.
     pub(super) fn ready_count(&self) -> usize {
         self.ready.queue().ids.len()
     }
 
-    /// Returns the number of unfinished tasks.
     pub(super) fn task_count(&self) -> usize {
         self.ready.queue().live
     }
@@ -175,8 +172,7 @@ fn run_jobs(jobs: &Receiver<Job>, ready: Arc<ReadyQueue>) {
         job(&tasks);
     }
     CURRENT.set(None);
-    // Drops the tasks while the thread still has its wheel. The destructor of a future may use
-    // other tasks.
+    // Drops the tasks while the thread still has its wheel, and while `futures` is not borrowed.
     let left = mem::take(&mut *tasks.futures.borrow_mut());
     drop(left);
 }

@@ -1,5 +1,5 @@
-//! Virtual time for async tests: cores that take turns, and a clock that advances when all are
-//! idle.
+//! Virtual time for async tests: cores that step one at a time, and a clock that advances when all
+//! cores are idle.
 
 mod core;
 mod task;
@@ -11,15 +11,16 @@ pub use self::task::Task;
 use crate::{clock::ManualClock, local::ShardRef};
 
 /// A small executor for tests: tasks on one or several virtual cores, and a clock that the test
-/// moves. The clock also advances to the next deadline whenever all tasks are idle.
+/// moves. [`run`](Self::run) and [`block_on`](Self::block_on) advance the clock to the next
+/// deadline whenever all tasks are idle.
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
 /// a step: a poll of one task, or a turn. The seed decides the order of the steps, so that a test
 /// runs the same way each time, and another seed tries another order. The executor controls tasks,
 /// timers and wakers, but neither other threads nor sockets. Random choices of the program stay
-/// random: a `HashMap`, or [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new).
-/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by) places keys where the test wants
-/// them.
+/// random, such as the order of a `HashMap`, or where
+/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) places keys. With
+/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by) the test places them.
 ///
 /// A panic in a task propagates to the caller that runs the executor. Unfinished tasks are dropped
 /// with the executor.
@@ -55,8 +56,7 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// assert_eq!((attempts, time.elapsed()), (13, Duration::from_secs(4095)));
 /// ```
 ///
-/// With several cores, tasks that are ready at the same moment may run in any order. Each seed
-/// tries one order:
+/// Tasks that are ready at the same moment may run in any order. Each seed tries one order:
 ///
 /// ```
 /// use corewheel::future::{Timers, VirtualTime, sleep};
@@ -114,7 +114,8 @@ impl VirtualTime {
         Self::with_cores(1, 0)
     }
 
-    /// Creates an executor with `cores` cores, at least one, whose order the seed decides.
+    /// Creates an executor with `cores` cores, at least one. The seed decides the order of their
+    /// steps.
     ///
     /// # Panics
     ///
@@ -135,7 +136,8 @@ impl VirtualTime {
         Self { clock, cores, shards, random: Cell::new(seed) }
     }
 
-    /// Creates a future on the first core and runs it there as a task. It need not be `Send`.
+    /// Creates a future on the first core and spawns it there as a task. The future need not be
+    /// `Send`.
     ///
     /// # Panics
     ///
@@ -162,7 +164,7 @@ impl VirtualTime {
         self.spawn_on(0, make)
     }
 
-    /// Creates a future on a core and runs it there as a task.
+    /// Creates a future on a core and spawns it there as a task.
     ///
     /// # Panics
     ///
@@ -191,11 +193,11 @@ impl VirtualTime {
         self.cores[core].spawn(make)
     }
 
-    /// Runs a future as another task, on the core of the task that calls this.
+    /// Spawns a future as another task, on the core of the calling task.
     ///
     /// # Panics
     ///
-    /// Outside of such a task.
+    /// If the calling thread is not a core of a `VirtualTime`.
     ///
     /// # Examples
     ///
@@ -218,14 +220,14 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Spawns a future on the first core and runs all tasks until it is ready, advancing the clock
-    /// whenever all are idle. Returns the output of the future. The other tasks stop where they
-    /// are.
+    /// Spawns a future on the first core and runs all tasks until the future is ready, advancing
+    /// the clock whenever all tasks are idle. Returns the output of the future. Later calls
+    /// continue the other tasks.
     ///
     /// # Panics
     ///
-    /// If it would wait for ever, because all tasks are idle and there is no deadline. If a task
-    /// panics.
+    /// If the future would wait for ever, because all tasks are idle and there is no deadline. If
+    /// `make` or a task panics.
     ///
     /// # Examples
     ///
@@ -254,8 +256,8 @@ impl VirtualTime {
     /// the number of unfinished tasks, which would wait for ever: all are idle and there is no
     /// deadline.
     ///
-    /// It does not return while a task never finishes, such as a task with an interval: see
-    /// [`advance`](Self::advance).
+    /// The call does not return while a task sets one deadline after another, such as a task that
+    /// loops over an interval. For such tasks use [`advance`](Self::advance).
     ///
     /// # Panics
     ///
@@ -279,8 +281,8 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next, and runs the tasks that are ready
-    /// there.
+    /// Advances the clock by `by`, from one deadline to the next. At each deadline it runs tasks
+    /// until all are idle.
     ///
     /// # Panics
     ///
@@ -313,8 +315,8 @@ impl VirtualTime {
         self.settle();
     }
 
-    /// Runs all tasks until they are idle at this moment, without advancing the clock. It does not
-    /// return while a task is always ready.
+    /// Runs all tasks until they are idle, without advancing the clock. The call does not return
+    /// while a task is always ready.
     ///
     /// # Panics
     ///
@@ -344,7 +346,7 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the virtual time that has passed.
+    /// Returns the virtual time that has passed since the executor was created.
     ///
     /// # Examples
     ///
