@@ -320,20 +320,20 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         deadline: u64,
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
+        let is_deferrable = deadline <= self.last_near
+            && self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(deadline));
+        if !is_deferrable {
+            self.relink_or_link(storage, entry, deadline);
+            return false;
+        }
         if entry.location().is_linked() {
-            self.touched += 1;
             self.detach(storage, entry);
         } else {
             self.len += 1;
         }
-        let is_deferrable = deadline <= self.last_near
-            && self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(deadline));
-        if is_deferrable {
-            self.link_near(storage, entry, deadline, deadline, Location::DEFERRED);
-        } else {
-            self.link_exactly(storage, entry, deadline);
-        }
-        is_deferrable
+        self.touched += 1;
+        self.link_near(storage, entry, deadline, deadline, Location::DEFERRED);
+        true
     }
 
     /// Links or relinks an entry so that this pass or a later one returns it. If the pass has
@@ -350,7 +350,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if deadline > self.current && entry.deadline() == deadline {
                 return Ok(());
             }
-            self.touched += 1;
             self.detach(storage, entry);
             self.len -= 1;
         }
@@ -358,6 +357,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             entry.set_deadline(deadline);
             return Err(self.current);
         }
+        self.touched += 1;
         self.len += 1;
         self.link_exactly(storage, entry, deadline);
         Ok(())

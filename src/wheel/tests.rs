@@ -373,9 +373,9 @@ mod over_a_storage {
             step(&wheel, touched, 4, "in order");
         }
         assert_eq!(wheel.link_in_order(far, 3), Err(10));
-        step(&wheel, 1, 3, "in order, but due");
+        step(&wheel, 0, 3, "in order, but due");
         assert_eq!(wheel.link_in_order(far, 3000), Ok(()));
-        step(&wheel, 0, 4, "in order, from no slot");
+        step(&wheel, 1, 4, "in order, from no slot");
         for (deadline, is_deferrable) in [(3000, false), (21, true), (20, true)] {
             let entry = wheel.entries.entry(near);
             let linked = wheel.raw.relink_deferrable(&wheel.entries, entry, deadline);

@@ -135,10 +135,11 @@ impl Model {
             let fits = fired <= 2 * most
                 && collected <= most + turn.collected_for_room
                 && touched <= 6 * most + 4 * turn.nested;
-            // Without messages and periodic timers, only the wheel works, and touches nothing
+            // Without messages, periodic timers and resets by other cores, only the wheel works, and touches nothing
             // twice.
             let is_pass = report.touched.is_none();
-            let others = turn.before.queued + turn.arrived + turn.nested + turn.lent;
+            let moved = after.resets_elsewhere - turn.before.resets_elsewhere;
+            let others = turn.before.queued + turn.arrived + turn.nested + turn.lent + moved;
             let is_alone = is_pass && others == 0;
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
         }
