@@ -986,10 +986,15 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
-        let &Counts { overruns, turns, .. } = &self.stats.counts;
+        let &Counts { runs, overruns, turns, .. } = &self.stats.counts;
         // No counter ever decreases, so an unchanged sum means unchanged counts.
-        let other_changes =
-            cancelled + handed_back + resets + resets_elsewhere + self.time.regressions + overruns;
+        let other_changes = runs
+            + cancelled
+            + handed_back
+            + resets
+            + resets_elsewhere
+            + self.time.regressions
+            + overruns;
         let changed = (self.wheel.touched() + other_changes, self.backlog.count());
         self.stats.publish_at_turn.set(turns + PUBLISH_EVERY_TURNS);
         if self.stats.last_published.replace(changed) != changed {

@@ -544,3 +544,18 @@ fn a_watch_may_end_in_its_own_report() {
     give.send(watch.expect("a thread")).expect("it listens");
     stall_until_told(NAME, told);
 }
+
+/// A callback that runs at once is never in the wheel.
+#[test]
+fn runs_of_other_threads_alone_are_published() {
+    configured(Config::new(), |_| {
+        let core = local_timer().shard_ref();
+        local_timer().turn();
+        let _ = local_timer().time_until_next();
+        thread::spawn(move || core.run(|| ())).join().expect("no panic");
+        assert_eq!(local_timer().turn().fired, 1);
+        let _ = local_timer().time_until_next();
+        let counts = published();
+        assert_eq!((counts.added, counts.fired, counts.runs), (1, 1, 1));
+    });
+}
