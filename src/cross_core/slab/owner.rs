@@ -256,9 +256,8 @@ impl<T> OwnerNodes<T> {
 
     /// Allocates memory for `timers` timers, which only [`shrink`](Self::shrink) frees.
     pub(crate) fn reserve(&mut self, timers: u32) {
-        let pages = timers / as_u32(PAGE_LEN) + 1;
-        self.free.min_spare_at_least(pages);
-        while as_u32(self.pages.numbers().count()) < pages {
+        self.free.min_spare_at_least(timers / as_u32(PAGE_LEN) + 1);
+        while self.free.capacity() < timers as usize {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
         }
