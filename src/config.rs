@@ -12,7 +12,7 @@ use crate::{
     limits::{INDEX_MAX, RESERVE_MAX},
 };
 
-/// The configuration of a shard: tick, clock, capacity, limit, name and hooks.
+/// The configuration of a shard.
 ///
 /// Call [`Config::install`] before the first use of [`local_timer`](crate::local_timer) in a
 /// thread. [`Cores`](crate::Cores) and [`Shard::with_config`](crate::Shard::with_config) also take
@@ -75,8 +75,8 @@ impl Config {
 
     /// Sets the length of a tick, at least a microsecond.
     ///
-    /// A timer fires in the first turn at or after its deadline, rounded up to a tick. Shorter
-    /// ticks are more exact, and wake a sleeping loop more often.
+    /// A deadline is rounded up to a tick, and the timer fires in the first turn at or after that
+    /// tick. Shorter ticks make timers more exact, but wake a sleeping loop more often.
     ///
     /// # Examples
     ///
@@ -136,12 +136,12 @@ impl Config {
     /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// The limit is exact for timers that the owner adds. An add that finds no room first drops
-    /// timers that other threads have cancelled. Remote adds ([`ShardRef`](crate::ShardRef)) are
+    /// The owner's own adds keep the limit exactly. If there is no room, the owner first drops
+    /// timers that other threads have cancelled. A remote add ([`ShardRef`](crate::ShardRef)) is
     /// checked against the number of live timers at the owner's last turn or announced sleep. So
-    /// the live timers may briefly exceed the limit, by the timers that the owner has added since.
-    /// Up to 1,024 timers that other threads have cancelled, and the owner has not collected, do
-    /// not count against remote adds.
+    /// remote adds may exceed the limit by the number of timers that the owner has added since
+    /// then. Up to 1,024 cancelled timers that the owner has not collected do not count against
+    /// remote adds.
     ///
     /// # Examples
     ///
@@ -162,7 +162,7 @@ impl Config {
     }
 
     /// Sets the name of the shard in [`metrics`](crate::metrics). The default is the name of the
-    /// thread that creates it.
+    /// thread that creates the shard.
     ///
     /// # Examples
     ///
@@ -179,12 +179,13 @@ impl Config {
         self
     }
 
-    /// Measures one callback in every `one_in`; 1 measures all, 0 (the default) none. The results
-    /// are in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
+    /// Measures the duration of one callback in every `one_in`; 1 measures all, 0 (the default)
+    /// none. The results are in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
-    /// A measured callback costs two more readings of the wheel's clock, or of the monotonic one
-    /// with [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing. If several kinds
-    /// of callbacks alternate, choose a number that is no multiple of the number of kinds.
+    /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
+    /// if that is [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing. If several
+    /// kinds of callbacks alternate, `one_in` and their number should have no common factor.
+    /// Otherwise some kinds are never measured.
     ///
     /// # Examples
     ///
@@ -209,14 +210,14 @@ impl Config {
     /// Sets how long the captures of a cancelled callback may outlive a remote cancel. The default
     /// is 100 ms.
     ///
-    /// A callback that [`ShardRef`](crate::ShardRef) added is dropped by the thread that cancels
-    /// it. The owner drops all other callbacks. The first remote cancel wakes the owner from a
-    /// sleep longer than this time. Then each of its sleeps is at most this long, until it has
-    /// dropped no callback for this time. Without remote cancels there are no extra wake-ups. With
-    /// many, there are at most two in this time.
+    /// The thread that cancels a timer drops its callback if [`ShardRef`](crate::ShardRef) added
+    /// the timer. The owner drops all other callbacks. If the owner is in a sleep longer than
+    /// `time`, the first remote cancel of such a callback wakes it. Its next sleeps are at most
+    /// `time` long, until it has dropped no callback for `time`. Remote cancels cause at most two
+    /// extra wake-ups per `time`.
     ///
-    /// This bound holds for a loop that announces its sleeps (`prepare_sleep`) and turns after each
-    /// sleep. A loop that sleeps by `time_until_next` drops the captures in its next turn.
+    /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. A loop that
+    /// sleeps for `time_until_next` drops the captures in its next turn.
     ///
     /// # Examples
     ///
@@ -237,18 +238,19 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// A call of the hook just before the owner sleeps must end that sleep too. The default hook
-    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]), which does
-    /// not end a poll.
+    /// A call just before the sleep begins must end the sleep too. The default hook unparks the
+    /// thread that announced the sleep ([`std::thread::Thread::unpark`]), which does not end a
+    /// poll.
     ///
-    /// Any thread may call the hook, while corewheel holds no borrow. The last user of the shard,
-    /// or the last clone of the configuration, drops it. A hook that owns a
-    /// [`ShardRef`](crate::ShardRef) of its shard is a cycle, and both leak. Several threads may
-    /// call the hook for one sleep, so that none relies on another that may be delayed. If the hook
-    /// panics, the owner sleeps until its timeout, or until another thread calls the hook.
+    /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
+    /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
+    /// hook that owns a [`ShardRef`](crate::ShardRef) of its own shard is never dropped, and
+    /// neither is the shard. If the hook panics, the owner sleeps until its timeout, or until
+    /// another thread calls the hook.
     ///
-    /// The hook may send requests to any shard. A request may call that shard's hook inside this
-    /// hook, up to 32 deep. No hook is called inside itself for the same sleep.
+    /// The hook may send requests to any shard. Such a request may call that shard's hook inside
+    /// this hook. Hooks nest at most 32 deep; deeper ones are not called. No hook is called inside
+    /// itself for the same sleep.
     ///
     /// # Examples
     ///
@@ -269,12 +271,12 @@ impl Config {
         self
     }
 
-    /// Sets the hook that is called when a callback, a payload's destructor, a delayed operation or
-    /// the wake hook has panicked, on the thread of the panic.
+    /// Sets the hook that reports a panic of a callback, a destructor, a purgatory operation, a
+    /// waker or the wake hook. The thread that panicked calls it.
     ///
     /// The panic is caught, after the standard panic hook has printed its message.
     /// [`Counts::panicked`](crate::Counts::panicked) counts it with or without a hook. A panic of
-    /// the hook itself is dropped.
+    /// the hook itself is ignored.
     ///
     /// # Examples
     ///
@@ -291,7 +293,6 @@ impl Config {
         self
     }
 
-    /// Returns the value of [`time_callbacks`](Self::time_callbacks).
     pub(crate) fn measure_one_in(&self) -> u32 {
         self.measure_one_in
     }
@@ -315,7 +316,6 @@ impl Config {
     }
 }
 
-/// A valid configuration.
 pub(crate) struct ValidConfig {
     pub(crate) tick: TickLength,
     pub(crate) clock: Clock,

@@ -1,4 +1,4 @@
-//! The errors, some of which return the callback or payload.
+//! The error types.
 
 use std::{error::Error, fmt, io, time::Duration};
 
@@ -41,8 +41,8 @@ pub struct AddError<F> {
 pub enum AddErrorReason {
     /// The thread is exiting and its wheel has ended, or the shard has been drained.
     ShutDown,
-    /// The shard is full ([`Config::limit`](crate::Config::limit), at most 2^25 - 1 timers), or has
-    /// used up its 2^55 generations: each add needs a new one.
+    /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows, or no
+    /// unused handle is left after 2^53 or more adds.
     Full,
     /// The thread cannot have a wheel, because 16,384 shards exist.
     TooManyShards,
@@ -53,8 +53,7 @@ impl<F> AddError<F> {
         Self { reason, rejected }
     }
 
-    /// Returns the value, or panics. If the caller is `#[track_caller]`, the panic names the call
-    /// site of the caller.
+    /// Returns the value of `Ok`, or panics with the error.
     #[inline]
     #[track_caller]
     pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {
@@ -64,7 +63,7 @@ impl<F> AddError<F> {
         }
     }
 
-    /// Returns the reason.
+    /// Returns why the timer was not added.
     ///
     /// # Examples
     ///
@@ -124,7 +123,7 @@ impl AddErrorReason {
     }
 }
 
-/// Converts the reason. Its kind is [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
+/// Converts the reason to an error of the kind [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
 /// [`ShutDown`](AddErrorReason::ShutDown), and [`QuotaExceeded`](io::ErrorKind::QuotaExceeded)
 /// otherwise.
 ///
@@ -181,8 +180,8 @@ impl<F> From<AddError<F>> for io::Error {
     }
 }
 
-/// The error of a thread that waits for a callback while it is inside a callback itself.
-/// [`cancel_wait`](crate::TimerHandle::cancel_wait) returns this error.
+/// The error of [`cancel_wait`](crate::TimerHandle::cancel_wait) inside a callback, where a wait
+/// for another callback could last for ever.
 ///
 /// # Examples
 ///
@@ -207,7 +206,7 @@ impl fmt::Display for InsideCallback {
 
 impl Error for InsideCallback {}
 
-/// Converts the error; its kind is [`Deadlock`](io::ErrorKind::Deadlock).
+/// Converts the error; the kind of the [`io::Error`] is [`Deadlock`](io::ErrorKind::Deadlock).
 ///
 /// # Examples
 ///
@@ -273,7 +272,7 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// Converts the error; the kind depends on the cause:
+/// Converts the error. The kind of the [`io::Error`] depends on the cause:
 ///
 /// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is too short.
 /// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread has a wheel already, or is

@@ -24,13 +24,14 @@
 //!
 //! The [guide] leads from the first timer to a tuned server. It [compares](guide::comparison)
 //! corewheel with other timers, and shows how to [move](guide::moving) from tokio, Netty, Java,
-//! Kafka and Go. The parts:
+//! Kafka and Go. The parts of the crate are:
 //!
 //! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
 //! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels when it is dropped,
 //!   and [`LocalHandle`] stays on its thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
-//! * [`When`]: the time of an add or a reset: a delay or an instant, perhaps with slack or spread.
+//! * [`When`]: the argument of an add or a reset, a delay or an instant, perhaps with slack or
+//!   spread.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
 //! * [`Cores`]: one pinned thread per core, each with its wheel.
 //! * [`purgatory`]: operations that complete early when a condition on a key holds, or time out.
@@ -40,13 +41,13 @@
 //! * [`metrics`]: the counts and the lateness of every shard; [`Watch`](metrics::Watch) reports a
 //!   loop that hangs.
 //! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
-//! * [`Shard`]: the same engine for a loop whose timers are values, not callbacks.
-//! * [`Wheel`]: the data structure alone, in ticks.
+//! * [`Shard`]: a wheel for a loop whose timers carry values, not callbacks.
+//! * [`Wheel`]: the data structure alone, whose time is a tick number.
 //!
 //! # Driving a wheel
 //!
-//! A wheel has no thread and never sleeps: the loop that owns it drives it. The loop polls for as
-//! long as it may sleep ([`LocalTimer::sleep_with`]), serves its events, and calls
+//! A wheel has no thread of its own: the owner's loop drives it. The loop polls until the next
+//! deadline at most ([`LocalTimer::sleep_with`]), serves its events, and calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
 //! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A timer
 //! fires in the first turn that reaches its deadline, so it is as punctual as the loop.
@@ -57,30 +58,30 @@
 //!
 //! # Time
 //!
-//! A deadline is `ceil((now + delay) / tick)`, from a clock reading taken in the call. A turn
-//! rounds its own reading down. So no timer is ever early, regardless of its delay and of the
-//! tick length. A delay of zero is due at once and fires in the next turn, not in a turn in
-//! progress. Deadlines reach 584 years; timers beyond never fire.
+//! A deadline is the tick `ceil((now + delay) / tick)`, where `now` is a clock reading taken in the
+//! call. A turn rounds its own clock reading down to a tick. So no timer is ever early. A timer
+//! with a delay of zero fires in the next turn, not in a turn in progress. A timer that is due
+//! after more than 584 years never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
-//! unspecified. A turn processes at most 1,024 messages from other threads; the rest waits for the
-//! next turn. Readings of a clock that goes backwards are clamped and counted.
+//! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
+//! the next turn. Readings of a clock that goes backwards are clamped and counted.
 //!
 //! # Guarantees
 //!
-//! * **Exactly once.** Every timer ends once: fired, cancelled, or handed back or dropped when its
-//!   shard ends. The [`Counts`] always add up. [`TimerHandle::cancel`] says at once, on any thread,
-//!   whether that call ended the timer.
+//! * **Exactly once.** Every timer ends once: it fires, it is cancelled, or its shard ends and
+//!   hands it back or drops it. [`TimerHandle::cancel`] says at once, on any thread, whether that
+//!   call ended the timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, make no system
 //!   call except the clock's, and allocate nothing in the steady state. Callbacks that capture up
 //!   to 32 bytes are stored inline. Remote adds, cancels and resets are lock-free. The owner never
 //!   waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel,
-//!   reset, and even turn. A turn inside a callback does nothing and reports that.
+//!   reset, and even turn. A turn inside a callback does nothing, and says so in its result.
 //! * **Panics are contained.** A panic is caught and reported ([`Config::on_panic`]), and the rest
 //!   of the turn runs. With `panic = "abort"` the process aborts.
-//! * **Handles are plain values.** They have 16 bytes and are `Copy`. A stale handle answers
-//!   [`Cancel::Ended`] and never reaches another timer.
+//! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After its timer
+//!   has ended, a cancel returns [`Cancel::Ended`], and never reaches another timer.
 //!
 //! After a [fork](guide::shutdown#forks), each process has its own copy of every timer.
 //!
@@ -88,9 +89,9 @@
 //!
 //! On by default:
 //!
-//! * `std`: everything but [`Wheel`]. Without any feature (`default-features = false`) the crate is
-//!   [`Wheel`] alone, `no_std` with `alloc` and without dependencies. All other features need
-//!   `std`.
+//! * `std`: everything but [`Wheel`]. Without any feature (`default-features = false`), the crate
+//!   contains only [`Wheel`], needs `alloc` but not `std`, and has no dependencies. All other
+//!   features need `std`.
 //! * `cores`: [`Cores`], which depends on `core_affinity`.
 //! * `futures`: [`future`], which depends on `pin-project-lite`.
 //! * `purgatory`: [`purgatory`].
@@ -99,17 +100,17 @@
 //!
 //! * `fd`: `LocalTimer::timer_fd`, on Linux. It depends on `rustix`.
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
-//! * `tracing`: events for caught panics and hanging loops, see [`metrics`].
-//! * `origins`: `LocalTimer::live_report`, the code that added the live timers. It costs 16 bytes
-//!   and one clock reading per timer.
+//! * `tracing`: events for caught panics, hanging loops and missing drivers; see [`metrics`].
+//! * `origins`: `LocalTimer::live_report`, which lists the call sites that added the live timers.
+//!   The feature costs 16 bytes and one clock reading per timer.
 //!
 //! `doc/verification.md` lists the promises with the tests that guard them. `ARCHITECTURE.md`
 //! describes how corewheel works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The text above covers the whole crate. With fewer features, some of its links have no target and
-// some code is unused.
+// With fewer features, some links of the crate's documentation have no target, and some code is
+// unused.
 #![cfg_attr(
     not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
     allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)
@@ -121,7 +122,7 @@ compile_error!(
 );
 
 extern crate alloc;
-// Unit tests and `tests/` share modules, which refer to the crate by its name.
+// Unit tests and `tests/` share modules that refer to the crate by name.
 #[cfg(test)]
 extern crate self as corewheel;
 

@@ -1,14 +1,12 @@
-//! Events for rare incidents, through `tracing` if the feature of that name is enabled. Without the
-//! feature only a missing driver is reported, on the standard error. Frequent events are counted
-//! instead (`gauges`).
+//! Reports rare incidents through `tracing`, if the feature of that name is enabled. Without the
+//! feature, only a missing driver is reported, on standard error.
 //!
-//! A subscriber is user code: it may call corewheel and panic. So the callers of these functions
-//! hold no borrow (P5) and catch panics (P6).
+//! A `tracing` subscriber is user code, which may call corewheel and panic. So the callers of these
+//! functions hold no borrow (P5) and catch panics (P6).
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is said"))]
 
 use std::{fmt, time::Duration};
 
-/// Reports a caught panic of user code.
 #[cold]
 pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     #[cfg(feature = "tracing")]

@@ -10,23 +10,23 @@ use crate::{
 /// When a timer is due: after a delay or at an instant, perhaps a little later.
 ///
 /// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] is a delay from a clock
-/// reading taken in the call. An [`Instant`] is a moment of the wheel's clock, see
+/// reading taken in the call. An [`Instant`] is a time of the wheel's clock; see
 /// [`LocalTimer::now`](crate::LocalTimer::now).
 ///
 /// # Deadlines
 ///
-/// The deadline is the moment rounded up to a tick, so a timer is never early. A delay of zero or
-/// an instant in the past is due at once: the timer fires in the next turn, not in one that has
-/// begun. A moment beyond 584 years never comes.
+/// The deadline is rounded up to a tick, so a timer is never early. A timer with a delay of zero or
+/// an instant in the past fires in the next turn, not in a turn that has begun. A timer that is due
+/// after more than 584 years never fires.
 ///
-/// Most timeouts need not be exact. Two methods make use of that:
+/// Most timeouts need not be exact:
 ///
 /// * [`slack`](Self::slack) lets timers share ticks: one wake-up of the loop serves many of them.
 ///   Use it for cache entries, statistics and keep-alives.
-/// * [`spread`](Self::spread) keeps timers apart that are added together. Use it for reconnects,
-///   retries and anything else that a thousand clients would do at the same moment.
+/// * [`spread`](Self::spread) keeps timers apart that are added together. Use it for reconnects and
+///   retries, which a thousand clients would otherwise do at once.
 ///
-/// With both, the spread chooses a moment in its range, and the slack begins there.
+/// With both, the spread chooses a time in its range, and the slack begins there.
 ///
 /// # Examples
 ///
@@ -55,7 +55,8 @@ pub(crate) enum Start {
 }
 
 impl When {
-    /// Returns the moment `delay` after a clock reading taken when the timer is added or moved.
+    /// Returns the time `delay` after a clock reading, which is taken when the timer is added or
+    /// reset.
     ///
     /// # Examples
     ///
@@ -70,7 +71,7 @@ impl When {
         Self { start: Start::After(delay), slack: Duration::ZERO, range: Duration::ZERO }
     }
 
-    /// Returns the moment at `instant` of the wheel's clock.
+    /// Returns the time `instant` of the wheel's clock.
     ///
     /// # Examples
     ///
@@ -89,12 +90,11 @@ impl When {
         Self { start: Start::At(instant), slack: Duration::ZERO, range: Duration::ZERO }
     }
 
-    /// Lets the timer fire up to `slack` later.
+    /// Lets the timer fire up to `slack` after its deadline.
     ///
     /// It fires at the tick within the slack that is divisible by the largest power of two. Most
-    /// timers with slack share such ticks, so that one wake-up of the loop serves many of them. See
-    /// [`Wheel::insert_within`](crate::Wheel::insert_within). If more than 96 timers share a tick,
-    /// a reset of one of them may wake the loop once more, to move that timer.
+    /// timers with slack share such ticks. If more than 96 timers share a tick, a reset of one of
+    /// them may cause an extra wake-up of the loop.
     ///
     /// # Examples
     ///
@@ -112,10 +112,10 @@ impl When {
         Self { slack, ..self }
     }
 
-    /// Delays the timer by a part of `range`, which is different for each add or reset.
+    /// Delays the timer by a fraction of `range`. Each add or reset gets another fraction.
     ///
-    /// Timers of one wheel that are added together then do not fire together. Their moments follow
-    /// a sequence that fills the range evenly for any number of timers.
+    /// So timers that are added together do not fire together. The fractions of one wheel's timers
+    /// fill the range evenly, for any number of timers.
     ///
     /// # Examples
     ///
@@ -135,7 +135,7 @@ impl When {
         Self { range, ..self }
     }
 
-    /// Returns the delay if this is a plain delay, without slack or spread.
+    /// Returns the delay if there is no instant, slack or spread.
     #[inline]
     pub(crate) fn delay(self) -> Option<Duration> {
         match self {
@@ -168,8 +168,8 @@ impl From<Instant> for When {
 pub(crate) struct Spread(AtomicU64);
 
 impl Spread {
-    /// Starts the spread sequence of the shard with this number. Each shard begins at another
-    /// fraction: its number times the square root of two, modulo one.
+    /// Starts the sequence of the shard with this number at the shard's own fraction: its number
+    /// times the square root of two, modulo one.
     pub(crate) fn seed_from(&self, number: u32) {
         // Relaxed: no other data depends on the fraction.
         self.0.store(u64::from(number).wrapping_mul(0x6A09_E667_F3BC_C908), Ordering::Relaxed);
@@ -178,8 +178,8 @@ impl Spread {
     /// Returns the offset of the next spread timer in its range, in nanoseconds.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range evenly, however
-    /// many are taken. Only spread timers advance the sequence: a part of it, such as every 55th
-    /// multiple, would not fill the range evenly.
+    /// many are taken. Timers without a spread do not advance the sequence, because a part of it,
+    /// such as every 55th multiple, would fill the range unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

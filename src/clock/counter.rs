@@ -1,10 +1,10 @@
-//! The time-stamp counter of `x86_64` processors, on Linux. Other platforms, Miri and loom have no
-//! counter.
+//! The time-stamp counter of `x86_64` processors, on Linux. On other platforms, in Miri and in loom
+//! models, there is no counter.
 //!
-//! Only this file reads the counter. It is used if it is invariant, that is, runs at one speed in
-//! every state of the processor, and if the kernel uses it for its own clock. The kernel abandons
-//! the counter if it jumps or if the counters of the cores disagree. If `/sys` is missing, so that
-//! the kernel's choice is unknown, invariance is enough.
+//! The counter is used if it is invariant, that is, runs at one speed in every state of the
+//! processor, and if the kernel uses it for its own clock. The kernel abandons the counter if it
+//! jumps or if the counters of the cores disagree. If `/sys` does not tell the kernel's choice,
+//! invariance is enough.
 
 #[cfg(all(
     target_arch = "x86_64",
@@ -50,8 +50,7 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // Linux can disable the instruction for a process, which then cannot read the kernel's
-        // clock in user space either.
+        // If Linux has disabled the instruction for this process, `Instant::now` fails too.
         // SAFETY: every x86_64 processor has the instruction, and it touches no memory.
         unsafe { _rdtsc() }
     }
@@ -86,10 +85,9 @@ mod machine {
 
 /// Returns true if the counter can be trusted.
 pub(super) use self::machine::is_usable;
-/// Reads the counter without waiting for earlier instructions, so the processor may read it a few
-/// instructions early.
+/// Reads the counter. The processor does not wait for earlier instructions.
 pub(super) use self::machine::read;
-/// Reads the counter after all earlier instructions.
+/// Reads the counter after all earlier instructions have completed.
 pub(super) use self::machine::read_after;
 
 #[cfg(all(

@@ -10,7 +10,7 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// A clock of virtual time that changes only when a test moves it.
+/// A clock whose virtual time changes only when a test moves it.
 ///
 /// Clones share one time and may be on any thread, so one clock can drive many shards. Moving the
 /// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. A
@@ -52,7 +52,7 @@ pub struct ManualClock(Arc<Time>);
 
 #[derive(Debug)]
 struct Time {
-    /// The instant of creation is virtual time zero, so that virtual instants are ordinary ones.
+    /// The instant of creation, at which the virtual time is zero.
     origin: Instant,
     nanos: AtomicU64,
 }
@@ -96,8 +96,8 @@ impl ManualClock {
             .fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
     }
 
-    /// Sets the clock to `since_start` after its creation. The new time may be earlier than the old
-    /// time, to simulate a faulty clock.
+    /// Sets the virtual time to `since_start`. It may be earlier than the old time, to simulate a
+    /// faulty clock.
     ///
     /// # Examples
     ///

@@ -1,15 +1,15 @@
 //! Clocks: the machine's monotonic clock, the same clock read through the processor's counter, a
-//! clock that counts suspensions, and virtual time.
+//! clock that also counts suspensions, and virtual time.
 //!
 //! # The contract of a clock
 //!
 //! A clock counts nanoseconds from its origin, and translates an [`Instant`] into that count. It
-//! need not be monotonic. A shard keeps the latest reading, so its timers wait until a clock that
-//! went backwards has caught up. [`Counts::clock_regressions`](crate::Counts::clock_regressions)
-//! counts such readings. Readings saturate 584 years after the origin.
+//! need not be monotonic: a shard keeps the latest reading until the clock has caught up.
+//! [`Counts::clock_regressions`](crate::Counts::clock_regressions) counts the readings that go
+//! backwards. Readings saturate 584 years after the origin.
 //!
-//! A shard reads its clock with a [`ClockReader`], whose readings are intervals: the fast clock
-//! knows bounds of the time, not the time.
+//! A shard reads its clock with a [`ClockReader`], whose readings are intervals, because the fast
+//! clock knows only bounds of the time.
 
 mod boot;
 mod counter;
@@ -44,15 +44,15 @@ use crate::clock::tick::saturating_nanos;
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
-// `repr(u8)` gives the enum a separate tag. Otherwise the compiler would store the tag inside the
-// `Instant`, and readings would be slower.
+// `repr(u8)` gives the enum a separate tag. A tag stored inside the `Instant` would make readings
+// slower.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum Source {
     Monotonic {
         origin: Instant,
     },
-    /// The monotonic clock, read through the counter.
+    /// The monotonic clock, read through the processor's counter.
     Fast {
         origin: Instant,
     },
@@ -83,34 +83,35 @@ impl Clock {
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
     /// Most readings read only the counter, which costs less than reading the monotonic clock. A
-    /// reading is an interval of at most 10 us. Adding and resetting use its later end, turns use
-    /// its earlier end. So a timer is never early, and fires up to 10 us later than with the
+    /// reading is an interval of at most 10 us. Adds and resets use its later end, and turns use
+    /// its earlier end. So a timer is not early, and fires about 10 us later at most than with the
     /// monotonic clock.
     ///
-    /// Use it in a loop that adds, resets or turns more than once in ten microseconds. With fewer
-    /// readings, each reads the monotonic clock as well and costs more. Do not use it for ticks
-    /// near 10 us or below.
+    /// Use it in a loop that adds, resets or turns more than once in ten microseconds. In a slower
+    /// loop, each reading reads both the counter and the monotonic clock, and so costs more. Do not
+    /// use the fast clock with ticks near 10 us or below.
     ///
-    /// It needs `x86_64` and Linux. The counter must be invariant, and the kernel must use it for
-    /// its own clock: `/sys/devices/system/clocksource/clocksource0/current_clocksource` says `tsc`
-    /// or cannot be read. Virtual machines often say `kvm-clock`, which can be changed. Elsewhere
-    /// this is the monotonic clock, as [`is_fast`](Self::is_fast) tells.
+    /// The fast clock needs `x86_64`, Linux, and an invariant counter. The file
+    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` must contain `tsc`, which
+    /// means that the kernel uses the counter for its own clock, or be unreadable. In virtual
+    /// machines the file often contains `kvm-clock`, which can be changed. If a condition does not
+    /// hold, this is the monotonic clock, and [`is_fast`](Self::is_fast) returns false.
     ///
     /// # Why it can be trusted
     ///
-    /// Each shard reads the monotonic clock about every 13 us, and the counter at other times.
-    /// During the first few milliseconds it reads only the monotonic clock, to measure the
-    /// counter's rate. The interval allows for a clock that the kernel steers by up to 11 %, the
-    /// kernel's own limit.
+    /// Each shard reads the monotonic clock about every 13 us, and otherwise only the counter.
+    /// During the first few milliseconds, every reading reads the monotonic clock, to measure the
+    /// counter's rate. The interval allows for the kernel's steering of its clock, which the kernel
+    /// limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks that, because its own
-    /// clock depends on it. A counter value outside the 13 us, for example after a migration or a
-    /// suspension, is not used. If the counter contradicts the clock, its rate is measured again.
-    /// After repeated contradictions, the shard reads the monotonic clock from then on.
+    /// clock depends on it. A counter value outside the 13 us after a reading of the clock is not
+    /// used. If the counter contradicts the clock, its rate is measured again. After repeated
+    /// contradictions, the shard reads only the monotonic clock.
     ///
-    /// A counter that goes wrong within those 13 us is detected only at the next reading of the
-    /// clock. If it ran ahead, timers may fire up to 10 us early. If it fell behind, timers added
-    /// in that time may fire early by the same amount.
+    /// A counter that goes wrong within the 13 us is detected only at the next reading of the
+    /// clock. If the counter runs ahead, timers may fire up to 10 us early. If it falls behind,
+    /// timers added in the 13 us may fire up to 10 us early.
     ///
     /// # Examples
     ///
@@ -133,15 +134,15 @@ impl Clock {
         })
     }
 
-    /// Returns a monotonic clock that also counts suspensions of the machine.
+    /// Returns a monotonic clock that also advances while the machine is suspended.
     ///
-    /// A lease of an hour ends an hour later, even if the machine was suspended for most of it. The
-    /// clock is `CLOCK_BOOTTIME` of Linux; elsewhere this is the monotonic clock. Both cost about
-    /// the same to read.
+    /// A lease of an hour ends after an hour, even if the machine was suspended for most of that
+    /// hour. The clock is `CLOCK_BOOTTIME` on Linux, and the monotonic clock elsewhere. Both cost
+    /// about the same to read.
     ///
-    /// The clock changes deadlines, not the sleep of the loop: the timeout of a poll or a park does
-    /// not count the time of a suspension. Turn when the machine resumes, or at regular intervals,
-    /// or wait for a `TimerFd` (feature `fd`), which follows this clock.
+    /// The timeout of a poll or a park does not count suspensions, so a loop may sleep too long.
+    /// Turn when the machine resumes, turn at regular intervals, or wait for a `TimerFd` (feature
+    /// `fd`), which follows this clock.
     ///
     /// The instants of this clock, from [`now`](Self::now) and in deadlines, are ahead of
     /// [`Instant::now`] by the time suspended since the clock was created.
@@ -178,7 +179,7 @@ impl Clock {
         matches!(self.0, Source::Fast { .. })
     }
 
-    /// Returns the current time of this clock. The reading is exact, even for the fast clock.
+    /// Returns the current time of this clock. Even a fast clock returns the exact time.
     ///
     /// # Examples
     ///
@@ -200,13 +201,12 @@ impl Clock {
         }
     }
 
-    /// Returns true if the clock can go backwards.
     #[inline]
     pub(crate) fn may_go_back(&self) -> bool {
         matches!(self.0, Source::Manual(_))
     }
 
-    /// Returns a reader of this clock, for one shard.
+    /// Returns a new reader of this clock, for one shard.
     pub(crate) fn reader(&self) -> ClockReader {
         ClockReader::new(self.is_fast())
     }
@@ -221,7 +221,7 @@ impl Clock {
         }
     }
 
-    /// Returns the nanoseconds since the origin, exact.
+    /// Returns the exact nanoseconds since the origin.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
@@ -236,7 +236,7 @@ impl Clock {
             Source::Monotonic { origin } | Source::Fast { origin } => {
                 saturating_nanos(origin.elapsed())
             }
-            // The clock was readable at its creation, and so it still is.
+            // The kernel clock was readable at creation, so it still is.
             Source::BootTime { shown, .. } => {
                 boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*shown))
             }
@@ -252,13 +252,13 @@ impl Clock {
     /// Converts a reading of `other` to a reading of this clock.
     pub(crate) fn convert_nanos(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
-            // Both count from the start of the machine. An `Instant` would lose the suspensions
-            // between the creations of the two clocks.
+            // Both clocks count from the start of the machine. A conversion through an `Instant`
+            // would lose a suspension between the creations of the two clocks.
             (Source::BootTime { shown: here, .. }, Source::BootTime { shown: there, .. }) => {
                 nanos.saturating_add(*there).saturating_sub(*here)
             }
-            // Converts the remaining time. The result is late by the time between the readings of
-            // the two clocks.
+            // Converts the remaining time. The result is late by the time that passes between the
+            // readings of both clocks.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
                 let left = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(left)

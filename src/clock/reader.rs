@@ -1,5 +1,4 @@
-//! Reads a shard's clock as bounds of the time; the fast clock needs no system call or lock for
-//! that.
+//! Reads a shard's clock. A reading is an interval that contains the time.
 
 use super::{
     Clock, counter,
@@ -10,9 +9,9 @@ use super::{
 /// reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The time is not before this. Turns use it.
+    /// The time is not before `min`. Turns use it.
     pub(crate) min: u64,
-    /// The time is not after this. Deadlines use it.
+    /// The time is not after `max`. Deadlines use it.
     pub(crate) max: u64,
 }
 
@@ -22,7 +21,7 @@ impl Reading {
     }
 
     /// Advances to `next` without moving either bound back. Returns false if the clock went
-    /// backwards: both bounds of `next` are before the lower bound.
+    /// backwards: both bounds of `next` are before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, next: Self) -> bool {
         let went_on = next.max >= self.min;
@@ -31,13 +30,12 @@ impl Reading {
     }
 }
 
-/// A shard's reader of its clock. It belongs to one owner, measures the counter's rate itself, and
-/// never waits.
+/// A shard's reader of its clock. For a fast clock, it has an estimator, which measures the
+/// counter's rate.
 #[derive(Debug)]
 pub(crate) struct ClockReader(Option<ClockEstimator>);
 
 impl ClockReader {
-    /// Creates a reader for a fast clock, or for one with exact readings.
     pub(super) fn new(is_fast: bool) -> Self {
         Self(is_fast.then(ClockEstimator::new))
     }
@@ -56,11 +54,12 @@ impl ClockReader {
         }
     }
 
-    /// Reads the clock itself. `before` is the count that was read before the clock.
+    /// Reads the clock itself, and updates the estimator. `before` is a count that was read
+    /// earlier.
     ///
-    /// The clock must be read between the two counts of its anchor. The kernel's own reading of the
-    /// counter waits for earlier instructions, including the one that read `before`. `read_after`
-    /// waits for the reading of the clock.
+    /// The clock must be read between the two counts of the anchor. The kernel's reading of the
+    /// counter waits for the instruction that read `before`. `read_after` waits for the reading of
+    /// the clock.
     #[cold]
     fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
@@ -94,15 +93,14 @@ mod tests {
         assert_eq!(latest, Reading::exact(25));
     }
 
-    /// Returns 300 ms, times `COREWHEEL_TEST_SCALE` if that is set.
     fn how_long() -> Duration {
         let scale =
             env::var("COREWHEEL_TEST_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
         Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
     }
 
-    /// Checks readings against `Instant::now` before and after, in bursts between pauses of all
-    /// lengths.
+    /// Compares each reading with `Instant::now` before and after it. Reads in bursts, with pauses
+    /// of all lengths between them.
     fn check_readings(clock: &Clock, seed: u64) {
         let (mut random, mut reader, begun) =
             (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
@@ -133,7 +131,7 @@ mod tests {
     #[test]
     fn the_time_lies_in_the_reading() {
         let clock = Clock::fast();
-        // Starts several threads, so that some may migrate.
+        // With several threads, some may migrate to other cores.
         thread::scope(|scope| {
             for seed in 0..4 {
                 let clock = &clock;
@@ -142,7 +140,6 @@ mod tests {
         });
     }
 
-    /// A fast clock that read the monotonic clock each time would have no benefit.
     #[test]
     fn a_fast_clock_ends_up_reading_the_counter() {
         let (clock, begun) = (Clock::fast(), Instant::now());

@@ -3,15 +3,14 @@
 /// The schedule of a periodic timer, in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
-    /// The next run, not rounded to a tick: otherwise a period that is no multiple of the tick
-    /// would drift.
+    /// The time of the next run. Rounding it to a tick would make the period drift.
     pub(crate) due: u64,
     pub(crate) period: u64,
 }
 
 impl Schedule {
-    /// Advances to the first run after `now`, and returns its time. Missed runs are skipped, and
-    /// the phase is kept.
+    /// Advances `due` by a period, and by further periods until it is after `now`. Returns the new
+    /// `due`. So missed runs are skipped.
     pub(crate) fn advance_past(&mut self, now: u64) -> u64 {
         let missed = now.saturating_sub(self.due) / self.period;
         self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));

@@ -1,8 +1,7 @@
 //! Converts nanoseconds to ticks and back.
 //!
-//! The two roundings that P1 needs are here and nowhere else: a deadline is rounded up, the time of
-//! a turn is rounded down. So a timer whose tick has been reached has waited at least its delay.
-//! Everything saturates at 2^64 nanoseconds, 584 years.
+//! A deadline is rounded up to a tick, and the time of a turn is rounded down. So no timer is early
+//! (P1). Times saturate at 2^64 nanoseconds, 584 years.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use crate::limits::TICK_NANOS_MIN;
 ///
 /// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. And n / d is at least 1 / d
 /// below the next integer. So n * r / 2^(63 + l) rounded down equals n / d rounded down, for every
-/// such n and d. Later readings, after 292 years, are divided.
+/// such n and d. Readings from 2^63 on, after 292 years, are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
     nanos: u64,
@@ -35,8 +34,8 @@ pub(crate) struct TickLength {
 const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
-    /// Returns `None` if `length` is shorter than a microsecond. Longer lengths saturate at 2^64
-    /// nanoseconds.
+    /// Creates a tick length, of at most 2^64 - 1 nanoseconds; `None` if `length` is shorter than a
+    /// microsecond.
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let nanos = saturating_nanos(length);
         if nanos < TICK_NANOS_MIN {
@@ -48,8 +47,8 @@ impl TickLength {
         Some(Self { nanos, reciprocal, shift })
     }
 
-    /// Returns the first tick that is not before `nanos`. For `u64::MAX` nanoseconds it returns the
-    /// tick `u64::MAX`, which is never reached.
+    /// Returns the first tick that begins at or after `nanos`. For `u64::MAX` nanoseconds, returns
+    /// the tick `u64::MAX`, which is never reached.
     #[inline]
     pub(crate) fn deadline_tick(self, nanos: u64) -> u64 {
         match nanos.checked_add(self.nanos - 1) {
@@ -70,23 +69,24 @@ impl TickLength {
         if nanos < SLOW_DIVISION_FROM { self.divide_fast(nanos) } else { nanos / self.nanos }
     }
 
-    /// Returns `nanos` divided by the length.
+    /// Returns `nanos`, which is below [`SLOW_DIVISION_FROM`], divided by the length.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The upper half of 128 bits.
     fn divide_fast(self, nanos: u64) -> u64 {
         ((u128::from(nanos) * u128::from(self.reciprocal)) >> 64) as u64 >> self.shift
     }
 
-    /// Returns the beginning of the first tick that is not before `nanos`.
+    /// Rounds `nanos` up to the beginning of a tick.
     pub(crate) fn round_up(self, nanos: u64) -> u64 {
         self.start_nanos(self.deadline_tick(nanos))
     }
 
-    /// Returns the time that is rounded up for a timer due at `nanos`. If `has_elapsed`, this is an
-    /// earlier time, which rounds up to a tick that has begun. So the next turn fires the timer.
+    /// Returns the argument of [`deadline_tick`](Self::deadline_tick) for a timer due at `nanos`.
+    /// If `has_elapsed` is true, the argument is almost a tick earlier, so that the next turn fires
+    /// the timer.
     #[inline]
     pub(crate) fn adjusted_due(self, nanos: u64, has_elapsed: bool) -> u64 {
-        // Selects a number instead of a code path, because another branch would slow adds down.
+        // Selects a number, because a branch would slow adds down.
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
@@ -106,7 +106,7 @@ impl TickLength {
 #[inline]
 pub(crate) fn saturating_nanos(duration: Duration) -> u64 {
     let (seconds, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));
-    // Avoids the 128-bit arithmetic of `as_nanos`. Below 2^34 seconds, 544 years, the result fits.
+    // Avoids the 128-bit arithmetic of `as_nanos`. Below 2^34 seconds, the result fits in 64 bits.
     if seconds >> 34 == 0 {
         seconds * 1_000_000_000 + nanos
     } else {
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Lengths around every power of two and of ten, and the shortest and longest.
+    /// Returns lengths around every power of two and of ten, up to the longest.
     fn lengths() -> Vec<u64> {
         let twos = (10..64).map(|bits| 1_u64 << bits);
         let tens = (3..20).map(|digits| 10_u64.pow(digits));

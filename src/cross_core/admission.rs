@@ -1,12 +1,11 @@
 //! The limit of a shard's live timers, as remote adds check it.
 //!
-//! The owner counts its timers itself, so its own adds keep the limit exactly. It publishes their
-//! number at both ends of a turn, at each admission, and when its loop is about to sleep. Remote
-//! timers are counted here until their admission. A remote add is accepted if the sum of this count
-//! and the owner's published number is below the limit. Cancelled timers that the owner still
-//! counts are subtracted. So remote adds may exceed the limit by the number of timers that the
-//! owner has added since its last publication. A shard without a limit accepts every add and writes
-//! nothing here.
+//! The owner counts its live timers itself, so its own adds keep the limit exactly. It publishes
+//! their number at both ends of each pass, at each admission of a remote timer, before a sleep, and
+//! after a cancel during a sleep. Until its admission, a remote timer is counted separately. A
+//! remote add is accepted if the published number plus this count, minus the cancelled timers that
+//! the owner still counts, is below the limit. So remote adds may exceed the limit by the number of
+//! timers that the owner has added since its last publication. Without a limit, nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -25,15 +24,14 @@ impl AdmissionLimit {
         Self { limit, live: AtomicU32::new(0), not_admitted: AtomicU32::new(0) }
     }
 
-    /// Returns true if one more remote timer is within the limit, and then counts this timer until
-    /// [`release`](Self::release). `cancelled` returns the number of cancelled timers that the
-    /// owner still counts.
+    /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
+    /// no room. `cancelled` returns the number of cancelled timers that the owner still counts.
     pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: a timer that is no longer counted here is counted in the owner's number, which
-        // is read next (see `release`).
+        // Acquire: an admitted timer that `not_admitted` no longer counts is counted in `live`,
+        // which is read next; pairs with `release`.
         let not_admitted = self.not_admitted.fetch_add(1, Ordering::Acquire);
         // Relaxed: the acquire above orders this load.
         let there = not_admitted.saturating_add(self.live.load(Ordering::Relaxed));
@@ -44,7 +42,7 @@ impl AdmissionLimit {
         has_room
     }
 
-    /// Counts a timer that corewheel itself adds as a message, and that may exceed the limit.
+    /// Reserves room, even beyond the limit, for a timer that corewheel adds for its own purposes.
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.
@@ -52,8 +50,8 @@ impl AdmissionLimit {
         }
     }
 
-    /// Stops counting a remote timer here: the owner has admitted it, or found it cancelled, or its
-    /// add has failed.
+    /// Releases the reservation of a remote timer that the owner has admitted or found cancelled,
+    /// or whose add has failed.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
             // Release: publishes the owner's count to `try_reserve`.
@@ -61,10 +59,11 @@ impl AdmissionLimit {
         }
     }
 
-    /// Publishes the number of live timers of the owner.
+    /// Publishes the number of live timers that the owner counts.
     #[inline]
     pub(crate) fn set_live(&self, live: u32) {
-        // Relaxed, both: only the owner writes this number, and `release` publishes it.
+        // Relaxed, both: only the owner writes this number. After an admission, `release` publishes
+        // it.
         if !self.is_unlimited() && self.live.load(Ordering::Relaxed) != live {
             self.live.store(live, Ordering::Relaxed);
         }

@@ -1,5 +1,5 @@
-//! Callbacks stored in place. A closure that captures up to 32 bytes, aligned to at most 8, is
-//! stored inline, and any other closure in a box (P4).
+//! The callbacks of timers. A closure that captures up to 32 bytes, aligned to at most 8, is stored
+//! inline. Any other closure is boxed (P4).
 
 #![allow(unsafe_code)]
 
@@ -10,34 +10,31 @@ use std::{
     ptr::NonNull,
 };
 
-/// The storage for a closure's captures: 32 bytes on a 64-bit machine.
+/// The storage for a closure's captures or for its box: 32 bytes.
 type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// A closure of any type, in storage of fixed size.
 ///
-/// From `new` or `build` until `call_once` or the drop, the storage holds a value of the type of
-/// `vtable`.
+/// From `new` or `build` on, the storage holds a value of the type of `vtable`, until the value is
+/// moved out or dropped.
 #[repr(C)]
 struct Closure {
     storage: InlineStorage,
     vtable: &'static VTable,
-    /// The captures need not be `Send`.
+    /// Makes the type `!Send`, because the captures need not be `Send`.
     not_send: PhantomData<*const ()>,
 }
 
-/// The operations on the stored value. Each takes a pointer to the storage.
+/// The operations on the stored value. `call` and `drop` take a pointer to the storage.
 struct VTable {
     /// Calls the value; for a `FnOnce`, this moves the value out of the storage.
     call: unsafe fn(*mut InlineStorage),
     /// `None` if the drop has no effect.
     drop: Option<unsafe fn(*mut InlineStorage)>,
-    /// The value can be called repeatedly.
     is_repeatable: bool,
-    /// Returns the type of the value.
     type_of: fn() -> TypeId,
 }
 
-/// How a closure of type `F` is called.
 trait CallKind<F> {
     const VTABLE: &'static VTable;
 }
@@ -107,8 +104,8 @@ impl Closure {
         Self { storage, vtable: K::VTABLE, not_send: PhantomData }
     }
 
-    /// Writes a value, which must fit the storage, at its final address. Copying a new `Closure`
-    /// would read its storage while the parts are still in the store buffer, which stalls.
+    /// Writes a closure to its final address; `value` must fit the storage. A move of a new
+    /// `Closure` would read its parts while they are still in the store buffer, which stalls.
     ///
     /// # Safety
     ///
@@ -129,7 +126,7 @@ impl Closure {
 }
 
 impl Closure {
-    /// Returns the original closure, which may be boxed, if it is an `F`.
+    /// Returns the original closure, unboxed if necessary, if it is an `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
         if fits::<F>() {
             self.into_value()
@@ -138,7 +135,6 @@ impl Closure {
         }
     }
 
-    /// Returns the value, if it is an `F`.
     fn into_value<F: 'static>(self) -> Option<F> {
         if (self.vtable.type_of)() != TypeId::of::<F>() {
             return None;
@@ -164,15 +160,13 @@ impl Drop for Closure {
 #[repr(transparent)]
 pub(crate) struct Callback(Closure);
 
-/// A closure that becomes the callback of a one-shot timer, written at its final address.
+/// A closure that becomes the callback of a one-shot timer.
 pub(crate) struct RunOnce<F>(pub(crate) F);
 
-/// A closure that becomes the callback of a periodic timer, written at its final address.
+/// A closure that becomes the callback of a periodic timer.
 pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 
 impl<F: FnOnce() + 'static> RunOnce<F> {
-    /// Writes the callback.
-    ///
     /// # Safety
     ///
     /// `dest` is valid for writes.
@@ -191,8 +185,6 @@ impl<F: FnOnce() + 'static> RunOnce<F> {
 }
 
 impl<F: FnMut() + 'static> RunRepeatedly<F> {
-    /// Writes the callback.
-    ///
     /// # Safety
     ///
     /// `dest` is valid for writes.
@@ -210,7 +202,6 @@ impl<F: FnMut() + 'static> RunRepeatedly<F> {
 }
 
 impl Callback {
-    /// Runs a one-shot callback.
     pub(crate) fn call(self) {
         debug_assert!(!self.0.vtable.is_repeatable, "a periodic callback runs in its node");
         let mut callback = ManuallyDrop::new(self);
@@ -220,7 +211,7 @@ impl Callback {
         unsafe { call(&raw mut callback.0.storage) }
     }
 
-    /// Runs a callback, one-shot or periodic, for the last time.
+    /// Runs a one-shot or periodic callback for the last time, and drops it.
     pub(crate) fn call_last(mut self) {
         if self.0.vtable.is_repeatable {
             // SAFETY: the storage holds a value of the type of `vtable`, which `self` owns.
@@ -230,14 +221,13 @@ impl Callback {
         }
     }
 
-    /// Returns true if dropping the callback has an effect.
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {
         self.0.vtable.drop.is_some()
     }
 }
 
-/// A callback that runs or is dropped in place.
+/// A pointer to a callback that is to run or to be dropped in its node.
 #[must_use]
 pub(crate) struct CallbackInPlace(NonNull<Closure>);
 
@@ -281,7 +271,6 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<InlineStorage>() && align_of::<F>() <= align_of::<InlineStorage>()
 }
 
-/// The callback of a one-shot timer.
 pub(crate) struct OneShotCallback(Closure);
 
 impl OneShotCallback {
@@ -298,7 +287,6 @@ impl OneShotCallback {
         Self(Closure::new::<_, CallOnce>(callback))
     }
 
-    /// Returns the original closure, if it is an `F`.
     fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
         self.0.into_closure()
     }
@@ -341,7 +329,6 @@ mod tests {
         move || runs.set(runs.get() + u32::from(bytes.iter().all(|&byte| byte == 7)))
     }
 
-    /// Runs a callback as a node does.
     fn run(dest: &mut MaybeUninit<Callback>) {
         let dest = NonNull::from(dest).cast();
         // SAFETY: `dest` holds a callback, which no other code uses.

@@ -1,5 +1,5 @@
-//! Handles: cancel, move and query a timer from any thread. A handle of the thread's own shard
-//! takes the owner's path; others find their shard through the registry.
+//! Handles, which cancel, move and query a timer from any thread. On the thread that owns the
+//! timer, a handle calls the owner's functions. Elsewhere it finds the shard in the registry.
 
 use std::{
     cell::Cell,
@@ -68,8 +68,8 @@ impl fmt::Display for Cancel {
 
 /// Identifies one timer: a plain value that any thread may copy, send and keep.
 ///
-/// A handle keeps nothing alive, and may be kept for ever. When its timer, its shard or its thread
-/// has ended, it is *stale*: it answers [`Cancel::Ended`] and never reaches another timer.
+/// A handle keeps nothing alive, and may be kept for ever. When its timer has ended, it is *stale*:
+/// it answers [`Cancel::Ended`] and never reaches another timer.
 ///
 /// # Examples
 ///
@@ -90,7 +90,7 @@ pub struct TimerHandle {
     shard_and_index: NonZeroU64,
 }
 
-/// Set in `shard_and_index` of every handle, so that it is never zero.
+/// Set in `shard_and_index` of every handle, so that this field is never zero.
 const HANDLE_TAG: NonZeroU64 = NonZeroU64::new(1 << 63).unwrap();
 
 impl TimerHandle {
@@ -99,7 +99,7 @@ impl TimerHandle {
         Self { generation, shard_and_index: HANDLE_TAG | u64::from(shard) << 32 | u64::from(index) }
     }
 
-    /// Returns the handle of another timer of the same shard. This handle must have index 0.
+    /// Returns the handle of a timer of this handle's shard. This handle must have index 0.
     #[inline]
     pub(crate) fn with_timer(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -117,7 +117,6 @@ impl TimerHandle {
         self.shard_and_index.get() as u32
     }
 
-    /// Returns true if another thread added the timer.
     #[inline]
     pub(crate) fn is_remotely_added(self) -> bool {
         self.generation & REMOTE_GENERATION != 0
@@ -150,8 +149,8 @@ impl TimerHandle {
 
     /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is live.
     ///
-    /// Returns `None` if the timer has ended, or if the number is no handle. An invented number may
-    /// match any live timer of the process, but nothing else.
+    /// Returns `None` if the timer has ended, or if `bits` is no handle. Invented bits may match a
+    /// live timer of the process.
     ///
     /// Cost: constant, one load of the timer's state; no lock, no allocation.
     ///
@@ -176,18 +175,18 @@ impl TimerHandle {
 
     /// Cancels the timer, from any thread. Returns at once whether this call ended the timer.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. The callback has been
-    ///   dropped when this returns if the timer is this thread's, or was added by a
-    ///   [`ShardRef`](crate::ShardRef). Otherwise the owner drops it in its next turn, or in a
-    ///   later one if more than 1,024 messages wait. An owner that announces its sleeps turns
-    ///   within [`Config::drop_within`](crate::Config::drop_within). If another thread is moving
-    ///   the timer at that moment, the drop waits for that move.
-    /// * [`Cancel::Running`]: the callback is running, perhaps on this thread, if the callback
-    ///   cancels its own timer. A periodic timer makes no further run.
-    /// * [`Cancel::Ended`]: the timer had fired, been cancelled or been handed back before this
-    ///   call, or the handle is stale. If it fired, this thread sees everything the callback did.
+    /// * [`Cancel::Cancelled`]: the callback has not started and never will. When this returns, the
+    ///   callback has been dropped if the timer belongs to this thread's wheel, or was added by a
+    ///   [`ShardRef`](crate::ShardRef). Any other callback is dropped by the owner in its next
+    ///   turn, or in a later turn if more than 1,024 messages wait. An owner that announces its
+    ///   sleeps turns within [`Config::drop_within`](crate::Config::drop_within). If another thread
+    ///   is moving the timer during a remote cancel, the drop waits for that move.
+    /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
+    ///   this answer. A periodic timer does not run again.
+    /// * [`Cancel::Ended`]: the timer fired, was cancelled or was handed back before this call. If
+    ///   it fired, this thread sees everything the callback did.
     ///
-    /// Cost: constant. No lock and no system call on the owner's thread. A remote cancel makes one
+    /// Cost: constant. On the owner's thread, no lock and no system call. A remote cancel makes one
     /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox.
     /// No thread waits for another. A destructor that panics is reported to
     /// [`Config::on_panic`](crate::Config::on_panic).
@@ -225,15 +224,15 @@ impl TimerHandle {
         answer
     }
 
-    /// Cancels a timer whose payload this thread takes, or whose state is unlikely.
+    /// Cancels a timer in any state, unlike the fast path of `cancel_remote`.
     #[inline(never)]
     fn cancel_slow(self) -> Cancel {
         self.send_request(|shared, taken| shared.cancel(self.index(), self.generation, taken))
             .unwrap_or(Cancel::Ended)
     }
 
-    /// Sends a request to the shard, if it exists, and wakes its owner if necessary, with nothing
-    /// borrowed. Then drops the payload, if the request has taken one from a cancelled timer.
+    /// Calls `ask` with the shard; returns `None` if the shard has ended. Then wakes the owner and
+    /// drops the taken payload, if necessary. Both run user code, so nothing is borrowed then.
     #[inline]
     fn send_request<R>(
         self,
@@ -251,7 +250,6 @@ impl TimerHandle {
         Some(answer)
     }
 
-    /// Wakes the owner, unless its shard has ended.
     #[cold]
     #[inline(never)]
     fn wake(self, asleep: SleepId) {
@@ -261,36 +259,36 @@ impl TimerHandle {
         }
     }
 
-    /// Drops the callback of a timer that this thread has cancelled, and catches its panic.
+    /// Drops the callback of a timer that this thread has cancelled, and reports its panic.
     #[cold]
     fn drop_cancelled(self, payload: SendCallback) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         match shared {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
-            // The shard has ended, and nothing can be reported.
+            // The shard has ended, so nothing can be reported.
             None => catch_panic_silently(|| panic::resume_unwind(panic)),
         }
     }
 
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
-    /// When this returns, the callback neither runs nor ever will, and its effects are visible
-    /// here. So the values that the callback uses can be freed. Returns the answer of
+    /// When this returns, the callback is not running and will not run again, and this thread sees
+    /// its effects. So the values that the callback uses can be freed. Returns the answer of
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this returns. In all other
-    /// cases the owner may drop them later, as after `cancel`. This includes `Ended` if another
-    /// thread had cancelled the timer.
+    /// cases the captures may be dropped later, as after `cancel`. This is also true of `Ended`, if
+    /// another thread had cancelled the timer.
     ///
-    /// This thread polls at intervals that grow to a millisecond; the owner pays nothing. The wait
+    /// This thread polls at intervals that grow to a millisecond, at no cost to the owner. The wait
     /// lasts as long as the callback runs, so the callback must not wait for this thread. This call
-    /// also returns when the shard ends, because a thread that has ended runs no callback.
+    /// also returns when the shard ends, because then no callback of the shard runs.
     ///
     /// # Errors
     ///
-    /// Returns an error, and cancels nothing, inside a callback or a destructor that a turn runs.
-    /// Two callbacks that wait for each other would wait for ever.
+    /// In a callback or a destructor that a turn runs, returns an error and cancels nothing. Two
+    /// callbacks that waited for each other would wait for ever.
     ///
     /// # Examples
     ///
@@ -321,7 +319,7 @@ impl TimerHandle {
         })
     }
 
-    /// Returns true if the timer waits for its deadline: not while its callback runs, and not after
+    /// Returns true if the timer waits for its deadline, and false if its callback is running or
     /// the timer has ended.
     ///
     /// The answer may be outdated at once, because any thread may cancel the timer. Cost: constant.
@@ -346,10 +344,10 @@ impl TimerHandle {
         }
     }
 
-    /// Returns whether the timer is pending, running or ended, from any thread.
+    /// Returns whether the timer is pending, running or ended. Any thread may call this.
     ///
-    /// The answer may be outdated at once, except [`Ended`](TimerStatus::Ended), which is final. If
-    /// the timer fired, this thread then sees everything the callback did. Cost: constant.
+    /// The answer may be outdated at once, except [`Ended`](TimerStatus::Ended), which is final.
+    /// After `Ended`, this thread sees everything that the callback did. Cost: constant.
     ///
     /// # Examples
     ///
@@ -368,13 +366,12 @@ impl TimerHandle {
 
     /// Moves the timer, earlier or later, from any thread. The handle stays valid.
     ///
-    /// Returns true if the timer was moved: it will not fire by its old deadline. Returns false if
-    /// the timer has ended or is running; then nothing changes. If several threads reset
-    /// concurrently, all get `true` and the last to complete wins.
+    /// Returns true if the timer was moved, and false if it has ended or is running. If several
+    /// threads reset concurrently, all get `true` and the last to complete wins.
     ///
-    /// A reset on the timer's own thread never lets it fire in a turn that has already begun. A
-    /// reset of a periodic timer moves the next run, and later runs follow at its period. Slack and
-    /// spread of earlier calls no longer apply.
+    /// A timer that its own thread resets never fires in a turn that has already begun. A reset of
+    /// a periodic timer moves the next run, and later runs follow at its period. Slack and spread
+    /// of earlier calls no longer apply.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
     /// or three compare-and-swaps on the timer and at most one on the owner's mailbox. Most resets
@@ -424,7 +421,7 @@ impl TimerHandle {
         self.send_request(reset).unwrap_or(false)
     }
 
-    /// Moves the timer to the time at which its shard's clock shows `nanos`.
+    /// Moves the timer to a deadline in nanoseconds of its shard's clock.
     pub(crate) fn reset_to(self, nanos: u64) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.ops.reset_to)(self, nanos),
@@ -464,8 +461,8 @@ impl fmt::Display for TimerHandle {
     }
 }
 
-/// Identifies a timer of this thread, and cannot leave the thread; from
-/// [`LocalTimer::add_local`](crate::LocalTimer::add_local).
+/// Identifies a timer of this thread, and cannot leave the thread.
+/// [`LocalTimer::add_local`](crate::LocalTimer::add_local) returns it.
 ///
 /// No other thread can end the timer, so cancelling and firing need no atomic swap.
 ///
@@ -501,8 +498,8 @@ impl LocalHandle {
         self.handle
     }
 
-    /// Cancels the timer. Its callback has been dropped when this returns. See
-    /// [`TimerHandle::cancel`].
+    /// Cancels the timer; see [`TimerHandle::cancel`]. If this returns [`Cancel::Cancelled`], the
+    /// callback has been dropped.
     ///
     /// # Examples
     ///
@@ -557,8 +554,8 @@ impl LocalHandle {
         })
     }
 
-    /// Returns a handle of this timer that may leave the thread. From now on, ending the timer
-    /// takes an atomic swap. This handle stays valid.
+    /// Returns a handle of this timer that may leave the thread. After this call, ending the timer
+    /// takes an atomic swap. The `LocalHandle` stays valid.
     ///
     /// # Examples
     ///
@@ -592,7 +589,7 @@ impl fmt::Display for LocalHandle {
     }
 }
 
-/// Cancels its timer when it is dropped; from [`TimerHandle::guard`].
+/// Cancels its timer when it is dropped. [`TimerHandle::guard`] creates it.
 ///
 /// # Examples
 ///
@@ -644,7 +641,7 @@ impl TimerGuard {
         self.0.reset(when)
     }
 
-    /// Releases the timer from the guard, and returns its handle.
+    /// Returns the handle of the timer, and drops the guard without a cancel.
     ///
     /// # Examples
     ///
@@ -674,15 +671,15 @@ per_thread! {
     static OWNER: Cell<Option<Owner>> = Cell::new(None);
 }
 
-/// This thread's own wheel. The module `local` registers it by [`set_current`](Self::set_current),
-/// so that handles do not depend on `local`.
+/// The wheel of a thread, as handles use it. The module `local` registers it by
+/// [`set_current`](Self::set_current), so that handles do not depend on `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
     pub(crate) ops: &'static OwnerOps,
 }
 
-/// The functions by which a handle uses the wheel of its own thread.
+/// The functions that a handle calls for a timer of the current thread's wheel.
 pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
@@ -694,26 +691,23 @@ pub(crate) struct OwnerOps {
 }
 
 impl Owner {
-    /// Makes handles of this shard take the owner's path on this thread. With `None`, no handle
-    /// does.
+    /// Sets the wheel of this thread; `None` removes it.
     pub(crate) fn set_current(owner: Option<Self>) {
-        // Fails if the thread-locals are destroyed; then no handle needs the path.
+        // Fails if the thread-locals are destroyed. Then `current` returns `None` anyway.
         let _ = OWNER.try_with(|place| place.set(owner));
     }
 
-    /// Returns the owner's path if `handle` names a timer of this thread.
+    /// Returns this thread's wheel if `handle` names one of its timers.
     #[inline]
     fn of(handle: TimerHandle) -> Option<Self> {
         Self::current().filter(|owner| owner.shard == handle.shard())
     }
 
-    /// Returns true if this thread owns the shard of this number.
     #[inline]
     pub(crate) fn owns(shard: u32) -> bool {
         Self::current().is_some_and(|owner| owner.shard == shard)
     }
 
-    /// Returns the number of this thread's shard, if it has one.
     pub(crate) fn current_shard() -> Option<u32> {
         Self::current().map(|owner| owner.shard)
     }
@@ -728,7 +722,7 @@ impl Owner {
     }
 }
 
-/// The waits between two polls: first yields, then increasingly long sleeps.
+/// Waits between polls: first yields, then increasingly long sleeps.
 #[derive(Debug, Default)]
 struct Backoff(u32);
 

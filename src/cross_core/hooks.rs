@@ -1,4 +1,4 @@
-//! The user's hooks, and the guard around user code: a panic is caught where it happens (P6).
+//! The user's hooks, and the functions that run user code and catch its panics (P6).
 
 use std::{
     any::Any,
@@ -17,8 +17,8 @@ use crate::{
     util::sync::{AtomicU64, Ordering, Thread, TryLock, per_thread, this_thread},
 };
 
-/// A panic in a callback, a destructor, the wake hook or a delayed operation, as
-/// [`Config::on_panic`](crate::Config::on_panic) gets it.
+/// A panic in the user's code, as the hook of [`Config::on_panic`](crate::Config::on_panic)
+/// receives it.
 ///
 /// # Examples
 ///
@@ -64,8 +64,8 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// The destructor of a callback or payload whose timer was cancelled or whose shard ended, or
-    /// of a key or an operation of a purgatory.
+    /// A destructor: of a purgatory's key or operation, or of a callback or payload that was
+    /// dropped after a cancel or at the end of its shard.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
@@ -109,7 +109,7 @@ impl PanicReport<'_> {
         self.payload
     }
 
-    /// Returns the message of the panic, if it has one. Panics of `panic!` do.
+    /// Returns the payload of the panic if it is a string, as the payload of `panic!` is.
     ///
     /// # Examples
     ///
@@ -138,27 +138,26 @@ impl fmt::Debug for PanicReport<'_> {
 pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
-/// The user's hooks of a shard.
 pub(crate) struct Hooks {
     wake: WakeMethod,
     descriptor: LazyDescriptor,
-    /// The task that drives the wheel, if there is one. It is set before a sleep is announced, so a
-    /// thread that sees the sleep sees the task. It is not a `SetOnce`, which would add a step to
-    /// every wake-up in the models.
+    /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
+    /// announced, so a thread that sees the sleep also sees the waker. The field is an `OnceLock`,
+    /// because a `SetOnce` would add a step to every wake-up in the loom models.
     driver_task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic: Option<PanicHook>,
     panic_count: AtomicU64,
 }
 
-/// The way to wake the owner.
 enum WakeMethod {
     Hook(WakeHook),
-    /// The default unparks the thread that announced the sleep, because a shard may have moved to
-    /// another thread. No thread ever waits for this lock: wakers and the owner only try it.
+    /// The default: unparks the thread that announced the sleep. A shard may move between threads,
+    /// so the owner stores its thread before each sleep. No thread waits for the lock: all threads
+    /// only try it.
     Unpark(TryLock<Thread>),
 }
 
-/// A wake hook call in progress: the shard, and the sleep to be ended.
+/// A call of a wake hook in progress: the address of its [`Hooks`], and the sleep to be ended.
 type HookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
@@ -179,24 +178,25 @@ impl Hooks {
         }
     }
 
-    /// Returns the descriptor that every wake-up fires.
     #[allow(dead_code, reason = "only `TimerFd` opens it")]
     pub(crate) fn descriptor(&self) -> &LazyDescriptor {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep, on any thread. Returns false if a hook or waker panicked or
-    /// was not called. No call is made if another thread holds the lock of the thread or waker to
-    /// be woken, if this thread is inside a hook for the same sleep, or if calls are nested too
-    /// deeply.
+    /// Wakes the owner from a sleep: fires the descriptor, calls the waker of the driver task, and
+    /// calls the wake hook. Any thread may call this. Returns false if the waker or the hook
+    /// panicked or was not called. Reasons to omit a call:
+    ///
+    /// - This thread is inside a hook of this shard for the same sleep.
+    /// - This thread is inside too many nested hooks.
+    /// - Another thread holds the lock of the waker, or of the thread that the default unparks.
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         self.descriptor.fire();
         let task_is_woken = self.driver_task.get().is_none_or(|task| self.wake_task(asleep, task));
         self.wake_owner(asleep) && task_is_woken
     }
 
-    /// Wakes the task that drives the owner. Returns false in the same cases as
-    /// [`wake`](Self::wake).
+    /// Wakes the task that drives the wheel. Returns false if its waker panicked or was not called.
     #[cold]
     fn wake_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
@@ -212,8 +212,8 @@ impl Hooks {
         has_woken
     }
 
-    /// Sets the task to wake. Only the owner calls this. Returns false if another thread is waking
-    /// the task at this moment.
+    /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
+    /// this. Returns false if another thread is waking the task at this moment.
     pub(crate) fn set_driver_task(&self, task: Option<&Waker>) -> bool {
         let place = self.driver_task.get_or_init(|| TryLock::new(None));
         let is_set = |set: &mut Option<Arc<Waker>>| match (set, task) {
@@ -244,7 +244,7 @@ impl Hooks {
                 has_woken
             }
             // If the lock is taken, another thread is about to unpark the owner, or the owner is
-            // about to announce its next sleep, after which it checks for requests.
+            // about to announce its next sleep and then to check for requests.
             WakeMethod::Unpark(sleeper) => {
                 // Unparks after releasing the lock: the woken thread may run at once, and must not
                 // find the lock taken.
@@ -254,9 +254,9 @@ impl Hooks {
         }
     }
 
-    /// Runs `call`, which calls a hook, unless this thread is already calling a hook of this shard
-    /// for the same sleep, or its calls are nested too deeply. So a hook may send requests to its
-    /// own shard, directly or through another shard's hook, without being called inside itself.
+    /// Runs `call`, which calls a hook, unless this thread is already inside a hook of this shard
+    /// for the same sleep, or inside too many hooks. So a hook that sends requests to its own
+    /// shard, even through another shard's hook, is not called inside itself.
     fn call_unless_nested(&self, asleep: SleepId, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
         // `HOOK_CALLS` has no destructor, so it is still usable while other thread-locals are
@@ -285,7 +285,7 @@ impl Hooks {
         sleeper.try_with(remember).is_some()
     }
 
-    /// Runs user code and catches its panic.
+    /// Runs user code, and catches and reports its panic.
     #[inline]
     pub(crate) fn catch_panic(&self, place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
@@ -293,7 +293,7 @@ impl Hooks {
         }
     }
 
-    /// Drops a payload and catches its panic.
+    /// Drops a payload, and catches and reports a panic of its destructor.
     #[inline]
     pub(crate) fn drop_catching_panic<T>(&self, payload: T) {
         if mem::needs_drop::<T>() {
@@ -306,7 +306,7 @@ impl Hooks {
         self.panic_count.load(Ordering::Relaxed)
     }
 
-    /// Counts and reports a panic that was caught.
+    /// Counts a caught panic, reports it to `trace` and the panic hook, and drops its payload.
     #[cold]
     pub(crate) fn report_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
         // Relaxed: a counter, to which other threads add when a wake or a remote cancel panics.
@@ -323,12 +323,11 @@ impl Hooks {
     }
 }
 
-/// Runs user code and drops the payload of its panic. For cases where nothing can be reported, such
-/// as a panic in the panic hook.
+/// Runs user code, such as the panic hook, and catches its panic without a report.
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // If the panic payload's destructor panics, leaks the second payload, because dropping it
-        // could panic again.
+        // If the drop of the payload panics, leaks the payload of the second panic, because its
+        // drop could panic again.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }

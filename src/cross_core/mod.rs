@@ -1,5 +1,5 @@
-//! The parts of a shard that other threads touch: the state of each timer, the messages to the
-//! owner, and the owner's sleep.
+//! The parts of a shard that threads other than its owner may use, such as the states of timers,
+//! the mailbox, and the owner's sleep.
 
 mod admission;
 pub(crate) mod callback;

@@ -1,5 +1,5 @@
-//! The code that added each timer, to find timers that are never cancelled. Without the feature
-//! `origins`, the types are empty and cost nothing.
+//! Records which call added each timer, to find timers that are never cancelled. Without the
+//! feature `origins`, the types are empty and cost nothing.
 #![cfg_attr(
     not(feature = "origins"),
     allow(unused_variables, clippy::unused_self, reason = "nothing is kept")
@@ -14,7 +14,8 @@ use std::panic::Location;
 pub struct Origin(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl Origin {
-    /// Returns the caller of the calling function, which must be `#[track_caller]` itself.
+    /// Returns the place from which the calling function was called. The calling function must be
+    /// `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {
@@ -25,12 +26,12 @@ impl Origin {
     }
 }
 
-/// The call that added a timer, and the time of the add. Meaningless in a node without a timer.
+/// The call that added a timer, and the time of the add; for a remote timer, the time of its
+/// admission. Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(Origin, u64)>);
 
 impl AddRecord {
-    /// Records an add at the time that `now` returns.
     #[inline]
     pub(crate) fn new(origin: Origin, now: impl FnOnce() -> u64) -> Self {
         Self(

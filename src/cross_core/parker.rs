@@ -1,9 +1,9 @@
-//! Sleeping and waking without a lost wake-up.
+//! How a shard's owner sleeps and other threads wake it, without a lost wake-up.
 //!
 //! The owner announces its sleep and then checks once more for requests. A requesting thread queues
-//! its urgent request and then checks whether the owner sleeps, and until when. Both have a
-//! sequentially consistent fence between their two steps, so at least one of them sees the other
-//! (Dekker's argument):
+//! its urgent request and then checks whether the owner sleeps, and until when. Each thread has a
+//! sequentially consistent fence between its two steps. So at least one of the two threads sees the
+//! other's first step, as in Dekker's algorithm:
 //!
 //! ```text
 //! owner                             requesting thread
@@ -12,24 +12,24 @@
 //! is there a request?               asleep, and for too long? then wake
 //! ```
 //!
-//! If F1 comes first in the fences' total order, the requesting thread sees the sleeper and wakes
-//! it. Otherwise the owner sees the request and does not sleep. A requesting thread may also read
-//! an old announcement, after which the owner has woken and announced another sleep. Then the F1 of
-//! the new sleep comes after F2, so again the owner sees the request.
+//! If F1 comes first in the fences' total order, the requesting thread sees the announcement.
+//! Otherwise the owner sees the request and does not sleep. A requesting thread may also read the
+//! announcement of an old sleep, although the owner has already announced a new one. Then the F1 of
+//! the new sleep comes after F2, so the owner sees the request.
 //!
-//! A request may be a new deadline for a node whose message another thread is pushing at that
-//! moment. Then two threads check for a sleeping owner, each after its own F2. The thread that
-//! wrote the deadline compares it with the end of the sleep. The pushing thread compares the
-//! deadline that it reads after its push. So for each deadline, at least one thread checks for a
-//! sleeper after the message has been pushed.
+//! A thread may write a new deadline to a node that another thread is about to push. Then both
+//! threads check for a sleeping owner, each after its own F2: the writer with its deadline, and the
+//! pusher with the deadline that it reads after its push. So at least one check of each deadline
+//! comes after the push.
 //!
-//! A waker clears the announcement only after its call of the hook has returned. Until then, other
-//! requesting threads find the announcement and wake the owner too. So no thread relies on a waker
-//! that stalls or whose hook panics. The only exception is the lock of the default hook, which a
-//! waker holds while it clones a thread's handle (`hooks`).
+//! A waking thread clears the announcement only after its call of the hook has returned. Until
+//! then, other requesting threads find the announcement and wake the owner too. So no thread relies
+//! on a waking thread that stalls or whose hook panics. The only exceptions are the locks of the
+//! default hook and of the driver task, which a waking thread holds while it copies a handle
+//! (`hooks`).
 //!
-//! A wake must persist until the next sleep, as `unpark`, a write to an eventfd and a `mio::Waker`
-//! do.
+//! If the hook is called before the owner falls asleep, that sleep must end at once. `unpark`, a
+//! write to an eventfd and `mio::Waker::wake` have this property.
 //!
 //! # Models
 //!
@@ -37,19 +37,18 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
 
-/// The announcements of the owner's sleeps, and whether a loop drives the owner.
 #[derive(Debug)]
 pub(crate) struct Parker {
     /// The number of announced sleeps, times eight. The three low bits are the flags [`ASLEEP`],
     /// [`LONG`] and [`UNDRIVEN`].
     announced: AtomicU64,
-    /// The latest end of the last sleep, in nanoseconds of the clock.
+    /// The time by which the last announced sleep ends, in nanoseconds of the clock.
     until: AtomicU64,
 }
 
 /// The last announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// The sleep is long: a remotely cancelled payload must end it.
+/// The sleep is long: a remote cancel that leaves a payload to the owner must end it.
 const LONG: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
 /// other threads publish the deadlines that they request.
@@ -60,7 +59,7 @@ const SLEEP_NUMBER_ONE: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Announcement(u64);
 
-/// The number of an announced sleep that must be ended.
+/// Identifies an announced sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SleepId(u64);
@@ -74,58 +73,57 @@ impl Default for Parker {
 impl Parker {
     /// Announces a sleep until `until` at most. The owner must then check for requests once more.
     pub(crate) fn announce(&self, until: u64, is_long: bool) -> Announcement {
-        // Relaxed: the announcement publishes `until`.
+        // Relaxed: the swap below publishes `until`.
         self.until.store(until, Ordering::Relaxed);
-        // Relaxed: only the owner increments the number, and other threads only end a sleep.
+        // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         let number = before + SLEEP_NUMBER_ONE + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `must_wake_before`. A swap, so that the exchange by which
-        // an earlier sleep's waker clears `ASLEEP` comes before this swap or fails.
+        // Release: publishes `until` to `must_wake_before`. An exchange by which a waking thread
+        // clears the `ASLEEP` of an earlier sleep comes before this swap, or fails.
         self.announced.swap(number, Ordering::Release);
-        // SeqCst (F1): the announcement comes before the owner's last check.
+        // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
         Announcement(number)
     }
 
-    /// Records that no loop drives the owner.
     pub(crate) fn set_undriven(&self) {
-        // Relaxed: published by the next store.
+        // Relaxed: the store of `announced` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);
-        // Relaxed: only the owner increments the number. Release: publishes `until` to
+        // Relaxed: only the owner changes the number. Release: publishes `until` to
         // `must_wake_before`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         self.announced.store(before + SLEEP_NUMBER_ONE + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
-    /// Records that a loop drives the owner. Only the owner calls it.
+    /// Records that a loop drives the owner. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
-        // Relaxed, both: a thread that still reads "no loop" has queued its request before the
-        // owner's next announcement, whose fence orders the two (F1, F2).
+        // Relaxed, both: if a thread still reads `UNDRIVEN`, its F2 comes before the F1 of the
+        // owner's next announcement. So the owner sees that thread's request before it sleeps.
         let before = self.announced.load(Ordering::Relaxed);
         if before & UNDRIVEN != 0 {
             self.announced.store(before & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
         }
     }
 
-    /// Returns true if no loop drives the owner.
     pub(crate) fn is_undriven(&self) -> bool {
         // Relaxed: a report of an overdue timer may come a little early or late.
         self.announced.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 
-    /// Ends an announced sleep of the owner, unless a later one has been announced.
+    /// Ends an announced sleep, unless the owner has announced a later one.
     pub(crate) fn end_sleep(&self, announcement: &Announcement) {
         self.clear_asleep(announcement.0);
     }
 
-    /// Marks the sleep `asleep` as over after its waker has called the hook.
+    /// Ends a sleep from which the caller has woken the owner, unless the owner has announced a
+    /// later one.
     pub(crate) fn end_woken_sleep(&self, asleep: SleepId) {
         self.clear_asleep(asleep.0);
     }
 
     fn clear_asleep(&self, number: u64) {
-        // Relaxed, both: a thread that still reads the sleep makes one spurious wake. A failure
-        // means that the sleep is over.
+        // Relaxed, both: a thread that still reads `ASLEEP` may cause a spurious wake. If the
+        // exchange fails, the sleep has already ended.
         let _ = self.announced.compare_exchange(
             number,
             number & !ASLEEP,
@@ -137,38 +135,39 @@ impl Parker {
     /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must be
     /// the owner, or have been the owner after the announcement, or have executed the fence F2.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
-        // Relaxed: the caller has seen the owner's announcement, or F2 orders this load. A waker
-        // may end the sleep at any time.
+        // Relaxed: the caller has seen the owner's announcement, or F2 orders this load.
         SleepId::of(self.announced.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep from which a thread must wake the owner, after it has queued its request.
+    /// Returns the sleep from which the caller must wake the owner. The caller must have queued its
+    /// request.
     pub(crate) fn must_wake(&self) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
     }
 
-    /// Returns the sleep from which a thread must wake the owner, if that sleep is long.
+    /// Returns the sleep from which the caller must wake the owner, if that sleep is long.
     pub(crate) fn must_wake_from_long(&self) -> Option<SleepId> {
         self.must_wake().filter(|asleep| asleep.0 & LONG != 0)
     }
 
-    /// Returns the sleep from which a thread must wake the owner, if that sleep ends after the
-    /// moment that `deadline` returns. The caller's last operation must be the swap of its request.
+    /// Returns the sleep from which the caller must wake the owner, if that sleep ends after the
+    /// time that `deadline` returns. The caller's last atomic operation must be the swap that made
+    /// its request.
     #[inline]
     pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
-        // Acquire: `until` belongs to this sleep, or to a later one, before which the owner has
-        // seen the request.
+        // Acquire: `until`, read below, is the end of this sleep or of a later one. Before a later
+        // sleep, the owner has seen the request.
         let asleep = SleepId::of(self.announced.load(Ordering::Acquire))?;
-        // Relaxed: published by the announcement, which was acquired above.
+        // Relaxed: the load above has acquired the announcement, which publishes `until`.
         (deadline() < self.until.load(Ordering::Relaxed)).then_some(asleep)
     }
 
-    /// Returns the announced sleep if it is long, for a thread that has just called
-    /// [`must_wake_before`](Self::must_wake_before).
+    /// Returns the sleep in progress if it is long. The caller must have called
+    /// [`must_wake_before`](Self::must_wake_before), whose fence F2 orders this load.
     #[inline]
     pub(crate) fn long_sleep_in_progress(&self) -> Option<SleepId> {
         self.sleep_in_progress().filter(|asleep| asleep.0 & LONG != 0)
@@ -176,7 +175,7 @@ impl Parker {
 }
 
 impl SleepId {
-    /// Returns true if the owner has no loop, and cannot be woken.
+    /// Returns true if no loop drives the owner, so that it cannot be woken.
     pub(crate) fn is_undriven(self) -> bool {
         self.0 & UNDRIVEN != 0
     }

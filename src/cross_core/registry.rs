@@ -1,9 +1,8 @@
-//! The table of shards, through which a plain handle finds its shard.
+//! The table of shards, in which a handle finds its shard by number.
 //!
-//! A handle names its shard by a number. An ended shard's number may be reused. Generations keep a
-//! stale handle from matching a timer of a newer shard with the same number: the new shard starts
-//! after the last generation of the old shard. So no two timers with the same shard number and
-//! index ever have the same generation. A bit marks the generations of remote timers.
+//! The number of an ended shard may be reused. A new shard of the same number starts after the last
+//! generation of the old shard. So no two timers with the same shard number and index ever have the
+//! same generation, and a stale handle matches no timer of the new shard.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,7 +38,6 @@ struct Registry {
 struct FreeNumbers {
     reusable: Vec<FreeNumber>,
     never_used: u32,
-    /// The number of shards created so far.
     created_shards: u64,
 }
 
@@ -69,7 +67,6 @@ impl FreeNumbers {
     }
 }
 
-/// A shard's number, and its first generation.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) number: u32,
@@ -103,8 +100,8 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     }
 }
 
-/// Calls `look` with the shard `number`, or `None` if it does not exist, while this thread is
-/// pinned.
+/// Calls `look` with the shard of this number, or with `None` if there is no such shard. This
+/// thread is pinned during the call.
 #[inline]
 pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Protected<'_, Shared>>) -> R) -> R {
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].with(look)
@@ -115,7 +112,6 @@ pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
     with(number, |seen| seen.map(|shared| shared.to_arc()))
 }
 
-/// Returns the numbers that were ever used.
 pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {
     0..REGISTRY.free_numbers().never_used
 }

@@ -1,5 +1,5 @@
-//! The part of a shard that every thread may use: the nodes, the mailbox, the clock, and the
-//! wake-up of the owner.
+//! The part of a shard that every thread may use: the nodes, the mailbox, the clock, and the calls
+//! that wake the owner.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -46,11 +46,13 @@ pub(crate) struct Shared {
     pub(crate) admission: CachePadded<AdmissionLimit>,
     pub(crate) gauges: CachePadded<Gauges>,
     pub(crate) name: Box<str>,
-    /// The longest sleep of the owner, in nanoseconds, while a remotely cancelled payload waits.
+    /// The longest sleep of the owner, in nanoseconds, while the payload of a remotely cancelled
+    /// timer waits to be dropped.
     pub(crate) drop_within_nanos: u64,
 }
 
-/// A value with exclusive cache lines: two, because processors fetch them in pairs.
+/// A value that shares no cache line with others. Aligned to two lines, because processors fetch
+/// lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(T);
@@ -68,8 +70,8 @@ impl<T> std::ops::Deref for CachePadded<T> {
 #[must_use]
 pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
-    /// The sleep from which the caller must wake the owner, after all of the library's borrows have
-    /// ended.
+    /// The sleep from which the caller must wake the owner, once the caller holds no borrow of
+    /// corewheel's state.
     pub(crate) wake: Option<SleepId>,
 }
 
@@ -80,7 +82,7 @@ pub(crate) struct RemoteTimer {
     pub(crate) generation: u64,
 }
 
-/// The result of a remote add that was refused.
+/// A refused remote add, with its callback.
 pub(crate) enum RefusedAdd<B> {
     /// The add was refused before it used the callback.
     BeforeUse(AddErrorReason, B),
@@ -123,9 +125,9 @@ impl Shared {
         }
     }
 
-    /// Announces the owner's sleep, until `until` at most. If `is_long` is true, no payload may
-    /// wait for the end of the sleep. Returns `None` if the owner must not sleep, because messages
-    /// must be consumed first, or another thread is waking the owner.
+    /// Announces that the owner sleeps until `until` at most. If `is_long`, a message about a
+    /// payload to drop ends the sleep. Returns `None` if the owner must consume messages first, or
+    /// if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.set_sleeper();
         let announcement = self.parker.announce(until, is_long);
@@ -136,7 +138,8 @@ impl Shared {
         None
     }
 
-    /// Wakes the owner from a sleep. Returns true if this call has woken it.
+    /// Wakes the owner, and returns true if this call has woken it. If the owner has no loop, only
+    /// reports an overdue timer.
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         if asleep.is_undriven() {
             self.report_if_overdue();
@@ -149,7 +152,6 @@ impl Shared {
         has_woken
     }
 
-    /// Reports an overdue timer of an owner without a loop.
     #[cold]
     #[inline(never)]
     fn report_if_overdue(&self) {
@@ -158,8 +160,9 @@ impl Shared {
         }
     }
 
-    /// Reports once that no loop drives the wheel, although a timer has been overdue for `overdue`
-    /// nanoseconds. The caller must hold no borrow of corewheel's state.
+    /// Reports that no loop drives the wheel, if a timer's `overdue` nanoseconds have reached the
+    /// grace period. Reports only once, until the wheel loses another driver. The caller must hold
+    /// no borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.claim_undriven_report(overdue) {
@@ -171,8 +174,8 @@ impl Shared {
         }
     }
 
-    /// Returns the state of the owner's turns. An owner without a loop has not seen remote
-    /// requests, so the next due time includes their deadlines.
+    /// Returns the state of the owner's turns. Without a loop, the owner does not see the deadlines
+    /// of remote requests, so this function includes them in the next due time.
     pub(crate) fn turn_state(&self) -> TurnState {
         let turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
@@ -181,8 +184,8 @@ impl Shared {
         turns
     }
 
-    /// Wakes the owner after a refused add, if messages wait in the mailbox. The owner makes room
-    /// when it consumes messages about cancelled timers.
+    /// Wakes the owner after a refused add, if messages wait in the mailbox. By consuming messages
+    /// about cancelled timers, the owner makes room for new timers.
     #[cold]
     pub(crate) fn ask_for_room(&self) {
         if self.mailbox.depth() > 0
@@ -200,8 +203,8 @@ impl Shared {
         self.owner_reading.store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds a timer from a remote thread, periodic if its period is not zero. `beyond_limit` adds
-    /// it even to a full shard.
+    /// Adds a timer from a remote thread, periodic if its period is not zero. With `beyond_limit`,
+    /// ignores the shard's limit of live timers.
     #[inline]
     pub(crate) fn add<B: BuildInPlace<Callback> + Send>(
         &self,
@@ -218,7 +221,7 @@ impl Shared {
         self.push_armed(node, generation, schedule.due).map_err(RefusedAdd::ShutDown)
     }
 
-    /// Reserves a place within the limit and a node for a remote timer.
+    /// Reserves a node for a remote timer, and counts the timer towards the limit of live timers.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
     fn reserve_node(&self, beyond_limit: bool) -> Result<RemoteNode, AddErrorReason> {
@@ -237,7 +240,8 @@ impl Shared {
         })
     }
 
-    /// Pushes a node that was armed with a timer due at `nanos`. The error contains the callback.
+    /// Pushes a node that was armed with a timer due at `nanos`. If the shard has ended, the
+    /// error is the callback.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns 40 bytes in memory")]
     fn push_armed(
@@ -253,21 +257,22 @@ impl Shared {
             }
             PushOutcome::Closed => {
                 self.admission.release();
-                // The node is not freed, because no node is reused after the shard's end. Without a
-                // callback, the sweep has ended the timer, so the add counts as successful.
+                // The node is not freed, because no node is reused after the shard's end. If
+                // `disarm` returns no callback, the last sweep has ended the timer, so the add
+                // counts as successful.
                 node.disarm().map_or(Ok(RemoteOutcome::without_wake(armed)), Err)
             }
         }
     }
 
-    /// Returns the clock's reading after `delay` from now.
+    /// Returns the time `delay` from now, in nanoseconds of the clock.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
         // Relaxed: a slightly older reading is allowed.
         let now = self.clock.nanos().max(self.owner_reading.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline of a timer that is added or moved now, with this delay.
+    /// Returns the deadline of a timer that is added or moved now with this delay.
     pub(crate) fn due_after(&self, delay: Duration) -> u64 {
         self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero())
     }
@@ -293,7 +298,6 @@ impl Shared {
         if first < last { self.tick.start_nanos(coarsest_tick(first.max(1), last)) } else { nanos }
     }
 
-    /// Returns true if the clock shows `nanos` or more.
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {
         self.nanos_after(Duration::ZERO) >= nanos
     }
@@ -308,8 +312,8 @@ impl Shared {
     }
 
     /// Returns the sleep from which this thread must wake the owner after a request for the
-    /// deadline that `nanos` returns. `depth` is the number of urgent messages after this thread's
-    /// push, or 0 without a push.
+    /// deadline that `nanos` returns. If no loop drives the owner, publishes this deadline. `depth`
+    /// is the number of urgent messages after this thread's push, or 0 without a push.
     #[inline]
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
@@ -332,18 +336,18 @@ impl Shared {
     }
 
     /// Returns the sleep that a backlog of `depth` messages must end. Every `WAKE_BACKLOG`-th
-    /// message wakes the owner, not only the first such message, since a wake-up may fail. If the
-    /// owner announces its sleep later, it checks the backlog itself.
+    /// message wakes the owner, since an earlier wake-up may have failed. An owner that announces
+    /// its sleep after the push checks the backlog itself.
     #[inline]
     fn must_wake_for_backlog(&self, depth: u32) -> Option<SleepId> {
         if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 { self.parker.must_wake() } else { None }
     }
 }
 
-/// The operations of a remote thread. The thread is pinned, so that no page is freed during them.
+/// The operations of a remote thread. The thread is pinned, so its operations see no freed page.
 impl Protected<'_, Shared> {
-    /// Cancels a one-shot timer that the owner has added and no other thread has changed, by one
-    /// swap and one push. Returns `None` for other timers.
+    /// Cancels a timer by one swap and one push, if the owner has added it and its word is `Armed`
+    /// without flags. Otherwise returns `None`.
     #[inline]
     pub(crate) fn try_cancel_fast(
         &self,
@@ -365,8 +369,8 @@ impl Protected<'_, Shared> {
         generation: u64,
         taken: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
-        // If there is no page, the timer's page was freed, or the handle is of an earlier shard
-        // with more pages.
+        // Without a page, the timer has ended: its page was retired, or the handle is of an earlier
+        // shard with more pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::without_wake(Cancel::Ended);
         };
@@ -376,7 +380,7 @@ impl Protected<'_, Shared> {
                 self.push_cancelled(index, node.link, Priority::LowWithoutPayload)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
-            // The node's message, queued or about to be pushed, is about a deadline, and need not
+            // The node's message, queued or about to be pushed, is about a deadline and need not
             // end the owner's sleep. But the payload must not wait for the end of a long sleep.
             _ if answer == Cancel::Cancelled && taken.is_none() => {
                 self.parker.must_wake_from_long()
@@ -386,9 +390,8 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Moves a timer to the moment at which the clock shows `nanos`, by two or three swaps and at
-    /// most one push. No push is needed if a message of the timer is queued, or if the timer is
-    /// *deferrable* and `nanos` is not before its linked deadline.
+    /// Moves a timer to the moment at which the clock shows `nanos`. Pushes a message, unless one
+    /// is queued, or the timer is *deferrable* and `nanos` is not before its linked deadline.
     #[inline]
     pub(crate) fn reset(
         &self,
@@ -423,11 +426,11 @@ impl Protected<'_, Shared> {
                 PushOutcome::Closed => return RemoteOutcome::without_wake(answer),
             }
         }
-        // Reads the requested deadline after the push: another thread may have written a new one,
-        // and relies on this message.
+        // Reads the requested deadline after the push: another mover may have written a new one
+        // and pushed nothing, because *queued* was set.
         let mut wake = self.must_wake(depth, || node.requested_deadline().read());
         // Reads the word after the fence in `must_wake`: a thread that has cancelled the timer
-        // relies on this message too, and its payload must not wait for a long sleep.
+        // relies on this message too, and the payload must not wait for the end of a long sleep.
         if wake.is_none()
             && let Some(asleep) = self.parker.long_sleep_in_progress()
             && !node.state.is_pending(generation)
@@ -437,7 +440,7 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Pushes the message of a cancelled timer.
+    /// Pushes the message of a cancelled timer. Returns the sleep that the caller must end.
     #[inline]
     fn push_cancelled(
         &self,
@@ -446,7 +449,7 @@ impl Protected<'_, Shared> {
         priority: Priority,
     ) -> Option<SleepId> {
         match self.mailbox.push(index, link, priority) {
-            // This is the only queued payload: the owner must drop it before a long sleep.
+            // The first queued payload ends a long sleep, so that the owner drops it in time.
             PushOutcome::Queued { depth, is_first_payload: true } => {
                 self.parker.must_wake_from_long().or_else(|| self.must_wake_for_backlog(depth))
             }
@@ -455,7 +458,6 @@ impl Protected<'_, Shared> {
         }
     }
 
-    /// Returns whether a timer is pending, running or ended.
     pub(crate) fn status(&self, index: u32, generation: u64) -> TimerStatus {
         self.node(index).map_or(TimerStatus::Ended, |node| node.state.status(generation))
     }
@@ -484,14 +486,13 @@ mod tests {
     /// The number of bytes that processors fetch at a time.
     const FETCH_BYTES: usize = 128;
 
-    /// Returns the cache lines of a part of [`Shared`].
+    /// Returns the range of fetches that cover a part of [`Shared`].
     fn line_range<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
         offset / FETCH_BYTES..(offset + size_of::<T>()).div_ceil(FETCH_BYTES)
     }
 
-    /// Fields that other threads write share no cache line with fields that the owner reads in each
-    /// turn, with each other, or with their neighbours in memory. The lock of the default wake hook
-    /// is an exception: the owner takes it before each sleep.
+    /// Parts that other threads write share no cache line with each other, or with fields that the
+    /// owner reads in each turn.
     #[test]
     fn fields_of_different_writers_share_no_cache_line() {
         let parts = [

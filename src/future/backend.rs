@@ -1,4 +1,4 @@
-//! The backend of a future: the shard that holds its timer.
+//! The wheels that can hold a future's timer.
 
 use std::{
     fmt::Debug,
@@ -18,8 +18,8 @@ use crate::{
     shard::DueTime,
 };
 
-/// The backend of a future's timer: this thread ([`LocalTimer`]), or one of the wheels of
-/// [`Timers`](super::Timers) ([`Remote`](super::Remote)). No other type implements it.
+/// The wheel that holds a future's timer. Only two types implement this trait: [`LocalTimer`], this
+/// thread's wheel, and [`Remote`](super::Remote), a wheel of [`Timers`](super::Timers).
 ///
 /// # Examples
 ///
@@ -42,11 +42,10 @@ pub trait Backend: BackendOps {}
 
 impl<P: BackendOps> Backend for P {}
 
-/// The operations that futures need from a backend. Moments are nanoseconds of its clock.
+/// The operations that futures need from a wheel. Every `nanos` is a time of the wheel's clock.
 pub trait BackendOps: Debug + Unpin {
     type Handle: Copy + Debug + Unpin;
 
-    /// Returns the moment `delay` from now.
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;
@@ -55,11 +54,11 @@ pub trait BackendOps: Debug + Unpin {
 
     fn has_elapsed(&self, nanos: u64) -> Result<bool, AddErrorReason>;
 
-    /// Returns a period in nanoseconds, at least a tick.
+    /// Returns `period` in nanoseconds, but at least one tick of the wheel.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Adds a timer. If the timer goes to a shard with another clock, converts `nanos` to that
-    /// clock.
+    /// Adds a timer that calls `waker` at `nanos`. If another wheel takes the timer, converts
+    /// `nanos` to the clock of that wheel.
     fn try_add(
         &mut self,
         nanos: &mut u64,
@@ -73,13 +72,15 @@ pub trait BackendOps: Debug + Unpin {
 
     fn reset_to(&self, handle: Self::Handle, nanos: u64) -> bool;
 
-    /// Moves a pending timer to `delay` from now, and returns that moment.
+    /// Moves a pending timer to `delay` from now. Returns the new deadline, or `None` if the timer
+    /// was not moved.
     fn reset_after(&self, handle: Self::Handle, delay: Duration) -> Option<u64> {
         let nanos = self.nanos_after(delay).ok()?;
         self.reset_to(handle, nanos).then_some(nanos)
     }
 
-    /// Moves a pending timer to `instant`. Returns that moment, and true if it has elapsed.
+    /// Moves a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
+    /// `None` if the timer was not moved.
     fn reset_at(&self, handle: Self::Handle, instant: Instant) -> Option<(u64, bool)> {
         let nanos = self.nanos_at(instant).ok()?;
         self.reset_to(handle, nanos).then(|| (nanos, self.has_elapsed(nanos) == Ok(true)))
@@ -87,8 +88,8 @@ pub trait BackendOps: Debug + Unpin {
 }
 
 impl BackendOps for LocalTimer {
-    /// Not a `LocalHandle`: the compiler would report a second, misleading reason why the future is
-    /// not `Send`.
+    /// With a `LocalHandle`, the compiler would report a second, misleading reason why the future
+    /// is not `Send`.
     type Handle = TimerHandle;
 
     #[inline]

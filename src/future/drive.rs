@@ -15,34 +15,33 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A delay so short that it elapses as soon as the executor checks its timers, but not at the first
-/// poll.
+/// A delay that has not elapsed at the first poll, but has when the executor next checks its
+/// timers.
 const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
-/// Drives this thread's wheel from a task of any executor: a future that never ends. Spawn it on
-/// the thread, and drop it to stop.
+/// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
+/// executor, and drop it to stop.
 ///
-/// `sleep` returns a future of the executor's own timer that ends after a time. When that sleep
-/// ends, the task turns the wheel. It turns again after the woken tasks have run, and then waits
-/// until the next deadline. The task is woken when this thread adds an earlier timer, and by each
-/// remote request that must [end a sleep](crate::LocalTimer::prepare_sleep). A hook set by
-/// [`Config::on_wake`](crate::Config::on_wake) is called too.
+/// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. When a sleep ends, the
+/// driving task turns the wheel. The task turns the wheel again after the woken tasks have run, and
+/// then sleeps until the next deadline. A request that must [end a
+/// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
+/// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// The thread has a driver from this call on, until the future is dropped. So futures may wait on
-/// the thread before this task is first polled. One driving task is enough. If two tasks drive the
-/// wheel, wakes go to the task that began to wait last.
+/// The call registers a [driver](super#without-a-driver), until the future is dropped. So other
+/// futures may wait on the thread before the driving task is first polled. If two tasks drive the
+/// wheel, wake-ups go to the task that began to sleep last.
 ///
-/// A timer is as punctual as the executor's sleep and its run queue. A turn touches at most 1,024
-/// entries before other tasks run. Where the executor can wait for a descriptor, a `TimerFd` needs
-/// no timer of the executor.
+/// A turn touches at most 1,024 entries of the wheel before other tasks run. If the executor can
+/// wait for a file descriptor, `TimerFd` drives the wheel without the executor's sleep.
 ///
-/// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises:
-/// monoio's wakers need its feature `sync`.
+/// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
+/// monoio, that needs the feature `sync`.
 ///
 /// # Panics
 ///
-/// If the thread is exiting and its wheel has ended, or if it cannot have a wheel because 16,384
-/// shards exist.
+/// If the thread is exiting and its wheel has ended, or if the thread cannot have a wheel because
+/// 16,384 shards exist.
 ///
 /// # Examples
 ///
@@ -61,11 +60,12 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
-            // Other tasks have run since the last turn. If a timer came due while they ran, the
+            // Other tasks have run since the last turn. If a timer came due during their run, the
             // next sleep is short.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(prepare_sleep(cx.waker()))).await;
-            // A zero timeout: work is left for the next turn, but other tasks run first.
+            // With a zero timeout, the task must not sleep, but other tasks run before its next
+            // turn.
             let is_over = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !is_over);
             let slept =
@@ -75,7 +75,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     }
 }
 
-/// Waits until `sleep` ends or the task is polled again. If `wakes` is true, the task wakes itself.
+/// Waits until `sleep` ends or the task is polled again. If `wakes` is true, wakes the task at
+/// once, so that it only lets other tasks run.
 async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {
@@ -90,14 +91,14 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     .await;
 }
 
-/// Announces a sleep of the driving task, whose waker ends the sleep early. In a thread without a
-/// wheel the timeout is zero.
+/// Announces a sleep of the driving task, which the waker `task` ends early. If the thread has no
+/// wheel, returns a sleep of zero length.
 fn prepare_sleep(task: &Waker) -> PreparedSleep<'static> {
     let prepared = Local::with(|local| local.prepare_sleep_of_task(task));
     prepared.unwrap_or_else(|_| PreparedSleep::zero_length())
 }
 
-/// Removes the driving task's waker when it is dropped.
+/// On drop, removes the driving task's waker from the wheel.
 struct RemoveWaker;
 
 impl Drop for RemoveWaker {

@@ -4,20 +4,19 @@ use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::Local;
 
-/// A waker that serves as a timer's callback. It is called when the timer fires, or when the
-/// timer's wheel ends first, so that the task polls and finds the reason. It is dropped if the
-/// timer is cancelled.
+/// A waker that serves as a timer's callback. It is called when the timer fires, or when the wheel
+/// ends first. It is dropped if the timer is cancelled.
 #[derive(Debug)]
 pub struct FireWaker(Option<Waker>);
 
 impl FireWaker {
-    /// Clones `waker`, and returns the clone with its identifier. Panics if cloning the waker
-    /// panics.
+    /// Returns a clone of `waker`, and an identifier for comparison with the wakers of later polls.
+    /// Panics if cloning the waker panics.
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // Prefers the identifier of the original waker, which the task's next poll passes again.
-        // That identifier is valid only if the stored clone keeps the same data alive.
+        // Identifies the original waker, which the task's next poll passes again, if the clone
+        // keeps the same data alive. Otherwise identifies the clone.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let waker_id = WakerId::of(kept);
         (Self(Some(clone)), waker_id)
@@ -30,9 +29,9 @@ impl FireWaker {
 
 impl Drop for FireWaker {
     fn drop(&mut self) {
-        // The end of a wheel drops the callbacks of its pending timers, and their tasks must poll
-        // to notice the end. It also drops callbacks of cancelled timers that the owner has not
-        // collected. Their tasks are woken needlessly, which a task must tolerate.
+        // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll to
+        // notice the end. It may also drop callbacks of cancelled timers. Waking their tasks is
+        // needless but harmless.
         if self.0.is_some() && (ENDING_WHEELS.get() || Local::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
@@ -40,18 +39,18 @@ impl Drop for FireWaker {
 }
 
 thread_local! {
-    /// True while this thread drops a `Watcher`, which ends the wheels.
+    /// True during a call of [`with_wake_on_drop`].
     static ENDING_WHEELS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `end_wheels`. Each `FireWaker` that this call drops wakes its task.
+/// Calls `end_wheels`. A `FireWaker` that is dropped during this call wakes its task.
 pub(super) fn with_wake_on_drop(end_wheels: impl FnOnce()) {
     let before = ENDING_WHEELS.replace(true);
     end_wheels();
     ENDING_WHEELS.set(before);
 }
 
-/// Identifies a waker without owning it. It is valid while the waker's data lives.
+/// Identifies a waker without owning it. The identifier is valid while the waker's data lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakerId {
     data: usize,
@@ -83,7 +82,6 @@ mod tests {
         assert_ne!(waker_id, WakerId::of(&other));
     }
 
-    /// Its size is not zero, so that each `Arc` of it has a distinct address.
     struct NoopWake;
 
     impl std::task::Wake for NoopWake {

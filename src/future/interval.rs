@@ -9,12 +9,12 @@ use std::{
 use super::{Backend, Sleep};
 use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTimer};
 
-/// Ticks once a period; from [`interval`](super::interval) and
+/// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
 /// Ticks keep to their schedule: the period does not drift, even if it is no multiple of the
 /// wheel's tick, or if ticks are late by less than a period. [`MissedTickBehavior`] decides what
-/// happens after a whole missed period.
+/// happens after a tick that is a whole period late.
 ///
 /// # Examples
 ///
@@ -37,20 +37,20 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// ```
 #[derive(Debug)]
 pub struct Interval<H: Backend = LocalTimer> {
-    /// Waits for the next tick.
     sleep: Sleep<H>,
     /// In nanoseconds.
     period: u64,
     missed_behavior: MissedTickBehavior,
 }
 
-/// The behavior of an interval for missed ticks.
+/// How an [`Interval`] handles missed ticks.
 ///
-/// An [`Interval`] has missed a tick that is not taken before the deadline of the next tick. The
-/// interval of `corewheel_tokio`, like tokio's, has missed a tick that is taken more than 5 ms
+/// A tick is missed if [`tick`](Interval::tick) returns it at the deadline of the next tick or
+/// later. In `corewheel_tokio`, as in tokio, a tick is missed if it is returned more than 5 ms
 /// late.
 ///
-/// With a period of 10 s, if the tick that is due at 10 s is taken at 35 s, the ticks come at:
+/// For example, the period is 10 s, and the tick that is due at 10 s is returned at 35 s. Then the
+/// ticks come at:
 ///
 /// | | | | | | | |
 /// |---|---|---|---|---|---|---|
@@ -76,18 +76,18 @@ pub struct Interval<H: Backend = LocalTimer> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MissedTickBehavior {
-    /// Yields missed ticks at once, so that the number of ticks equals the number of periods.
+    /// Returns the missed ticks at once, one after another.
     #[default]
     Burst,
-    /// Begins a new schedule: the next tick is a period from now.
+    /// Begins a new schedule: the next tick comes one period after the late one.
     Delay,
     /// Skips missed ticks: the next tick is the first scheduled one in the future.
     Skip,
 }
 
 impl MissedTickBehavior {
-    /// Returns the deadline of the next tick, in nanoseconds, if the tick due at `tick` is taken at
-    /// `now`.
+    /// Returns the deadline of the next tick, if the tick that was due at `tick` is returned at
+    /// `now`. All times are in nanoseconds.
     fn next(self, tick: u64, now: u64, period: u64) -> u64 {
         let next = tick.saturating_add(period);
         if now < next {
@@ -109,7 +109,8 @@ impl<H: Backend> Interval<H> {
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel the shortest period, a tick, is unknown, but the interval cannot tick.
+        // Without a wheel, the length of a tick is unknown. Any period will do then, because the
+        // interval cannot tick.
         sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 
@@ -125,7 +126,7 @@ impl<H: Backend> Interval<H> {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick, like [`tick`](Self::tick).
+    /// Polls for the next tick. Returns the instant for which it was scheduled.
     ///
     /// # Panics
     ///
@@ -149,15 +150,16 @@ impl<H: Backend> Interval<H> {
             .map(|tick| tick.unwrap_or_else(|reason| panic!("cannot tick: {reason}")))
     }
 
-    /// Polls for the next tick, and returns an error where [`poll_tick`](Self::poll_tick) panics.
+    /// Polls for the next tick, and returns an error if no timer is available.
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. If there was
+    /// no wheel when the next tick was set, [`reset`](Self::reset) the interval first.
     ///
     /// # Panics
     ///
-    /// If it would wait on a thread [without a driver](super#without-a-driver).
+    /// If the poll would wait on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -181,7 +183,7 @@ impl<H: Backend> Interval<H> {
         Poll::Ready(Ok(instant))
     }
 
-    /// Moves the next tick to one period from now, where the schedule starts again.
+    /// Restarts the schedule: the next tick comes one period from now.
     ///
     /// # Examples
     ///
@@ -203,8 +205,8 @@ impl<H: Backend> Interval<H> {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// Moves the next tick to now, where the schedule starts again: the next poll is ready. A task
-    /// that waits for a tick is woken at the wheel's next tick.
+    /// Restarts the schedule: the next poll is ready. A task that already waits for the interval is
+    /// woken at the next tick of the wheel.
     ///
     /// # Examples
     ///
@@ -225,7 +227,7 @@ impl<H: Backend> Interval<H> {
         self.reset_after(Duration::ZERO);
     }
 
-    /// Moves the next tick to `duration` from now, where the schedule starts again.
+    /// Restarts the schedule: the next tick comes `duration` from now.
     ///
     /// # Examples
     ///
@@ -246,8 +248,7 @@ impl<H: Backend> Interval<H> {
         self.sleep.reset_after(duration);
     }
 
-    /// Moves the next tick to `deadline`, an instant of the wheel's clock, where the schedule
-    /// starts again.
+    /// Restarts the schedule: the next tick comes at `deadline`, an instant of the wheel's clock.
     ///
     /// # Examples
     ///
@@ -268,7 +269,7 @@ impl<H: Backend> Interval<H> {
         self.sleep.reset(deadline);
     }
 
-    /// Returns the time between two ticks: at least a tick of the wheel.
+    /// Returns the time between two scheduled ticks, at least one tick of the wheel.
     ///
     /// # Examples
     ///
@@ -284,8 +285,7 @@ impl<H: Backend> Interval<H> {
     }
 
     /// Changes the time between two ticks. The next tick stays where it is; [`reset`](Self::reset)
-    /// moves it to one new period from now. A period shorter than a tick of the wheel, zero
-    /// included, counts as a tick.
+    /// moves it to one new period from now. The minimum period is one tick of the wheel.
     ///
     /// # Examples
     ///

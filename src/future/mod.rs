@@ -1,15 +1,13 @@
 //! Async sleeps, timeouts and intervals on a core's wheel, for any executor.
 //!
-//! | where | functions | its futures |
+//! | wheel | functions | futures |
 //! |---|---|---|
 //! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
 //! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
 //!
-//! The free functions suit a runtime with a thread per core, whose loop
-//! [turns](crate::LocalTimer::turn) the thread's wheel. [`Timers`] suits runtimes that move tasks
-//! between threads. Its timers live on wheels that the polling threads claim
-//! ([`Timers::per_worker`]), or on the wheels of threads that turn them, such as
-//! [`Cores`](crate::Cores).
+//! The free functions suit runtimes with one thread per core: each thread
+//! [turns](crate::LocalTimer::turn) its own wheel. [`Timers`] suits runtimes that move tasks
+//! between threads. All threads of the runtime share the wheels of a `Timers`.
 //!
 //! ```
 //! use corewheel::future::{VirtualTime, sleep, timeout};
@@ -30,37 +28,33 @@
 //!
 //! # Common properties
 //!
-//! - **The deadline counts from creation, the timer is added late**: at the first poll that has to
-//!   wait. A timeout whose future is ready at once never touches the wheel. A sleep that is dropped
-//!   before its first poll costs a reading of the clock.
-//! - **Never early**, and as punctual as the loop that turns the wheel: see [Time](crate#time).
-//! - **Nothing is allocated** in the steady state: the waker is stored in place of a callback, and
-//!   a future is a handful of words.
-//! - **The waker of the last poll is called once**, in a turn of the thread that owns the timer, or
-//!   of the [`Watcher`]. If calling or dropping the waker panics in the turn, the panic is caught
-//!   and reported like a callback's panic; the turn continues.
-//! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker of a
-//!   [`Timers`] future is dropped at once, by the thread that drops the future. With
-//!   [`Timers::per_worker`], another thread may use the wheel at that moment. Then the next turn
-//!   drops the waker, within [`Config::drop_within`](crate::Config::drop_within).
-//! - **The end of a thread leaves no future hanging.** A future that waits on the thread's wheel is
-//!   woken, and continues on another wheel of its [`Timers`]. If there is no other wheel, the
-//!   future ends before its deadline: see [Without a timer](#without-a-timer).
+//! - **A duration counts from the creation of the future.** The timer is added at the first poll
+//!   that has to wait. So a timeout whose future is ready at once adds no timer.
+//! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
+//!   [Time](crate#time).
+//! - **Nothing is allocated** in the steady state: the waker is stored in place of a callback.
+//! - **The waker of the last poll is called once**, in a turn of the thread that owns the wheel, or
+//!   in a turn of the [`Watcher`]. If the waker panics in the turn, the panic is caught and
+//!   reported like a callback's panic.
+//! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is dropped at
+//!   once. Only if another thread owns or uses the wheel, a turn may drop the waker instead, within
+//!   [`Config::drop_within`](crate::Config::drop_within).
+//! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
+//!   on another wheel. If no other wheel is left, see [Without a timer](#without-a-timer).
 //!
 //! # Without a driver
 //!
 //! If this thread's wheel has no driver, a poll that would wait for the wheel panics, because the
-//! wait would never end. Tokio's timers also panic if there is no runtime. Every driver registers
-//! when it is created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
-//! [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop
-//! registers by its first call of [`turn`](crate::LocalTimer::turn),
+//! wait would never end. Every driver registers when it is created: [`drive`], a `TimerFd`,
+//! [`Cores`](crate::Cores), [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol
+//! and `io_uring`. A loop registers by its first call of [`turn`](crate::LocalTimer::turn),
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures before any of
-//! these calls must itself call [`register_driver`](crate::LocalTimer::register_driver).
+//! these calls must first call [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) registers too, but drives nothing. A task may be
-//! spawned before the driver is created, if it is first polled after that. After the last driver of
-//! a thread is dropped, a future that begins to wait there panics again. A future that already
-//! waits there stays pending until a loop turns the wheel again.
+//! spawned before the driver is created, but not polled. After the last driver of a thread is
+//! dropped, a future that begins to wait there panics again. A future that already waits there
+//! stays pending until a loop turns the wheel again.
 //!
 //! # Without a timer
 //!
@@ -73,12 +67,9 @@
 //!
 //! # How a waker changes
 //!
-//! The waker is the timer's callback, so no lock between a poll and a firing timer is needed. A
-//! poll with another waker cancels the timer and adds one with the new waker. If the cancel comes
-//! too late, the timer has fired and the poll is ready. So the timer's atomic state, which decides
-//! between fired and cancelled, also decides every race of these futures. If the poll with another
-//! waker is not on the timer's thread, the cancelled timer counts as live until its owner has
-//! collected it. So wheels at their limits can refuse the new timer.
+//! A poll with another waker cancels the timer and adds one with the new waker. If another thread
+//! owns the wheel, the cancelled timer counts against the wheel's limit until the owner has removed
+//! it. So a wheel at its limit may refuse the new timer.
 
 mod backend;
 mod drive;
@@ -106,7 +97,8 @@ use crate::local::local_timer;
 
 /// Waits until `duration` from now, on this thread's wheel. See [`Sleep`].
 ///
-/// A zero duration is ready at the first poll; a duration beyond 584 years never is.
+/// A sleep of zero duration is ready at the first poll. A sleep of more than 584 years is never
+/// ready.
 ///
 /// # Examples
 ///
@@ -127,8 +119,6 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// Waits until `deadline`, an instant of this thread's clock
 /// ([`LocalTimer::now`](crate::LocalTimer::now)). See [`Sleep`].
 ///
-/// A past deadline is ready at the first poll.
-///
 /// # Examples
 ///
 /// ```
@@ -147,7 +137,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::until(local_timer(), deadline)
 }
 
-/// Gives up `future` if it is not ready within `duration` from now, by this thread's wheel. See
+/// Gives up `future` if it is not ready within `duration` from now. Uses this thread's wheel. See
 /// [`Timeout`].
 ///
 /// # Examples
@@ -193,7 +183,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 
 /// Ticks every `period` on this thread's wheel, the first time at once. See [`Interval`].
 ///
-/// A period shorter than a tick of the wheel, zero included, counts as a tick.
+/// The minimum period is one tick of the wheel.
 ///
 /// # Examples
 ///

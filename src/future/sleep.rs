@@ -19,17 +19,17 @@ use crate::{
     local::LocalTimer,
 };
 
-/// Waits until its deadline; from [`sleep`](super::sleep) and
+/// A future that is ready at its deadline. Created by [`sleep`](super::sleep) and
 /// [`Timers::sleep`](super::Timers::sleep).
 ///
-/// It is `Unpin`, so a `select!` in a loop can poll `&mut sleep`. Once a poll was ready, every poll
-/// is ready until the next [reset](Self::reset). Dropping the sleep cancels its timer.
+/// A sleep is `Unpin`, so a `select!` in a loop can poll `&mut sleep`. Once a poll was ready, every
+/// poll is ready until the next [reset](Self::reset). Dropping the sleep cancels its timer.
 ///
-/// Cost: its creation from a duration reads the clock. The first poll reads the clock too, and adds
-/// a timer if the deadline has not elapsed. If the duration is more than a second, the first poll
-/// adds the timer without reading the clock. If the deadline has elapsed by then, the timer fires
-/// in the next turn. Further polls by the same task read the timer's state. Nothing is allocated in
-/// the steady state.
+/// Cost: creating a sleep from a duration reads the clock. The first poll reads the clock too, and
+/// adds a timer if the deadline has not elapsed. Only if the duration exceeds a second, the first
+/// poll adds the timer without reading the clock. In that case, a timer whose deadline has elapsed
+/// fires in the next turn. Further polls by the same task read the timer's state. Nothing is
+/// allocated in the steady state.
 ///
 /// # Panics
 ///
@@ -69,12 +69,12 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
-    /// The sleep is long, was not polled yet, and has no timer.
+    /// The duration exceeds [`UNCHECKED_SLEEP_NANOS`], and the sleep has not been polled yet.
     LongUnpolled,
-    /// Zero delay: ready at once, even if an interval clock cannot yet prove that the deadline has
-    /// elapsed.
+    /// The delay is zero, so the next poll is ready. An inexact clock might not yet show that the
+    /// deadline has elapsed, so that poll does not read it.
     ZeroDelay,
-    /// The sleep has no timer.
+    /// The sleep has no timer. The next poll compares its deadline with the clock.
     Unarmed,
     /// The sleep has a timer, whose callback is the waker with this identifier. The timer may have
     /// fired.
@@ -116,7 +116,7 @@ impl<H: Backend> Sleep<H> {
         Self { backend, deadline, origin: Origin::caller(), state }
     }
 
-    /// Returns its deadline, an instant of its wheel's clock.
+    /// Returns the deadline, an instant of the wheel's clock.
     ///
     /// # Examples
     ///
@@ -134,8 +134,8 @@ impl<H: Backend> Sleep<H> {
     /// Returns true if the timer has fired, or a poll found that the deadline had elapsed. Reads no
     /// clock.
     ///
-    /// Also returns true if the sleep waits on a thread that has ended. The next poll then moves
-    /// the sleep to another wheel, if there is one.
+    /// Also returns true if the sleep waits on a wheel that has ended. The next poll then moves the
+    /// sleep to another wheel, if there is one.
     ///
     /// # Examples
     ///
@@ -163,13 +163,12 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// While the timer is pending, the new deadline wakes the task that polled the sleep last,
-    /// without another poll. If the new deadline has elapsed, the next poll is ready, and the task
-    /// is woken at the next tick. If the sleep had elapsed or was not polled yet, it waits from the
-    /// next poll on.
+    /// If a timer is pending, it moves to the new deadline, and then wakes the task that polled
+    /// last. If the new deadline has elapsed already, the next poll is ready, and the task is woken
+    /// at the wheel's next tick. If no timer is pending, the sleep waits from the next poll on.
     ///
-    /// Cost: one reading of the clock while the timer is pending. On the thread's own wheel, moving
-    /// to a later deadline usually adds only a single store.
+    /// Cost: one reading of the clock if a timer is pending. On this thread's wheel, moving to a
+    /// later deadline usually costs only one more store.
     ///
     /// # Examples
     ///
@@ -267,12 +266,12 @@ impl<H: Backend> Sleep<H> {
         &self.backend
     }
 
-    /// Polls the sleep, and returns an error where `poll` panics. It needs no pin.
+    /// Polls the sleep without a pin, and returns an error if no timer is available.
     ///
     /// # Errors
     ///
-    /// If it [can get no timer](super#without-a-timer). The next poll tries again. A sleep whose
-    /// deadline was set without a wheel needs a new deadline first.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. If there was
+    /// no wheel when the deadline was set, [`reset`](Self::reset) the sleep first.
     ///
     /// # Panics
     ///
@@ -301,8 +300,7 @@ impl<H: Backend> Sleep<H> {
         self.poll_slow(cx)
     }
 
-    /// Polls a sleep that has no pending timer for this waker: it has elapsed, has no timer, or was
-    /// armed for another waker.
+    /// Polls a sleep that is ready, has no pending timer, or must change its waker.
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         match self.state {
@@ -331,9 +329,8 @@ impl<H: Backend> Sleep<H> {
         self.poll_clock(cx)
     }
 
-    /// Checks the clock and adds a timer if the deadline has not elapsed. The sleep has no pending
-    /// timer: none was added, or the timer has fired, or the timer's thread has ended before the
-    /// deadline.
+    /// Adds a timer unless the clock shows that the deadline has elapsed. An earlier timer may have
+    /// ended before the deadline, together with its wheel.
     fn poll_clock(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;

@@ -1,4 +1,4 @@
-//! A timeout around a future, which is dropped or returned when its deadline has elapsed.
+//! A future with a timeout.
 
 use std::{
     error::Error,
@@ -13,19 +13,18 @@ use super::{Backend, Sleep};
 use crate::{error::AddErrorReason, local::LocalTimer};
 
 pin_project! {
-    /// Gives up a future if it is not ready in time; from [`timeout`](super::timeout) and
-    /// [`Timers::timeout`](super::Timers::timeout).
+    /// Gives up a future that is not ready by a deadline. Created by [`timeout`](super::timeout)
+    /// and [`Timers::timeout`](super::Timers::timeout).
     ///
-    /// The future is polled first: if it is ready, the deadline does not matter. A future that is
-    /// ready at its first poll needs no timer. When the deadline has elapsed, the output is
-    /// [`TimeoutError::Elapsed`]. Then the future is dropped with the timeout, or returned by
-    /// [`into_inner`](Self::into_inner).
+    /// Each poll polls the future first: if the future is ready, the deadline does not matter. When
+    /// the deadline has elapsed, the output is [`TimeoutError::Elapsed`]. The future is dropped
+    /// with the timeout, unless [`into_inner`](Self::into_inner) returns it.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
     /// # Panics
     ///
-    /// If it would wait on a thread [without a driver](super#without-a-driver).
+    /// If a poll would wait on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -102,7 +101,7 @@ impl<F, H: Backend> Timeout<F, H> {
         self
     }
 
-    /// Returns the future.
+    /// Returns a reference to the future.
     ///
     /// # Examples
     ///
@@ -117,7 +116,7 @@ impl<F, H: Backend> Timeout<F, H> {
         &self.future
     }
 
-    /// Returns the future for changes.
+    /// Returns a mutable reference to the future.
     ///
     /// # Examples
     ///
@@ -148,7 +147,8 @@ impl<F, H: Backend> Timeout<F, H> {
         self.future
     }
 
-    /// Returns its sleep, to read or move the deadline: [`Sleep::deadline`], [`Sleep::reset`].
+    /// Returns the timeout's sleep, to read or move the deadline ([`Sleep::deadline`],
+    /// [`Sleep::reset`]).
     ///
     /// # Examples
     ///

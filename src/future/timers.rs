@@ -1,5 +1,4 @@
-//! Timers for futures that any thread may poll and drop. Their wheels are turned by the wheels'
-//! own threads or by a watcher.
+//! Timers for futures that any thread may poll and drop.
 
 use std::{
     cell::Cell,
@@ -34,22 +33,18 @@ use crate::{
 ///
 /// [`per_worker`](Self::per_worker), the default for a work-stealing runtime, makes a wheel for
 /// each core of the machine, and the workers add to these wheels directly. [`start`](Self::start)
-/// and [`new`](Self::new) use wheels that other threads turn. A worker sends messages to these
-/// threads, so prefer them only if most timers fire.
+/// and [`new`](Self::new) use wheels that belong to other threads, to which a worker sends
+/// messages. Prefer these two only if most timers fire, since several threads then share the work.
 ///
-/// If the thread that creates a future has one of these wheels, the future uses that wheel.
-/// Otherwise each thread keeps to one wheel for all futures that it creates, and the threads are
-/// spread over the wheels. If the future's wheel is full or has ended when the timer is added, or
-/// ends later, the future continues on the next wheel.
+/// A thread that owns one of the wheels uses that wheel for the futures that it creates. Other
+/// threads are spread over the wheels, and each uses one wheel for its futures. If a wheel ends or
+/// cannot add a timer, the future continues on the next wheel.
 ///
-/// The threads of `start` and `per_worker` run as long as a clone or one of its futures exists. The
-/// threads of the wheels given to `new` must [turn](crate::LocalTimer::turn) them, and `Timers`
-/// does not keep these threads alive. When all of them have ended, each future ends as described in
-/// [Without a timer](super#without-a-timer). Clones are cheap and refer to the same wheels.
+/// Clones are cheap and refer to the same wheels.
 ///
 /// # Examples
 ///
-/// Beside a runtime that moves tasks between its threads:
+/// With a runtime that moves tasks between its threads:
 ///
 /// ```
 /// use corewheel::future::{TimeoutError, Timers};
@@ -84,8 +79,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// All wheels. [`Timers`] has one `Arc<WheelSet>` for each wheel, shared by the futures of that
-/// wheel. So threads that use different wheels do not contend for a reference count.
+/// All wheels of a [`Timers`]. The futures of each wheel share an `Arc<WheelSet>` of their own, so
+/// threads that use different wheels do not contend for a reference count.
 #[repr(align(128))]
 struct WheelSet {
     shards: Arc<[ShardRef]>,
@@ -95,16 +90,16 @@ struct WheelSet {
 /// The threads and wheels that the futures keep alive.
 #[derive(Clone)]
 enum KeepAlive {
-    /// Nothing: the caller keeps the threads of the wheels alive.
+    /// The caller keeps the threads of the wheels alive.
     Nothing,
-    /// Threads that only run timers.
+    /// The threads of [`Timers::start`].
     #[cfg(feature = "cores")]
     Threads { _kept: Arc<StopThreadsOnDrop> },
-    /// Wheels without threads.
+    /// Wheels without threads of their own, and the watcher that turns them.
     Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopWatcherOnDrop> },
 }
 
-/// Threads that only run timers. They stop when this is dropped.
+/// On drop, stops the threads of [`Timers::start`].
 #[cfg(feature = "cores")]
 struct StopThreadsOnDrop(Cores<()>);
 
@@ -115,7 +110,7 @@ impl Drop for StopThreadsOnDrop {
     }
 }
 
-/// Stops the watcher of the wheels when it is dropped.
+/// On drop, tells the watcher of the wheels to end.
 struct StopWatcherOnDrop(Arc<WorkerWheels>);
 
 impl Drop for StopWatcherOnDrop {
@@ -124,7 +119,7 @@ impl Drop for StopWatcherOnDrop {
     }
 }
 
-/// One of several wheels for the futures of [`Timers`].
+/// The wheel of a future of [`Timers`].
 ///
 /// # Examples
 ///
@@ -144,17 +139,15 @@ impl Drop for StopWatcherOnDrop {
 /// ```
 pub struct Remote {
     wheel_set: Arc<WheelSet>,
-    /// The index of this wheel among all wheels.
     shard_index: usize,
 }
 
 impl Timers {
-    /// Starts threads that only run timers, and returns their wheels; zero counts as one. One or
-    /// two threads are enough for most programs, since they only wake tasks. The operating system
-    /// places them: they are not pinned to cores.
+    /// Starts this number of threads, at least one, which only run timers. One or two threads are
+    /// enough for most programs, since they only wake tasks. The threads are not pinned to cores.
     ///
-    /// The threads end when the last clone of the timers and the last of their futures is dropped.
-    /// That drop does not wait for the threads.
+    /// The threads end when all clones and futures of the `Timers` have been dropped. The last drop
+    /// does not wait for the threads.
     ///
     /// # Errors
     ///
@@ -177,9 +170,9 @@ impl Timers {
     /// Starts threads with this builder, which sets their number, whether they are pinned, and the
     /// configuration of each wheel. See [`start`](Self::start).
     ///
-    /// The threads park between their turns. A wake hook in a configuration
-    /// ([`Config::on_wake`](crate::Config::on_wake)) must unpark that wheel's thread: the thread
-    /// that calls the function given to [`CoresBuilder::config`].
+    /// The threads park between their turns. A wake hook
+    /// ([`Config::on_wake`](crate::Config::on_wake)) must unpark its wheel's thread, which is the
+    /// thread that calls the function given to [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
@@ -210,27 +203,24 @@ impl Timers {
         ))
     }
 
-    /// Makes a wheel for each core, and returns these wheels. A future adds its timer to the wheel
-    /// of the thread that has created it, without a message to another thread. One thread, the
-    /// watcher, sleeps until the next deadline of all wheels and wakes the tasks that are due. So a
-    /// worker that is busy or blocked delays no timer.
+    /// Makes a wheel for each core. A future adds its timer directly to the wheel of the thread
+    /// that created the future. A separate thread, the *watcher*, sleeps until the earliest
+    /// deadline of all wheels, and fires the timers. So a worker that is busy or blocked delays no
+    /// timer.
     ///
-    /// This suits work-stealing runtimes whose timeouts rarely elapse. [`start`](Self::start)
-    /// suits programs whose timers mostly fire, since several threads share the firing.
-    ///
-    /// The watcher ends when the last clone of the timers and the last of their futures is dropped.
-    /// That drop does not wait for it. Use [`per_worker_with`](Self::per_worker_with) to change the
-    /// wheels.
+    /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
+    /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
+    /// configure the wheels.
     ///
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
-    /// another thread uses the wheel at that moment, this thread sends a message instead. Then the
-    /// waker of a cancelled timer is dropped within
+    /// another thread uses the wheel at that moment, this thread sends a message instead. In that
+    /// case, the waker of a cancelled timer is dropped within
     /// [`Config::drop_within`](crate::Config::drop_within). A timer whose deadline is the earliest
     /// of its wheel may wake the watcher.
     ///
     /// # Errors
     ///
-    /// If the thread cannot be started, or 16,384 shards exist.
+    /// If the watcher cannot be started, or 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -252,9 +242,10 @@ impl Timers {
         Ok(timers)
     }
 
-    /// Makes this number of wheels, at least one, and calls `config` with the index of each. Timers
-    /// fire in [`Watcher::turn`]. Until the first turn, adds [report](crate::metrics) a timer that
-    /// is more than 1 s late. See [`per_worker`](Self::per_worker).
+    /// Makes this number of wheels, at least one, for a [`Watcher`] that the caller runs. `config`
+    /// returns the configuration of the wheel with the given index. Before the watcher's first
+    /// turn, an add [reports](crate::metrics) a timer that is more than 1 s late. See
+    /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -287,9 +278,10 @@ impl Timers {
         ))
     }
 
-    /// Uses the wheels of these threads: [`Cores::shards`](crate::Cores::shards), or
-    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The caller keeps the threads alive:
-    /// when all of these wheels have ended, futures get [no timer](super#without-a-timer).
+    /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
+    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The threads of these wheels must
+    /// [turn](crate::LocalTimer::turn) them. `Timers` does not keep these threads alive. When all
+    /// of these wheels have ended, [no timer is available](super#without-a-timer).
     ///
     /// # Panics
     ///
@@ -356,7 +348,8 @@ impl Timers {
         Sleep::after(self.choose_wheel(), duration)
     }
 
-    /// Waits until `deadline`, an instant of the clock of [`now`](Self::now). See [`Sleep`].
+    /// Waits until `deadline`, an instant of the clock that [`now`](Self::now) reads. See
+    /// [`Sleep`].
     ///
     /// # Examples
     ///
@@ -401,8 +394,8 @@ impl Timers {
         Timeout::new(future.into_future(), self.sleep(duration))
     }
 
-    /// Gives up `future` if it is not ready by `deadline`, an instant of the timers' clock. See
-    /// [`Timeout`].
+    /// Gives up `future` if it is not ready by `deadline`, an instant of the clock that
+    /// [`now`](Self::now) reads. See [`Timeout`].
     ///
     /// # Examples
     ///
@@ -449,8 +442,8 @@ impl Timers {
         Interval::new(self.sleep(Duration::ZERO), period)
     }
 
-    /// Ticks every `period`, the first time at `start`, an instant of the timers' clock. See
-    /// [`Interval`].
+    /// Ticks every `period`, the first time at `start`, an instant of the clock that
+    /// [`now`](Self::now) reads. See [`Interval`].
     ///
     /// # Examples
     ///
@@ -473,7 +466,7 @@ impl Timers {
         Interval::new(self.sleep_until(start), period)
     }
 
-    /// Returns the present time of the clock of the wheel that this thread's futures use.
+    /// Returns the time of the wheel that this thread's futures use.
     ///
     /// # Examples
     ///
@@ -505,7 +498,7 @@ impl Timers {
         Remote { wheel_set: Arc::clone(&self.0[at]), shard_index: at }
     }
 
-    /// Returns the index of this thread's own wheel, if that is one of these wheels.
+    /// Returns the index of the wheel that this thread owns, if it owns one of these wheels.
     fn own_shard_index(&self) -> Option<usize> {
         let own = Owner::current_shard()?;
         self.0[0].shards.iter().position(|shard| shard.number() == own && shard.is_own())
@@ -517,7 +510,7 @@ impl Remote {
         &self.wheel_set.shards[self.shard_index]
     }
 
-    /// Returns the wheel with index `at`, if the wheels have no threads of their own.
+    /// Returns the wheel with index `at` if the wheels are those of `per_worker`.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
         if let KeepAlive::Wheels { wheels, .. } = &self.wheel_set.keep_alive {
@@ -527,7 +520,8 @@ impl Remote {
         }
     }
 
-    /// Adds a timer to this wheel, or else to the first other wheel that accepts it.
+    /// Adds a timer to this wheel, or else to the next wheel that accepts the timer. Converts
+    /// `nanos` to the clock of that wheel.
     fn try_add_anywhere(
         &mut self,
         nanos: &mut u64,
@@ -560,7 +554,7 @@ impl Remote {
         Err(refusal)
     }
 
-    /// Converts `nanos` of this shard's clock to the clock of shard `at`.
+    /// Converts `nanos` from this wheel's clock to the clock of wheel `at`.
     fn nanos_on(&self, at: usize, nanos: u64) -> u64 {
         if at == self.shard_index || nanos == u64::MAX {
             return nanos;
@@ -643,11 +637,11 @@ per_thread! {
 
 /// Gives this thread a number. Several threads may get the same number.
 pub(super) fn set_thread_number(number: usize) {
-    // Fails if the thread-local is destroyed; then `number_of_this_thread` returns 0.
+    // Fails if the thread-local is destroyed.
     let _ = THREAD_NUMBER.try_with(|place| place.set(number));
 }
 
-/// Returns this thread's number. A thread without a number gets the next unused one.
+/// Returns this thread's number. A thread without a number gets the next number of a counter.
 fn number_of_this_thread() -> usize {
     static LAST: Mutex<usize> = Mutex::new(0);
     let number = THREAD_NUMBER.try_with(|number| {

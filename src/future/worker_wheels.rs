@@ -15,36 +15,35 @@
 //!
 //! The claim is an Acquire operation and its release a Release operation, so each owner sees the
 //! work of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
-//! before the claim, and run or dropped after the release (P5). So a claim is short and never
-//! nested. The only exception is the end of the wheel, which drops the wakers of remotely cancelled
-//! timers under the claim. A thread that finds a wheel claimed retries a few times, and then acts
-//! as any remote thread does: it cancels and moves timers by their state words, and adds through
-//! the mailbox. It waits for no thread. Only the watcher waits for a claim, after each callback and
+//! before the claim, and run or dropped after the release. So a claim is short and never nested.
+//! The only exception is the end of the wheel, which drops the wakers of remotely cancelled timers
+//! under the claim. A thread that finds a wheel claimed retries a few times. Then the thread sends
+//! a message, like any remote thread. Only the watcher waits for a claim, after each callback and
 //! when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
-//! Only the watcher turns wheels, so it must know each deadline. The watcher announces its sleep
-//! under the claim, and an owner adds under the claim. If the add comes first, the announced end is
-//! not later than the new deadline. Otherwise the add sees `announced_until`, and wakes the watcher
-//! if that is later than the new deadline. A watcher that is awake, or is being woken, claims each
-//! wheel again before it sleeps. Remote requests, which are made without a claim, wake the watcher
-//! like any sleeping owner (see `cross_core/parker.rs`). For this, the watcher checks the mailbox
-//! after each announcement. A wake-up just before the watcher sleeps ends that sleep.
+//! Only the watcher turns wheels, so it must wake up for each deadline. The watcher announces its
+//! sleep under the claim, and an owner adds under the claim. If the add comes first, the announced
+//! sleep ends by the new deadline. If the announcement comes first, the add reads
+//! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
+//! watcher that is awake, or is being woken, claims each wheel again before it sleeps, and so sees
+//! the new timer. Remote requests, which are made without a claim, wake the watcher like any
+//! sleeping owner (see `cross_core/parker.rs`). For this, the watcher checks the mailbox after each
+//! announcement.
 //!
-//! If a wheel is claimed, the watcher cannot announce its sleep to that wheel, so it sleeps briefly
-//! and tries again.
+//! If a wheel is claimed, the watcher cannot announce its sleep there, so it sleeps briefly and
+//! tries again.
 //!
-//! After an add has woken the watcher, no sleep lasts beyond the deadline of that timer, even if
-//! the timer is cancelled. So a steady stream of cancelled timeouts wakes the watcher once per
+//! After an add has woken the watcher, no sleep lasts beyond the deadline of the added timer, even
+//! if that timer is cancelled. So a steady stream of cancelled timeouts wakes the watcher once per
 //! timeout period, not once per add.
 //!
 //! # The end
 //!
-//! When all clones and futures of the timers have been dropped, the last drop sets `is_over` and
-//! wakes the watcher; `Watcher::run` then returns. Dropping the `Watcher` ends the wheels: it
-//! claims each wheel and drops the pending callbacks, which wakes their tasks. Later adds are
-//! refused.
+//! The last drop of the clones and futures of the `Timers` sets `is_over` and wakes the watcher.
+//! Then `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further
+//! adds, and drops its pending callbacks, which wakes their tasks.
 //!
 //! # Models
 //!
@@ -88,13 +87,13 @@ pub(super) struct WorkerWheel {
     shared: Arc<Shared>,
 }
 
-/// The part of a wheel that belongs to the thread that has claimed it.
+/// The part of a wheel that only the thread that has claimed the wheel may use.
 struct OwnerState {
     engine: Engine<Callback>,
-    /// The end of the watcher's last announced sleep.
+    /// The end of the watcher's last announced sleep, in nanoseconds of the clock.
     announced_until: u64,
-    /// The earliest deadline that woke the watcher and has not elapsed. No sleep ends later, even
-    /// if that timer was cancelled.
+    /// The earliest deadline for which an add or a reset has woken the watcher, until that deadline
+    /// has elapsed. No sleep lasts beyond it, even if the timer was cancelled.
     earliest_wake: u64,
 }
 
@@ -106,7 +105,7 @@ unsafe impl Send for WorkerWheel {}
 // wheel. The other fields are `Sync`.
 unsafe impl Sync for WorkerWheel {}
 
-/// A wheel that this thread has claimed. The drop releases it.
+/// A wheel that this thread has claimed. Dropping the guard releases the wheel.
 struct ClaimGuard<'w>(&'w WorkerWheel);
 
 impl Deref for ClaimGuard<'_> {
@@ -154,20 +153,20 @@ impl WorkerWheel {
         })
     }
 
-    /// Makes this thread the owner; returns `None` if another thread is the owner. The caller must
-    /// not call user code while it holds the claim.
+    /// Makes this thread the owner, or returns `None` if another thread is the owner. The caller
+    /// must not call user code while it is the owner.
     #[inline]
     fn try_claim(&self) -> Option<ClaimGuard<'_>> {
         // Acquire: sees the work of the previous owner (pairs with the Release of `ClaimGuard`).
-        // Relaxed: a failure reads nothing.
+        // Relaxed: after a failure, this thread reads none of the owner's data.
         self.is_claimed
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
             .then(|| ClaimGuard(self))
     }
 
-    /// Makes this thread the owner; returns `None` if another thread is still the owner after a few
-    /// attempts.
+    /// Makes this thread the owner, or returns `None` if another thread is still the owner after a
+    /// few attempts.
     #[inline]
     fn claim(&self) -> Option<ClaimGuard<'_>> {
         self.try_claim().or_else(|| self.retry_claim())
@@ -182,8 +181,8 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it still sleeps. The caller has held the claim, and found that the
-    /// sleep ends too late.
+    /// Wakes the watcher if it still sleeps. The caller has found under the claim that the sleep
+    /// ends too late.
     #[cold]
     #[inline(never)]
     fn wake(&self) {
@@ -234,8 +233,8 @@ impl WorkerWheel {
         }
         let added = engine.insert(DueTime::at(nanos), TimerKind::Shared, origin, callback);
         if let Ok(handle) = added {
-            // Publishes the count now, because remote adds may compare it with the limit before the
-            // next turn.
+            // Publishes the number of live timers now, because remote adds compare it with the
+            // limit.
             engine.publish_live();
             let due = engine.due_nanos(handle.index());
             if overdue.is_some() {
@@ -251,9 +250,9 @@ impl WorkerWheel {
         Some(added)
     }
 
-    /// Returns an error if there is no room for another timer. Before the watcher's first turn,
-    /// also publishes the wheel's state, and sets `overdue` to the time since the earliest
-    /// deadline.
+    /// Allows further adds, or returns an error if there is no room for another timer. Before the
+    /// watcher's first turn, also publishes the next deadline, and sets `overdue` to the
+    /// nanoseconds since that deadline.
     #[cold]
     #[inline(never)]
     fn allow_adds(
@@ -281,8 +280,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops timers that remote threads have cancelled, until there is room for another timer or no
-    /// such timer is left.
+    /// Drops remotely cancelled timers, until there is room for another timer or no cancelled timer
+    /// is left.
     #[cold]
     fn make_room(&self) {
         let next_cancelled =
@@ -298,8 +297,7 @@ impl WorkerWheel {
         let cancelled = owned.engine.cancel(handle, OwnerNodes::needs_drop);
         let left = cancelled.ok().flatten();
         let callback = left.map(|freed| owned.engine.take_cancelled(handle, freed));
-        // Publishes the count now, because remote adds may need the freed capacity before the next
-        // turn.
+        // Publishes the number of live timers now, because remote adds may need the freed capacity.
         owned.engine.publish_live();
         drop(owned);
         if let Some(callback) = callback {
@@ -355,7 +353,7 @@ impl WorkerWheel {
             let next = owned.engine.advance_schedule(index);
             let Some(callback) = owned.engine.rearm(index, next) else { return owned };
             drop(owned);
-            // The drop comes before `finish`, so that `cancel_wait` waits for the drop too.
+            // `cancel_wait` waits for `finish`, and so also for this drop.
             self.shared.hooks.drop_catching_panic(callback);
             owned = self.wait_for_claim();
         }
@@ -363,7 +361,7 @@ impl WorkerWheel {
         owned
     }
 
-    /// Waits until no other thread has claimed the wheel, and makes the watcher's thread the owner.
+    /// Waits until no thread has claimed the wheel, and makes this thread the owner.
     fn wait_for_claim(&self) -> ClaimGuard<'_> {
         loop {
             if let Some(owned) = self.try_claim() {
@@ -373,7 +371,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Announces the watcher's sleep; returns `None` if another thread has claimed the wheel.
+    /// Announces the watcher's sleep, and frees spare memory if the sleep is long. Returns `None`
+    /// if another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut owned = self.try_claim()?;
         let (until, is_long) = owned.engine.sleep_end();
@@ -400,7 +399,7 @@ impl WorkerWheel {
 /// The wheels of [`Timers::per_worker`](super::Timers::per_worker).
 pub(super) struct WorkerWheels {
     wheels: Box<[WorkerWheel]>,
-    /// All clones of the timers and their futures have been dropped.
+    /// Set when all clones and futures of the `Timers` have been dropped.
     is_over: AtomicBool,
 }
 
@@ -423,10 +422,10 @@ impl WorkerWheels {
         &self.wheels[at]
     }
 
-    /// Tells the watcher to end, because the timers and their futures have been dropped.
+    /// Tells the watcher to end.
     pub(super) fn release_watcher(&self) {
         // Relaxed: the fence in `must_wake` comes between this store and the load of the
-        // announcement. So `must_wake` sees the announced sleep, or the watcher reads true.
+        // announcement. So either `must_wake` sees the announced sleep, or the watcher reads true.
         self.is_over.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.must_wake() {
@@ -435,16 +434,17 @@ impl WorkerWheels {
     }
 
     fn is_over(&self) -> bool {
-        // Relaxed: the watcher reads it after the fence of the announcement, see `release_watcher`.
+        // Relaxed: the watcher reads the flag after the fence of its announcement, see
+        // `release_watcher`.
         self.is_over.load(Ordering::Relaxed)
     }
 }
 
-/// Turns the wheels of [`Timers::per_worker_with`](super::Timers::per_worker_with): fires their
-/// timers, from one thread of the program.
+/// Fires the timers of [`Timers::per_worker_with`](super::Timers::per_worker_with), from one
+/// thread.
 ///
-/// Dropping it ends the wheels: their futures are woken, and get [no
-/// timer](super#without-a-timer).
+/// Dropping the watcher ends the wheels. Their futures are woken, and [no timer is
+/// available](super#without-a-timer).
 ///
 /// # Examples
 ///
@@ -470,9 +470,9 @@ impl Watcher {
         Self(Arc::clone(wheels))
     }
 
-    /// Fires the due timers of all wheels. It skips a wheel that another thread uses at this
-    /// moment. If timers are due there, the next timeout of [`sleep_with`](Self::sleep_with) is
-    /// short.
+    /// Fires the due timers of all wheels. Skips a wheel that another thread uses at this moment.
+    /// If timers are due on a skipped wheel, the next timeout of [`sleep_with`](Self::sleep_with)
+    /// is short.
     ///
     /// # Examples
     ///
@@ -491,11 +491,12 @@ impl Watcher {
     }
 
     /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
-    /// returns.
+    /// returns. A timeout of `None` means until a wake-up.
     ///
-    /// Until then, the wake hook ([`Config::on_wake`](crate::Config::on_wake)) is called when a
-    /// timer gets a deadline before the end of the sleep, and when the timers and all of their
-    /// futures have been dropped. By default the hook unparks the thread that announced the sleep.
+    /// During `wait`, each request that must [end a sleep](crate::LocalTimer::prepare_sleep) calls
+    /// the wake hook ([`Config::on_wake`](crate::Config::on_wake)). So does the last drop of the
+    /// `Timers` and their futures. By default, the hook unparks the thread that announced the
+    /// sleep.
     ///
     /// # Examples
     ///
@@ -523,7 +524,7 @@ impl Watcher {
         wait(if self.is_over() { Some(Duration::ZERO) } else { timeout })
     }
 
-    /// Returns true if the timers and all of their futures have been dropped.
+    /// Returns true if all clones and futures of the `Timers` have been dropped.
     ///
     /// # Examples
     ///
@@ -540,8 +541,8 @@ impl Watcher {
         self.0.is_over()
     }
 
-    /// Turns the wheels and parks this thread until the timers and all of their futures have been
-    /// dropped.
+    /// Turns the wheels, and parks this thread between turns, until all clones and futures of the
+    /// `Timers` have been dropped.
     ///
     /// # Examples
     ///
@@ -560,7 +561,7 @@ impl Watcher {
             self.turn();
             self.sleep_with(|timeout| match timeout {
                 None => thread::park(),
-                // A wait of zero length costs tens of microseconds in the system.
+                // Parking for no time would still cost a system call.
                 Some(Duration::ZERO) => (),
                 Some(timeout) => thread::park_timeout(timeout),
             });

@@ -12,14 +12,14 @@ macro_rules! counts {
         pub struct Counts { $($(#[$doc])* pub $field: u64,)* }
 
         impl Counts {
-            /// Returns the fields; in models only the first two.
+            /// Returns the fields; in loom models only the first two.
             #[inline]
             pub(crate) fn to_words(self) -> [u64; WORDS] {
                 let words = [$(self.$field),*];
                 std::array::from_fn(|place| words[place])
             }
 
-            /// Builds the counts from their words; in models the other fields are zero.
+            /// Builds the counts from their words. Fields without a word are zero.
             pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
                 let mut words = words.into_iter();
                 Self { $($field: words.next().unwrap_or(0)),* }
@@ -53,16 +53,16 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. corewheel's own messages to another core count as timers that fired: a
-        /// batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and
+        /// Timers added. The library's own messages to another core count as timers: each batch of
+        /// a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and each
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
-        /// Timers that have not ended; a periodic timer is live through its runs.
+        /// Timers that have not ended, and the cancelled timers of `held`. A periodic timer is live
+        /// during its runs.
         pub live: u64,
-        /// Timers that fired and so ended.
+        /// One-shot timers that fired.
         pub fired: u64,
-        /// Timers that were cancelled. A remote cancel counts once the owner has collected it. A
-        /// periodic timer ends only by a cancel or with its shard.
+        /// Timers that were cancelled. A remote cancel counts once the owner has collected it.
         pub cancelled: u64,
         /// The part of `cancelled` that other cores cancelled.
         pub cancelled_elsewhere: u64,
@@ -70,14 +70,14 @@ counts! {
         pub handed_back: u64,
         /// The part of `live` that another core has cancelled and the owner has not collected yet.
         /// Exact for the owner, except for timers that a third thread is moving at that moment.
-        /// Other threads read the number of cancelled timers in the mailbox, up to 3,072, including
-        /// timers that the owner has not counted as live yet.
+        /// Other threads read the number of queued messages about cancelled timers. It is a lower
+        /// bound from 3,072 on, and includes timers that the owner has not counted as live.
         pub held: u64,
         /// Messages from other cores about cancelled, moved and added timers that the owner has not
-        /// consumed. Exact for the owner, and up to 3,072 for other threads. During a flood other
-        /// threads read a lower bound until the flood's last message is consumed.
+        /// consumed. Exact for the owner. Other threads read a lower bound if more than 3,072
+        /// messages were queued at once, until the owner has consumed these.
         pub queued: u64,
-        /// Resets on this core.
+        /// Resets by the owner.
         pub resets: u64,
         /// Resets from other cores that the owner has seen. The owner sees several resets of a
         /// timer as one if they come between two turns, or if they only postpone a deadline that
@@ -95,7 +95,7 @@ counts! {
         /// Turns that left work to the next turn: a budget was used up, or more than 1,024 messages
         /// waited.
         pub overruns: u64,
-        /// Entries of the wheel linked, moved, unlinked or fired: the wheel's work.
+        /// Entries of the wheel that were linked, moved, unlinked or fired.
         pub touched: u64,
     }
 }

@@ -7,11 +7,11 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// The binary logarithm of the number of cells per factor of two. The end of a cell exceeds its
-/// values by at most a quarter.
+/// The binary logarithm of the number of cells per factor of two. With four cells, the largest
+/// value of a cell exceeds its other values by at most a quarter.
 const CELLS_BITS: u32 = 2;
 
-/// The counts of each cell, written by one thread.
+/// The count of each cell, the sum and the maximum, written by one thread.
 #[derive(Debug)]
 pub(super) struct AtomicHistogram {
     counts: [AtomicU64; HISTOGRAM_CELLS],
@@ -27,10 +27,10 @@ impl Default for AtomicHistogram {
 }
 
 impl AtomicHistogram {
-    /// Counts `nanos`, `times` times. Only one thread may call it.
+    /// Counts `times` durations of `nanos` nanoseconds. Only one thread may call it.
     pub(super) fn add(&self, nanos: u64, times: u32) {
-        // Relaxed, also below: one thread writes. The count is stored last, and publishes the other
-        // words.
+        // Relaxed, also below: one thread writes. The store of the count below publishes the sum
+        // and the maximum.
         if nanos > self.max.load(Ordering::Relaxed) {
             self.max.store(nanos, Ordering::Relaxed);
         }
@@ -38,8 +38,7 @@ impl AtomicHistogram {
         let total = self.nanos.load(Ordering::Relaxed);
         self.nanos.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
-        // Relaxed: one thread writes. Release: a thread that sees the count sees the sum and the
-        // maximum; pairs with the Acquire in `read`.
+        // Relaxed: one thread writes. Release: pairs with the Acquire in `read`.
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
     }
 
@@ -74,11 +73,11 @@ fn upper_bound_of(cell: usize) -> u64 {
     ((((1 << CELLS_BITS) + part as u64 + 1) << octave) >> CELLS_BITS) - 1
 }
 
-/// Durations, counted in ranges.
+/// A histogram of durations.
 ///
-/// There are 130 ranges. The end of a range exceeds its durations by at most a quarter. Durations
-/// below a microsecond share one range. Durations above 73 minutes share another, and are reported
-/// as the longest duration.
+/// It counts durations in 130 ranges. Durations below a microsecond share the first range.
+/// Durations above 73 minutes share the last, and are reported as the longest duration. The end of
+/// each other range exceeds its durations by at most a quarter.
 ///
 /// # Examples
 ///
@@ -101,7 +100,7 @@ fn upper_bound_of(cell: usize) -> u64 {
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// The count of each cell; empty if there is no duration.
+    /// The count of each cell; empty in a default histogram.
     counts: Vec<u64>,
     nanos: u64,
     max: u64,
@@ -148,7 +147,7 @@ impl Histogram {
         Duration::from_nanos(self.max)
     }
 
-    /// Returns the average; zero without durations.
+    /// Returns the average duration, or zero if there is no duration.
     ///
     /// # Examples
     ///
@@ -188,8 +187,8 @@ impl Histogram {
         Duration::from_nanos(self.nanos)
     }
 
-    /// Returns the duration that `percent` percent of the durations did not exceed; zero without
-    /// durations.
+    /// Returns the duration that `percent` percent of the durations do not exceed, or zero if there
+    /// is no duration.
     ///
     /// The result is too large by at most a quarter, or a microsecond if that is more. A result
     /// above 73 minutes is the longest duration. `percent` is clamped to 0 to 100.
@@ -235,7 +234,8 @@ impl Histogram {
         }
     }
 
-    /// Returns the ranges that are not empty: the longest duration of each, and its count.
+    /// Returns the end of each range that is not empty, and the range's count. The last range ends
+    /// at the longest duration.
     ///
     /// # Examples
     ///
@@ -256,8 +256,8 @@ impl Histogram {
         counted.map(|(cell, &count)| (self.longest_in(cell), count))
     }
 
-    /// Returns the durations that were counted since `earlier`, an earlier reading of the same
-    /// histogram. The maximum is the longest duration ever counted, even if `earlier` includes it.
+    /// Returns a histogram of the durations counted since `earlier`, a previous reading of the same
+    /// histogram. Its maximum is the longest duration ever counted, even if `earlier` includes it.
     ///
     /// # Examples
     ///
@@ -304,7 +304,6 @@ mod tests {
 
     #[test]
     fn each_value_is_in_the_cell_whose_end_it_does_not_exceed() {
-        // Tests values around each eighth between two powers of two.
         let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
@@ -343,7 +342,6 @@ mod tests {
         let p99 = histogram.percentile(99.0).as_nanos();
         assert!((5_000..=6_250).contains(&p99), "{p99}");
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
-        // The last duration is above the percentile.
         for (count, percent) in [(1_000, 99.9), (10_000, 99.99), (1_000_000, 99.9999)] {
             let cells = AtomicHistogram::default();
             cells.add(1_000, count - 1);

@@ -1,9 +1,9 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
 //! The owner counts in its own fields. It copies them here when its loop computes its sleep, and at
-//! least every 64 turns. So a timer costs only the counting. Other threads write only the stalls,
-//! the request for the levels, and the numbers about a missing driver. Any thread reads at any
-//! time: a reader never delays the owner, and a stalled owner never delays a reader.
+//! least every 64 turns. Other threads write only the stalls, the request to publish the levels,
+//! and the numbers about a missing driver. A reader never delays the owner, and a stalled owner
+//! never delays a reader.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. All other numbers are read independently.
 
@@ -21,7 +21,6 @@ use crate::{
     },
 };
 
-/// Why a timer fired late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateCause {
     /// The loop turned late: no earlier turn could have fired the timer.
@@ -33,7 +32,7 @@ pub(crate) enum LateCause {
 #[derive(Debug)]
 pub(crate) struct Gauges {
     has_name: bool,
-    /// Identifies the shard: the number of shards that the process had created, this one included.
+    /// The number of shards that the process has created up to this one.
     serial: AtomicU64,
     number: AtomicU64,
     counts: Snapshot<WORDS>,
@@ -41,20 +40,20 @@ pub(crate) struct Gauges {
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the last turn.
     turn_began: AtomicU64,
-    /// The wake-up time that the loop computed before its last sleep.
+    /// The time at which the loop must turn next, as last published.
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
     remote_due: AtomicU64,
-    /// While no loop has begun, a timer that is overdue for this long is reported. `u64::MAX`
-    /// disables the report.
+    /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
+    /// reported. `u64::MAX` disables the report.
     undriven_grace: AtomicU64,
     longest_turn: AtomicU64,
     lateness: [AtomicHistogram; 2],
     callbacks: AtomicHistogram,
-    /// Nonzero if a thread has requested the levels, which cost more to publish than the other
-    /// numbers.
+    /// Nonzero if a thread has requested `occupied_slots`. They cost more to publish than the other
+    /// numbers, so they are published on request only.
     levels_requested: AtomicU64,
-    /// The number of occupied slots of each level.
+    /// The number of occupied slots of each level of the wheel.
     occupied_slots: [AtomicU64; SHARD_LEVELS],
     stalls: AtomicU64,
 }
@@ -74,8 +73,8 @@ pub(crate) struct TurnState {
 }
 
 impl TurnState {
-    /// Returns the time at which the next turn is due. Returns `None` during a turn, if no turn is
-    /// needed, or if the last turn began at this time or later.
+    /// Returns the due time of the next turn. Returns `None` during a turn, if no turn is needed,
+    /// or if the last turn began at or after the due time.
     pub(crate) fn overdue_since(self) -> Option<u64> {
         let Self { is_in_turn, began_at, next_due, .. } = self;
         (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
@@ -83,8 +82,8 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// Creates the gauges of a shard. In models, where each word adds interleavings, shards without
-    /// a name publish nothing.
+    /// Creates the gauges of a shard. In loom models, where each word adds interleavings, shards
+    /// without a name publish nothing.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
@@ -120,7 +119,6 @@ impl Gauges {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Returns the serial, which no other shard of the process has.
     pub(crate) fn serial(&self) -> u64 {
         // Relaxed: constant since the shard was published.
         self.serial.load(Ordering::Relaxed)
@@ -160,7 +158,6 @@ impl Gauges {
         }
     }
 
-    /// Publishes the time at which the loop must turn next.
     #[inline]
     pub(crate) fn set_next_due(&self, next_due: u64) {
         if self.is_enabled() {
@@ -169,8 +166,8 @@ impl Gauges {
         }
     }
 
-    /// Records that the shard has lost its last driver. `due` is the earliest deadline that another
-    /// thread has requested; `u64::MAX` means none.
+    /// Records that no loop drives the shard. `due` is the earliest deadline that another thread
+    /// has requested; `u64::MAX` means none.
     pub(crate) fn record_lost_driver(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: two independent words.
@@ -187,7 +184,8 @@ impl Gauges {
         }
     }
 
-    /// Allows the loop of a registered driver more time to begin.
+    /// Allows the loop of a registered driver more time to begin before an overdue timer is
+    /// reported.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -195,7 +193,7 @@ impl Gauges {
         }
     }
 
-    /// Returns true if the caller must report that a timer has been overdue for `overdue`
+    /// Returns true if the caller must report a timer that has been overdue for `overdue`
     /// nanoseconds. Returns true once, and then false until the owner has lost another driver.
     pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: the swap gives the value to only one caller.
@@ -204,7 +202,7 @@ impl Gauges {
             && self.undriven_grace.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
-    /// Records that another thread has requested a turn at `due`, while no loop drives the owner.
+    /// Records that another thread has requested the deadline `due` while no loop drives the owner.
     pub(crate) fn lower_remote_due(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -212,14 +210,12 @@ impl Gauges {
         }
     }
 
-    /// Returns the earliest deadline that another thread has requested from an owner without a
-    /// loop.
     pub(crate) fn remote_due(&self) -> u64 {
         // Relaxed: an independent word.
         self.remote_due.load(Ordering::Relaxed)
     }
 
-    /// Records the length of the last turn.
+    /// Records the length of a turn, if that turn is the longest so far.
     #[inline]
     pub(crate) fn record_turn_length(&self, nanos: u64) {
         // Relaxed: only the owner writes this independent word.
@@ -235,39 +231,35 @@ impl Gauges {
         }
     }
 
-    /// Records the length of a measured callback.
     pub(crate) fn record_callback(&self, nanos: u64) {
         if self.is_enabled() {
             self.callbacks.add(nanos, 1);
         }
     }
 
-    /// Returns true if a thread has requested the levels. Never true in models.
+    /// Returns true if a thread has requested the occupied slots. Never true in loom models.
     #[inline]
     pub(crate) fn levels_are_requested(&self) -> bool {
         // Relaxed: a request, which may be seen a little later.
         !IS_LOOM && self.levels_requested.load(Ordering::Relaxed) != 0
     }
 
-    /// Publishes the number of occupied slots of each level.
     pub(crate) fn publish_levels(&self, occupied_slots: impl Iterator<Item = u32>) {
         for (place, slots) in self.occupied_slots.iter().zip(occupied_slots) {
             // Relaxed: each word is read independently.
             place.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: a request at this moment may be lost, and the reader repeats it at its next
-        // reading.
+        // Relaxed: a request at this moment may be lost, but each reading makes a new request.
         self.levels_requested.store(0, Ordering::Relaxed);
     }
 
-    /// Asks the owner to publish the levels.
+    /// Asks the owner to publish the occupied slots.
     pub(crate) fn request_levels(&self) {
         // Relaxed: the owner may see the request a little later.
         self.levels_requested.store(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of occupied slots of each level, or `None` if the owner has not published
-    /// these numbers.
+    /// Returns the number of occupied slots of each level, if the owner has published them.
     pub(crate) fn occupied_slots(&self) -> Option<[u64; SHARD_LEVELS]> {
         // Relaxed: each word is read independently.
         let occupied_slots =
@@ -307,8 +299,7 @@ impl Gauges {
         // Acquire: `turn_began` belongs to this turn or a later one; pairs with the Release in
         // `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
-        // Relaxed, here and below: independent words. `turns_ended` is read after `turns_begun`, so
-        // a turn that ends between the two loads may count as ended.
+        // Relaxed: these three words are independent of each other.
         let ended = self.turns_ended.load(Ordering::Relaxed);
         TurnState {
             serial: self.serial(),
@@ -339,8 +330,8 @@ mod tests {
         );
     }
 
-    /// A watch that read an earlier turn's beginning would count the sleep before this turn as part
-    /// of it.
+    /// If a watch read the beginning of the previous turn, it would count the sleep after that turn
+    /// as part of the turn in progress.
     #[test]
     fn a_reader_of_a_turn_sees_its_beginning() {
         const NANOS: u64 = 1_000;

@@ -14,7 +14,7 @@ use ::metrics::{
 use super::{Counts, Histogram, ShardMetrics};
 use crate::cross_core::{registry, shared::Shared};
 
-/// A counter: its name, the value of the label `by`, and the function that reads the counter.
+/// A counter's name, the value of its label `by`, and the function that reads it.
 type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
 
 const COUNTERS: [Counter; 13] = [
@@ -33,7 +33,7 @@ const COUNTERS: [Counter; 13] = [
     ("corewheel_stalls_total", None, |shard| shard.stalls),
 ];
 
-/// A histogram: its name, the value of the label `by`, and the function that reads the histogram.
+/// A histogram's name, the value of its label `by`, and the function that reads it.
 type Durations = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Histogram);
 
 const HISTOGRAMS: [Durations; 3] = [
@@ -50,24 +50,24 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 /// facade. Needs the feature `metrics`.
 ///
 /// Call [`export`](Self::export) every few seconds, always on the same exporter. Each call exports
-/// the changes since the previous one. The first call after a shard's end exports the rest and sets
-/// its gauges to zero. A shard that begins and ends between two calls is missed.
+/// the changes since the previous call. The first call after a shard's end exports the shard's last
+/// changes and sets its gauges to zero. A shard that begins and ends between two calls is missed.
 ///
-/// Do not call it on a busy core: most recorders record each fired timer separately, even if many
-/// have the same lateness.
+/// Do not call `export` on a busy core: most recorders record each fired timer separately, even if
+/// many have the same lateness.
 ///
 /// Every metric has the labels `shard` and `name`.
 ///
 /// * Counters: `corewheel_added_total`, `corewheel_fired_total`, `corewheel_handed_back_total`,
 ///   `corewheel_runs_total`, `corewheel_turns_total`, `corewheel_overruns_total`,
 ///   `corewheel_panics_total`, `corewheel_clock_regressions_total` and `corewheel_stalls_total`.
-///   `corewheel_cancelled_total` and `corewheel_resets_total` have the label `by`: `own` core or
-///   `other` cores.
+///   `corewheel_cancelled_total` and `corewheel_resets_total` have the label `by`, which is `own`
+///   for the owner and `other` for other threads.
 /// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds`, and
 ///   `corewheel_overdue_seconds`, the time for which the next turn has been overdue.
-/// * Histograms: `corewheel_lateness_seconds`, with the label `by`: `loop` or `leftover`; and
-///   `corewheel_callback_seconds`, of measured callbacks. Their values are too large by at most a
-///   quarter, or a microsecond if that is more.
+/// * Histograms: `corewheel_lateness_seconds`, whose label `by` is `loop` or `leftover`, and
+///   `corewheel_callback_seconds`, the running times of measured callbacks. Each value is too large
+///   by at most a quarter or a microsecond, whichever is more.
 ///
 /// # Examples
 ///
@@ -145,7 +145,7 @@ impl Exporter {
     }
 
     /// Exports the changes since the previous call. If the recorder panics, some changes are lost,
-    /// and nothing is exported twice.
+    /// but none is exported twice.
     ///
     /// # Examples
     ///
@@ -167,8 +167,8 @@ impl Exporter {
             .collect();
         let serials: HashSet<u64> =
             present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
-        // Ended shards first: their zeros must not overwrite the gauges of a new shard with the
-        // same number and name.
+        // Ended shards come first, because their zeros must not overwrite the gauges of a new shard
+        // with the same number and name.
         let ended: Vec<_> =
             self.last_exported.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {
@@ -200,7 +200,6 @@ fn labels(shard: &ShardMetrics) -> [Label; 2] {
     [Label::new("shard", shard.number.to_string()), Label::new("name", shard.name.clone())]
 }
 
-/// Exports counters and histograms.
 fn publish(now: &ShardMetrics, before: Option<&ShardMetrics>) {
     let labels = labels(now);
     for (name, by, count) in COUNTERS {
@@ -235,7 +234,7 @@ fn export_histograms(recorder: &::metrics::Histogram, now: &Histogram, before: O
     }
 }
 
-/// Returns the labels, and the label `by` if it has a value.
+/// Returns a metric's labels, including the label `by` if it has a value.
 fn with(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
     labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }

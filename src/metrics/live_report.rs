@@ -4,11 +4,11 @@ use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Durati
 
 use crate::cross_core::origin::AddRecord;
 
-/// The live timers of a shard, by the call site that added them.
+/// The live timers of a shard, by the call site that added them. `{}` prints a table.
 ///
-/// From [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
-/// [`Shard::live_report`](crate::Shard::live_report). Needs the feature `origins`. A call site that
-/// leaks timers usually has the most live timers, or the oldest timer. `{}` prints a table.
+/// [`LocalTimer::live_report`](crate::LocalTimer::live_report) and
+/// [`Shard::live_report`](crate::Shard::live_report) return it. Needs the feature `origins`. A call
+/// site that leaks timers usually has the most live timers, or the oldest timer.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ pub struct LiveReport {
     places: Vec<LivePlace>,
 }
 
-/// A call site in the program, and the live timers that it added. [`LiveReport`] has an example.
+/// A call site in the program, and the live timers that it added.
 ///
 /// # Examples
 ///
@@ -45,17 +45,16 @@ pub struct LiveReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LivePlace {
-    /// The call site of the add. For a sleep or a timeout, where the future was created.
+    /// The call site of the add. For a sleep or a timeout, the place where its future was created.
     pub location: &'static Location<'static>,
-    /// The number of live timers that were added there.
+    /// The number of live timers that this call site added.
     pub live: usize,
-    /// The age of the oldest of them, regardless of resets. The age of a remote timer counts from
-    /// its admission by the owner.
+    /// The age of the oldest of these timers, regardless of resets. The age of a remote timer
+    /// counts from the moment at which the owner admitted it.
     pub oldest: Duration,
 }
 
 impl LiveReport {
-    /// Builds the report at the time `now`.
     pub(crate) fn new(live: impl Iterator<Item = AddRecord>, now: u64) -> Self {
         let mut places = HashMap::new();
         for (location, nanos) in live.filter_map(AddRecord::get) {

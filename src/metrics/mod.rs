@@ -1,43 +1,37 @@
 //! The counts of every shard, and how late its timers fire.
 //!
 //! Every shard counts what its timers do, at the cost of a few instructions per timer. It publishes
-//! its counts when its loop prepares to sleep, and at least every 64 turns. Any thread can read
-//! them without delaying the owner: [`shards`] for the whole process,
+//! its counts when its loop prepares to sleep, and at least every 64 turns. Any thread can read the
+//! published counts without delaying the owner. [`shards`] reads all shards of the process,
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
-//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) for one shard.
+//! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
 //! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
 //! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, and a warning for each stall that a watch finds. It also reports, as an error, a loop
-//! that has not begun: an add or a remote request finds that another timer of the wheel has been
-//! overdue for 100 ms. Each wheel is reported once, and once more after each loss of its last
-//! driver. In three cases the limit is 1 s: a thread with a registered driver, a
-//! [`Shard`](crate::Shard), and a wheel of `Timers::per_worker_with` without a watcher. There,
-//! only one add in 256, or more at first, looks for such a timer. Without the feature `tracing`,
-//! this error is printed on the standard error. With the feature `origins`,
+//! panic, and a warning for each stall that a watch finds. With the feature `origins`,
 //! `LocalTimer::live_report` lists the code that added the live timers.
+//!
+//! # Wheels without a loop
+//!
+//! If no loop has begun to turn a wheel, an add reports another timer of the wheel that has been
+//! overdue for 100 ms. A remote request to a thread's wheel does the same. The report is an error
+//! event of `tracing`, or a line on the standard error without that feature. Each wheel is reported
+//! once, and once more after each loss of its last driver.
+//!
+//! For these wheels the limit is 1 s, and only some adds look for an overdue timer, at least one in
+//! 256:
+//!
+//! * a [`Shard`](crate::Shard),
+//! * the wheel of a thread with a registered driver,
+//! * a wheel of `Timers::per_worker_with` before its watcher's first turn.
 //!
 //! # Which numbers to watch
 //!
-//! * [`loop_lateness`](ShardMetrics::loop_lateness): the time from a timer's deadline to the first
-//!   turn after it, if that turn fired the timer. This lateness shows the cost of the loop's other
-//!   work. If it grows, look at [`longest_turn`](ShardMetrics::longest_turn) first. If that turn is
-//!   long, look for slow callbacks, or for work between the turn and the next call of
-//!   `prepare_sleep` or `time_until_next`. If it is short, look for slow work between such a call
-//!   and the turn.
-//! * [`leftover_lateness`](ShardMetrics::leftover_lateness): the lateness of timers that an earlier turn
-//!   left to a later one, because its budget was used up or its pass was abandoned.
-//! * [`callback_durations`](ShardMetrics::callback_durations): how long callbacks run, if
-//!   [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
-//! * [`Counts::queued`]: messages from other cores that the owner has not consumed. It should
-//!   return to zero at each turn.
-//! * [`Counts::live`] over time: if it only grows, some timers are never cancelled.
-//! * [`overdue`](ShardMetrics::overdue) and [`turns`](Counts::turns): if a thread has timers and
-//!   never turns, no loop drives its wheel. These figures are current even before its first turn.
-//!   But a [`Shard`](crate::Shard), a wheel of a watcher, and a thread with a registered driver
-//!   publish only some of the adds before that turn, always including the first add.
-//! * [`Counts::panicked`], [`Counts::clock_regressions`], [`stalls`](ShardMetrics::stalls): zero in
-//!   a healthy program on a healthy machine.
+//! The guide [lists](crate::guide::tuning#metrics) healthy values. If the
+//! [`loop_lateness`](ShardMetrics::loop_lateness) is high, look at
+//! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow work
+//! between the turn and the next call of `prepare_sleep` or `time_until_next`. If no turn is long,
+//! look for slow work between such a call and the next turn.
 //!
 //! # Examples
 //!
@@ -99,44 +93,43 @@ use crate::{
 pub struct ShardMetrics {
     /// The shard's number. After the shard has ended, a new shard may get the same number.
     pub number: u32,
-    /// [`Config::name`](crate::Config::name), or the name of the thread that created the shard;
-    /// empty without either.
+    /// The name from [`Config::name`](crate::Config::name), or else the name of the thread that
+    /// created the shard, or else empty.
     pub name: String,
-    /// The counts of its timers. [`panicked`](Counts::panicked), [`turns`](Counts::turns) and the
-    /// messages in the mailbox, a part of [`held`](Counts::held) and [`queued`](Counts::queued),
-    /// are current. The other counts are one snapshot.
+    /// The counts of the shard's timers, as one snapshot. Two parts are current instead:
+    /// [`panicked`](Counts::panicked), and the messages in the mailbox, which count as
+    /// [`queued`](Counts::queued) and partly as [`held`](Counts::held). For other threads,
+    /// [`turns`](Counts::turns) leaves out up to 64 idle turns.
     pub counts: Counts,
-    /// The lateness of timers that the first turn after their deadline fired: from the deadline,
-    /// rounded up to a tick, to the beginning of that turn.
+    /// The lateness of timers that the first turn after their deadline fired: the time from the
+    /// deadline, rounded up to a tick, to the beginning of that turn.
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///
-    /// After such a turn, timers that are added when they are already due count here too. So does a
-    /// [`run`](crate::ShardRef::run) by the shard's own thread, but not by another thread.
+    /// After such a turn, timers that were already due when they were added count here too.
     pub leftover_lateness: Histogram,
-    /// The longest turn, callbacks included.
+    /// The length of the longest turn, callbacks included; zero for a loop that never calls
+    /// `prepare_sleep` or `time_until_next`.
     ///
-    /// It is measured from the beginning of the turn to the loop's next call of `prepare_sleep` or
-    /// `time_until_next`, which reads the clock anyway. So work between the turn and that call
-    /// counts too. Of several turns between two such calls only the last is measured. For a loop
-    /// that never makes such a call, the value is zero.
+    /// A turn is measured to the loop's next call of these functions, so work between the turn and
+    /// that call counts too. If several turns come before one call, only the last is measured.
     pub longest_turn: Duration,
-    /// The time for which the next turn has been overdue. Zero if it is not overdue, and during a
-    /// turn.
+    /// The time for which the next turn has been overdue. It is zero during a turn, and if no turn
+    /// is overdue.
     ///
-    /// On a thread that no loop drives, the time counts from the earliest deadline, including those
-    /// that other threads have requested. A remote cancel does not reset the time. In a
-    /// [`Shard`](crate::Shard) that was never turned, the time counts from the first published
-    /// deadline, until the next add, turn, or call of `prepare_sleep` or `time_until_next`.
+    /// On a thread that no loop drives, the time counts from the earliest deadline, including
+    /// deadlines that other threads have requested. Before the first turn of a
+    /// [`Shard`](crate::Shard), it counts from the earliest deadline at one of the last 256 adds. A
+    /// remote cancel does not reset it.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///
-    /// The owner publishes them only on request, because this takes a few microseconds. A reading
-    /// by another thread returns the levels that were published last, and requests new ones. The
-    /// list is empty if no levels have been published.
+    /// The owner publishes the levels only on request, because this takes a few microseconds.
+    /// Another thread reads the levels that were published last, and thereby requests new ones. The
+    /// list is empty if none were published.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found that the loop did not turn.
     pub stalls: u64,
@@ -184,7 +177,7 @@ impl Level {
 }
 
 impl ShardMetrics {
-    /// Reads the metrics of a shard, and asks its owner to publish its levels.
+    /// Reads the metrics of a shard, and requests its levels from the owner.
     pub(crate) fn read_requesting_levels(number: u32, shared: &Shared) -> Self {
         shared.gauges.request_levels();
         Self::of(number, shared)
@@ -224,8 +217,8 @@ impl ShardMetrics {
 
 /// Returns the metrics of all shards of the process, by number.
 ///
-/// Cost: a few microseconds per shard. It takes a lock that otherwise only creating and ending a
-/// shard take.
+/// Cost: a few microseconds per shard. Takes a lock that is also taken when a shard is created or
+/// ends.
 ///
 /// # Examples
 ///

@@ -14,12 +14,13 @@ use crate::{
     trace,
 };
 
-/// A watch checks this many times per limit, within the bounds below.
+/// The number of checks per limit, if their interval is within the bounds below.
 const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A shard whose owner has not turned for too long while timers were due. A [`Watch`] reports it.
+/// A shard whose owner has not turned for too long while timers were due, as a [`Watch`] reports
+/// it.
 ///
 /// # Examples
 ///
@@ -45,30 +46,30 @@ pub struct Stall {
     /// How long the stall has lasted so far.
     pub lasted: Duration,
     /// True if the owner is inside a turn: it runs a callback or handles a payload. False if the
-    /// loop does something else.
+    /// loop is outside of its turns.
     pub is_in_turn: bool,
-    /// True if the shard has turned before. Otherwise there may be no loop at all. For a thread's
+    /// True if the shard has ever turned. If false, there may be no loop at all. For a thread's
     /// wheel, see [`LocalTimer::register_driver`](crate::LocalTimer::register_driver). The owner of
     /// a [`Shard`](crate::Shard) must call [`turn`](crate::Shard::turn).
     pub has_turned: bool,
 }
 
-/// Watches all shards of the process for loops that do not turn, because of a long callback or
-/// event, a lock, or a loop that has ended.
+/// Watches all shards of the process for stalled loops.
 ///
-/// A loop is stalled when a turn lasts longer than the limit. It is also stalled when its next turn
-/// is late by more than the limit, according to its last call of `prepare_sleep` or
-/// `time_until_next`, or its `TimerFd`. For a loop that never calls these, only the length of its
-/// turns is watched. A thread or a [`Shard`](crate::Shard) whose loop has not begun is stalled when
-/// a timer is overdue by more than the limit. In a thread this includes timers that other threads
-/// have added or moved. In a shard the overdue timer may have been cancelled or moved since.
+/// A loop is stalled for longer than the limit in these cases:
 ///
-/// The pass of a [`Shard`](crate::Shard) lasts until `next_expired` returns `None`, or until the
-/// loop's next turn or call of `prepare_sleep` or `time_until_next`. To process only some of the
-/// due timers in a pass, use `turn_within`.
+/// * Its turn lasts longer than the limit. The pass of a [`Shard`](crate::Shard) lasts until
+///   `next_expired` returns `None`, or until the loop's next turn or call of `prepare_sleep` or
+///   `time_until_next`.
+/// * Its next turn is late by more than the limit. The loop sets the time of this turn by each call
+///   of `prepare_sleep` or `time_until_next`, or by its `TimerFd`. Without such a call, only the
+///   length of turns is watched.
+/// * It has not begun, and a timer is overdue by more than the limit. On a thread, this includes
+///   timers that other threads have added or moved. In a shard, the timer may have been cancelled
+///   or moved since it became overdue.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
-/// `report`, so do not hold a lock that the report needs. A report that drops its own watch does
+/// `report`, so do not hold a lock that `report` needs. A `report` that drops its own watch does
 /// not wait. Times are measured by each shard's own clock.
 ///
 /// # Examples
@@ -96,7 +97,6 @@ pub struct Watch {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Tells the watch's thread to end.
 #[derive(Debug, Default)]
 struct StopSignal {
     is_over: Mutex<bool>,
@@ -104,11 +104,11 @@ struct StopSignal {
 }
 
 impl Watch {
-    /// Starts a watch, which calls `report` on its own thread once for each stall longer than
+    /// Starts a thread that watches all shards, and calls `report` once for each stall longer than
     /// `limit`.
     ///
-    /// The watch checks four times per limit, but waits at least a millisecond and at most a second
-    /// between checks. A `report` that panics ends the watch.
+    /// The thread checks four times per limit, but waits at least a millisecond and at most a
+    /// second between checks. A `report` that panics ends the watch.
     ///
     /// # Errors
     ///
@@ -141,15 +141,14 @@ impl Drop for Watch {
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
         {
-            // The panic of a report has been printed. The drop of the panic's payload may panic
-            // again.
+            // The panic of a report has been printed. Dropping its payload may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }
 }
 
 impl StopSignal {
-    /// Waits for `wait` at most. Returns true as soon as the watch is dropped.
+    /// Waits for `wait` at most. Returns true as soon as the watch is stopped.
     fn wait_for_stop(&self, wait: Duration) -> bool {
         let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(is_over, wait, |is_over| !*is_over);
@@ -159,7 +158,7 @@ impl StopSignal {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // The turn state of each shard at the last check, by shard number; `None` if it was not
+    // The turn state of each shard at the last check, by shard number; `None` if the shard was not
     // stalled.
     let mut known = HashMap::new();
     while !stop.wait_for_stop(interval) {
@@ -185,7 +184,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
                         stall.has_turned,
                     );
                 };
-                // The panic of a subscriber has been printed.
+                // A subscriber may panic. Its panic has been printed.
                 catch_panic_silently(event);
                 report(&stall);
             }
@@ -193,7 +192,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     }
 }
 
-/// Returns the shard's turn state and its stall, if the stall has lasted longer than `limit`.
+/// Returns the shard's turn state and its stall, if it has stalled for longer than `limit`.
 fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnState, Stall)> {
     // The clock is read before the turn state: if this thread is delayed between the two readings,
     // the stall seems shorter, not longer.
@@ -212,8 +211,8 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnSta
 }
 
 impl TurnState {
-    /// Returns the time, in nanoseconds of the owner's clock, since which the owner has been in its
-    /// turn or late for one. `None` if neither.
+    /// Returns the time, in nanoseconds of the owner's clock, at which the current turn began or
+    /// the next turn became overdue. Returns `None` if there is neither.
     fn stalled_since(self) -> Option<u64> {
         if self.is_in_turn { Some(self.began_at) } else { self.overdue_since() }
     }

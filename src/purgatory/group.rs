@@ -27,18 +27,19 @@ use crate::{
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
 
-/// Returns the core that a key belongs to.
+/// A function from a key to its core.
 type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 
-/// The purgatories of several cores: each key belongs to one of them, and operations may watch keys
-/// of any core.
+/// The purgatories of several cores. Each key belongs to one core, and operations may watch keys of
+/// any core.
 ///
-/// Each core's thread [joins](Self::join) with its own purgatory. Any thread may report an event by
-/// [`notify`](Self::notify): the core of the key checks its operations, and notifies all other
-/// cores whose operations watch the key.
+/// Each core's thread creates its purgatory by [`join`](Self::join). Any thread may report an event
+/// by [`notify`](Self::notify). Then the core of the key checks its operations, and notifies all
+/// other cores whose operations watch the key.
 ///
-/// When a core's purgatory ends, its keys belong to no core. Operations of other cores that watch
-/// such a key check their condition once more. Their other keys and their timeouts remain.
+/// When a core's purgatory ends, events on its keys have no further effect. Operations of other
+/// cores that watch such a key check their condition once more. Their watches on keys of other
+/// cores and their timeouts remain.
 ///
 /// # Examples
 ///
@@ -161,7 +162,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         }))
     }
 
-    /// Checks the operations that watch `key`, on all cores. Any thread may call it.
+    /// Makes all cores check, in their turns, the operations that watch `key`. Any thread may call
+    /// it.
     ///
     /// The conditions see everything that the calling thread wrote before the call. On a core's own
     /// thread prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events
@@ -196,7 +198,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// ```
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
-        // An event needs no answer, so the core that sends it does not matter.
+        // An event gets no answer, so the sender's index, 0, has no effect.
         let event = vec![Message::Event { key: key.clone() }];
         self.0.post(self.0.core_of(key, shards.len()), Batch::new(&self.0, 0, event));
     }
@@ -212,8 +214,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let known = self.0.shards.get_or_set(|| shards.into());
         let (count, others) = (shards.len(), known.len());
         assert!(count == others, "{count} cores, and {others} for others");
-        // SeqCst: pairs with the fence in `Group::shards`. The shards are set before this thread's
-        // operations check their condition.
+        // SeqCst: pairs with the fence in `Group::shards`. This thread sets or reads the shards
+        // before the fence, and its operations check their conditions after the fence.
         fence(Ordering::SeqCst);
         Member {
             group: Arc::clone(&self.0),
@@ -227,11 +229,12 @@ impl<K: WatchKey> PurgatoryGroup<K> {
 }
 
 impl<K: Send + 'static> Group<K> {
-    /// Returns the shards of all cores, if one has joined.
+    /// Returns the shards of all cores, if a core has joined.
     fn shards(&self) -> Option<&[ShardRef]> {
         let shards = self.shards.get().or_else(|| {
-            // SeqCst: pairs with the fence in `make_member`. Either the load below finds the
-            // shards, or they are set later and the operations see this thread's writes.
+            // SeqCst: pairs with the fence in `make_member`. If that fence comes first, the load
+            // below finds the shards. Otherwise the operations of the joining core check their
+            // conditions after both fences, and see all that this thread wrote before this fence.
             fence(Ordering::SeqCst);
             self.shards.get()
         });
@@ -242,21 +245,20 @@ impl<K: Send + 'static> Group<K> {
     #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
     fn core_of(&self, key: &K, cores: usize) -> u32 {
         let core = (self.core_of)(key);
-        // Avoids the division if the function returned a valid number.
+        // Avoids the division if `core` is a valid index.
         (if core < cores { core } else { core % cores }) as u32
     }
 
-    /// Sends a batch, which the core opens in its next turn.
+    /// Sends a batch, whose messages the core handles in a turn.
     fn post(&self, core: u32, batch: Batch<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
             shard.post(move || batch.deliver());
         }
     }
 
-    /// Sends answers to a core, if there are any.
     fn send_answers(self: &Arc<Self>, core: u32, answers: Vec<Message<K>>) {
         if !answers.is_empty() {
-            // An answer needs no answer, so the core that sends it does not matter.
+            // An answer gets no answer, so the sender's index has no effect.
             self.post(core, Batch::new(self, core, answers));
         }
     }
@@ -280,14 +282,13 @@ impl<K> fmt::Debug for PurgatoryGroup<K> {
     }
 }
 
-/// A message from one core to another.
 #[derive(Debug)]
 pub(super) enum Message<K> {
     /// There was an event on a key of the receiver.
     Event { key: K },
     /// An operation of the sender watches a key of the receiver.
     Watch { key: K, operation: Id },
-    /// The watch of the receiver's operation has been added.
+    /// The sender has added the watch that the receiver's operation requested.
     WatchAck { operation: Id, watch: Id },
     /// Ends a watch that the receiver holds for an operation of the sender.
     Unwatch { watch: Id },
@@ -306,7 +307,7 @@ impl<K> Message<K> {
     /// Returns the answer that the sender gets if this message cannot be delivered.
     pub(super) fn refusal(&self) -> Option<Self> {
         match *self {
-            // The operation has ended with its purgatory.
+            // The receiver's operation has ended with its purgatory, so the watch must end.
             Self::WatchAck { watch, .. } | Self::Recheck { watch, .. } => {
                 Some(Self::Unwatch { watch })
             }
@@ -358,8 +359,8 @@ impl<K: Send + 'static> Member<K> {
         spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
     }
 
-    /// Calls `take` with the sending core and each message of a batch. Then keeps the batch for
-    /// reuse, unless enough batches are kept.
+    /// Calls `take` with the sending core and each message of a batch. Then keeps the empty batch
+    /// for reuse, unless enough batches are kept.
     pub(super) fn for_each_message(
         &self,
         mut batch: Batch<K>,
@@ -373,7 +374,6 @@ impl<K: Send + 'static> Member<K> {
         }
     }
 
-    /// Sends all messages.
     pub(super) fn flush(&self) {
         let cores = self.unsent.borrow().len();
         for (core, at) in (0..).zip(0..cores) {
@@ -385,7 +385,8 @@ impl<K: Send + 'static> Member<K> {
     }
 
     fn post(&self, core: u32, batch: Batch<K>) {
-        // A batch that cannot be delivered is dropped here, with its keys.
+        // A batch that cannot be delivered is dropped here, and the destructors of its keys may
+        // panic.
         Local::catch_panic(PanicPlace::Drop, || self.group.post(core, batch));
     }
 
@@ -422,7 +423,7 @@ pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
-    /// The core that sent the messages. Messages without an answer do not need it.
+    /// The core that sent the messages, which gets the answers.
     from: u32,
     messages: Vec<Message<K>>,
 }
@@ -461,19 +462,19 @@ impl<K: Send + 'static> Drop for Batch<K> {
 pub(super) trait Receiver<K: Send + 'static> {
     fn receive(&self, batch: Batch<K>);
 
-    /// Tells other cores that their operations get no more events from this core. Called when the
-    /// thread exits while the receiver still exists: no later message can reach the receiver.
+    /// Tells other cores that their operations get no more events from this core. Called if the
+    /// receiver still exists when the thread exits, because no later message can reach it.
     fn on_thread_exit(&self);
 }
 
 /// The destination of a group's messages on one thread.
 enum Endpoint<K: Send + 'static> {
-    /// The thread has not joined.
+    /// The thread has not joined the group yet.
     Buffering(Buffer<K>),
     Connected(Connection<K>),
 }
 
-/// The watches that other cores have requested. Events are not buffered, because an operation
+/// The watches that other cores have requested. Events need no buffer, because each operation
 /// checks its condition when its watch is acknowledged.
 struct Buffer<K: Send + 'static> {
     /// Weak, so that the thread's endpoint does not keep the group alive.
@@ -516,8 +517,8 @@ per_thread! {
     static ENDPOINTS: RefCell<Option<HashMap<u64, AnyEndpoint>>> = RefCell::new(None);
 }
 
-/// Calls `look` with this thread's endpoint of a group, which the first call creates. Returns
-/// `None` if the thread is exiting.
+/// Calls `look` with this thread's endpoint of a group. The first call for a group creates the
+/// endpoint. Returns `None` if the thread is exiting.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     look: impl FnOnce(&mut Endpoint<K>) -> R,
@@ -539,6 +540,6 @@ fn with_endpoint<K: Send + 'static, R>(
         let any = AnyEndpoint { group: Arc::downgrade(&as_any), endpoint };
         (look(endpoints.entry(group.number).or_insert(any)), ended)
     });
-    // The keys of ended groups are dropped here, while nothing is borrowed.
+    // The endpoints of ended groups are dropped here, while `ENDPOINTS` is not borrowed.
     looked.ok().map(|(found, _ended)| found)
 }

@@ -6,8 +6,8 @@
 //! are mixed, because keys in an arithmetic progression would otherwise form long chains at some
 //! points.
 //!
-//! So colliding keys can only be constructed with knowledge of the point. Each purgatory has its
-//! own random point. Unlike `SipHash`, the hash of `std`, this hash does not resist attackers that
+//! So colliding keys can only be chosen with knowledge of the point. Each purgatory has its own
+//! random point. Unlike `SipHash`, the hash of `std`, this hash does not resist attackers that
 //! measure single lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -113,8 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the length of the longest chain: the largest number of keys with the same low bits
-    /// of their hash.
+    /// Returns the largest number of keys with the same low `bits` of their hash.
     fn longest_chain(hash: &KeyHash, keys: &[u64], bits: u32) -> usize {
         let mut chains = vec![0_usize; 1 << bits];
         for key in keys {
@@ -169,7 +168,6 @@ mod tests {
         assert_eq!(hash.hash_one("the same"), hash.hash_one(String::from("the same")));
     }
 
-    /// The sum stays in its range at the largest point.
     #[test]
     fn long_keys_do_not_overflow() {
         let hash = KeyHash { point: (1 << 60) - 1 };

@@ -1,10 +1,9 @@
-//! Delayed operations: each completes early, when a condition on a key holds, or times out; never
-//! both.
+//! Delayed operations: each completes once, early when its condition holds, or else at its timeout.
 //!
-//! Kafka calls this a purgatory. A produce request waits until followers have caught up, a fetch
-//! waits for enough bytes, a join waits for all members. An operation is parked on one core, with a
-//! timer and a watch on each of its keys. After an event on a key, the operation checks its
-//! condition again.
+//! Kafka calls this a purgatory. There, a produce request waits until followers have caught up, and
+//! a fetch waits for enough bytes. An operation is parked on one core, with a timer and a watch on
+//! each of its keys. When the program reports an event on a key, the operations that watch the key
+//! check their conditions.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -42,24 +41,23 @@
 //! # Ok::<(), corewheel::ConfigError>(())
 //! ```
 //!
-//! The [guide](crate::guide::delayed_operations) has the rest.
+//! See the [guide](crate::guide::delayed_operations) for more.
 
 // An operation lives and completes on its own core, so no thread races for it. Its timer is the
 // only completion flag: an operation is completed by its timer, or by code that has cancelled its
-// timer. While its `try_complete` runs, an operation is *checked out*. If its timer or
-// `force_complete` completes it during that time, its `on_complete` runs after the check.
+// timer. While its `try_complete` runs, an operation is *checked out*. If its timer fires or
+// `force_complete` is called during that time, its `on_complete` runs after the check.
 //
-// When an operation completes, its watches on this core are removed at once, each in constant time
-// on average (`table`). Its watches on other cores are removed when a message arrives there.
+// When an operation completes, its watches on this core are removed at once, and its watches on
+// other cores by messages.
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
-// core has a watch there, and an event there sends a message back. The operation checks its
-// condition once more when the other core has acknowledged the watch, so it misses no event that
-// came before the watch.
+// core has a watch on that core, and an event on the key sends a message back. The operation checks
+// its condition once more when the other core has acknowledged the watch, because an event may have
+// come before the watch.
 //
 // A purgatory that ends notifies the operations of other cores that watch its keys, and they check
-// their conditions once more. A message that cannot be delivered is answered by its destructor: see
-// `Message::refusal`.
+// their conditions once more.
 
 mod group;
 mod hash;
@@ -98,21 +96,21 @@ use crate::{
 /// The delayed operations of one core. Clones share the operations, and stay on their thread.
 ///
 /// Operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the
-/// last clone is dropped, the waiting operations are dropped too, and `on_complete` does not run.
+/// last clone is dropped, the waiting operations are dropped too, without a call of `on_complete`.
 ///
 /// # Memory
 ///
-/// Beside the operation and its timer: about 70 bytes for an operation and its first watch, 50 for
-/// each further watch, the key for each watch, and up to 16 bytes for each key. The memory of a
-/// burst is reused, so that equal bursts allocate nothing. When no operation waits, large tables of
-/// which less than half was needed in 64 turns are freed. Before a sleep of a second or more, all
-/// large tables are freed: those with room for more than 1,024 entries.
+/// In addition to the operation and its timer: about 70 bytes for an operation and its first watch,
+/// 50 for each further watch, space for a key in each watch, and up to 16 bytes for each key. The
+/// memory of completed operations is reused, so a repeated burst allocates nothing. When no
+/// operation waits, tables with room for more than 1,024 entries are freed, in two cases: less than
+/// half of the room was needed in 64 turns, or the thread is about to sleep for a second or more.
 ///
 /// # Keys
 ///
 /// Keys may come from clients: their hash is keyed with a random secret of the purgatory, so
-/// clients cannot choose keys that collide. The hash is not cryptographic. A client that can time
-/// single lookups to some nanoseconds may learn the secret.
+/// clients cannot choose keys that collide. A client that can time single lookups to some
+/// nanoseconds may learn the secret.
 ///
 /// # Examples
 ///
@@ -150,16 +148,16 @@ use crate::{
 pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(Rc<Inner<K, Op>>);
 
 per_thread! {
-    /// A `Purgatory<K, Op>` for each pair of types.
+    /// One `Purgatory<K, Op>` for each pair of types.
     static LOCAL: RefCell<Vec<Box<dyn Any>>> = RefCell::new(Vec::new());
 }
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The purgatory is created on first use and ends with the thread. An exiting thread gets a new
-/// purgatory for each call.
+/// The purgatory is created on first use and ends with the thread. In an exiting thread, each call
+/// creates a new purgatory.
 ///
-/// Cost: a comparison for each pair of types that the thread has used.
+/// Cost: at most one comparison for each pair of types that the thread has used.
 ///
 /// # Examples
 ///
@@ -227,12 +225,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         Self(Inner::new(None))
     }
 
-    /// Completes `operation` at once if its condition holds. Otherwise parks it until an event on
-    /// one of the `keys` finds that the condition holds, or `timeout` has elapsed.
+    /// Completes `operation` at once if its condition holds. Otherwise parks it until the condition
+    /// holds after an event on one of the `keys`, or until `timeout` has elapsed.
     ///
     /// A key that is given twice is watched twice. An operation without keys completes by its
-    /// timeout, by [`check`](Self::check) or by force. An operation that completes at once touches
-    /// neither the wheel nor the keys.
+    /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). An
+    /// operation that completes at once touches neither the wheel nor the keys.
     ///
     /// Cost: constant per key on average. When a table grows, it moves all its entries.
     ///
@@ -275,9 +273,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.add(operation, keys, timeout)
     }
 
-    /// Checks the operations that watch `key`, in the order in which they were added, and completes
-    /// those whose condition holds. Returns how many operations of this core have completed by
-    /// their condition.
+    /// Checks the operations that watch `key`, in the order in which their watches were added, and
+    /// completes those whose condition holds. Operations of other cores are checked there, after a
+    /// message. Returns how many operations of this core have completed by their condition.
     ///
     /// Does nothing for a key of another core: use [`notify`](Self::notify).
     ///
@@ -312,10 +310,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// If the operation's `try_complete` is running, this call requests one more check after it,
+    /// If the operation's `try_complete` is running, the call requests one more check afterwards
     /// and returns false.
     ///
-    /// Cost: the condition; if it holds, constant per key that the operation watches.
+    /// Cost: one call of `try_complete`. If it returns true, constant per key that the operation
+    /// watches.
     ///
     /// # Examples
     ///
@@ -352,11 +351,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Checks the operations that watch `key`, on all cores.
     ///
-    /// Events for other cores are sent in batches. A batch is sent when it is full, or when the
-    /// loop next turns or prepares to sleep.
+    /// Events on keys of another core are sent there in batches. A batch is sent when it is full,
+    /// or when the loop next turns or prepares to sleep.
     ///
     /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
-    /// For another core's key, a place in a batch of up to 64 messages.
+    /// For a key of another core, a clone of the key, and a place in a batch of up to 64 messages.
     ///
     /// # Examples
     ///
@@ -384,8 +383,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.notify(key);
     }
 
-    /// Completes an operation by force. Returns false if it has completed, is being completed, or
-    /// was removed.
+    /// Completes an operation without a check of its condition. Returns false if the operation has
+    /// completed, is being completed, or was removed.
     ///
     /// Cost: constant per key that the operation watches.
     ///
@@ -415,13 +414,13 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.force_complete(id)
     }
 
-    /// Removes the operations of this core that watch `key` and returns them in the order in which
-    /// they were added. `on_complete` does not run.
+    /// Removes the operations of this core that watch `key`, and returns them in the order in which
+    /// their watches were added. `on_complete` does not run.
     ///
     /// An operation whose `try_complete` is running stays. For a key of another core the result is
     /// empty, because the watches on the key are on that core.
     ///
-    /// Cost: constant per operation and key that it watches.
+    /// Cost: constant per removed operation and per watch of these operations.
     ///
     /// # Examples
     ///
@@ -453,7 +452,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// An operation whose `try_complete` is running stays.
     ///
-    /// Cost: constant per operation and key that it watches.
+    /// Cost: constant per removed operation and per watch of these operations.
     ///
     /// # Examples
     ///
@@ -598,9 +597,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates this thread's purgatory in the group, as core `index` of `shards`.
     ///
-    /// `shards` are the wheels of all the group's cores ([`Core::shards`](crate::Core::shards)), in
-    /// the same order on each core. Call `join` once on each core. Watches on keys of a core that
-    /// has not joined are buffered until it joins or ends; joining adds them.
+    /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
+    /// in the same order on each core. Call `join` once on each core. Watches on keys of a core
+    /// that has not joined are buffered until that core joins or ends.
     ///
     /// # Panics
     ///
@@ -637,7 +636,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         shards: &[ShardRef],
     ) -> Purgatory<K, Op> {
         let inner = Inner::new(Some(self.make_member(index, shards)));
-        // Fails in an exiting thread, which has no wheel.
+        // Fails only in an exiting thread.
         let _ = inner.register();
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
@@ -666,11 +665,11 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
     }
 }
 
-/// The operations of one core. No field is borrowed while an operation's own code runs (P5).
+/// The operations of one core. No field is borrowed while an operation's own code runs.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash: KeyHash,
-    /// The number of events so far. If it changes while an operation is being added, the operation
+    /// The number of events on keys of this core. If it changes during an add, the added operation
     /// checks its condition again.
     event_count: Cell<u64>,
     /// The current nesting depth of `on_complete` calls.
@@ -679,7 +678,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// outermost call.
     deferred: RefCell<VecDeque<(Op, Completion)>>,
     has_deferred: Cell<bool>,
-    /// The connection to other cores, in a group.
+    /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
     /// The purgatory's registration with the thread's wheel, made by `join` or the first park.
     client: Cell<Option<ClientId>>,
@@ -727,8 +726,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(self.watch_remaining(id, events, next, keys))
     }
 
-    /// Parks an operation with at most one watch on a key of this core. Returns operation and key
-    /// if the wheel has no room or has ended.
+    /// Parks an operation with a timer, and with a watch on `key`, which must belong to this core.
+    /// Returns operation and key if the wheel is full or has ended.
     #[track_caller]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
@@ -774,7 +773,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds watches of an operation on its remaining keys.
+    /// Adds an operation's watches on its remaining keys. After an event during the add, checks the
+    /// condition again.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_remaining(
@@ -784,10 +784,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         next: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> Outcome {
-        // Stops if the iterator's own code has completed or removed the operation.
+        // Stops early if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // Checks again after an event during the add, which may have come before the watch on its
-        // key.
+        // The event may have come before the watch on its key.
         if self.event_count.get() != events {
             self.check_if_waiting(id);
             waits = self.table.borrow_mut().is_parked(id);
@@ -851,7 +850,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Checks the operations of an event one after another.
+    /// Takes all steps of an event. Returns the number of operations that it has completed by their
+    /// condition.
     #[inline(never)]
     fn check_watchers(&self, mut event: Event) -> usize {
         let mut completed = 0;
@@ -955,7 +955,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Drops the keys that the table no longer needs.
     #[inline]
     fn drop_removed_keys(&self) {
         while mem::needs_drop::<K>() {
@@ -1050,8 +1049,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 let waits = self.table.borrow_mut().add_remote_watch(operation, from, watch);
                 if waits {
                     // Checks the condition, because there may have been an event on the key before
-                    // the watch was added. Does not wait for the operation's other watches, because
-                    // their cores may be slow or have ended.
+                    // the watch was added. Does not wait for further acknowledgements, because
+                    // other cores may be slow or have ended.
                     self.check_if_waiting(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
@@ -1064,8 +1063,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Handles a message, and catches panics of its key. If adding a watch panics, its sender gets
-    /// the answer to a `Watch` message that cannot be delivered.
+    /// Handles a message, and catches panics of the key's own code. If handling a `Watch` message
+    /// panics, its sender gets the same answer as if the message could not be delivered.
     fn handle_catching_panic(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.refusal() } else { None };
         let mut is_handled = false;
@@ -1078,7 +1077,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Ends the watches of an operation on other cores.
+    /// Tells other cores to end their watches for an operation, whose latest watch is `latest`.
     fn unwatch_remote(&self, mut latest: u32) {
         while latest != NONE {
             let taken = self.table.borrow_mut().take_remote_watch(latest);
@@ -1088,10 +1087,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Tells the operations of other cores that watch a key here that there will be no more events.
+    /// Tells watching operations of other cores that the keys of this core get no more events.
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
-        // Collected first, because sending may call a wake hook, which may use the table.
+        // Collects the operations first, because sending may call a wake hook, which may use the
+        // table.
         let others: Vec<_> = self.table.borrow().remote_operations().collect();
         for (core, operation) in others {
             member.send(core, Message::OwnerClosed { operation });
@@ -1133,7 +1133,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
         // Cancels all timers first: the drops below run the user's code, which may create another
-        // purgatory with this one's `ClientId`. A pending timer would then reach that purgatory.
+        // purgatory with the same `ClientId`. A pending timer would then reach the new purgatory.
         for id in &ids {
             self.table.get_mut().cancel_timer(id.index);
         }

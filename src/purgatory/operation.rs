@@ -1,8 +1,8 @@
-//! The traits that users implement, the identifiers of operations, and their counts.
+//! The traits of operations and keys, the identifiers of operations, and their counts.
 
 use std::{hash::Hash, num::NonZeroU64};
 
-/// A request that waits until a condition holds.
+/// A request that waits until a condition holds or its timeout has elapsed.
 ///
 /// # Examples
 ///
@@ -40,23 +40,23 @@ pub trait DelayedOperation: 'static {
     /// counts as false.
     ///
     /// Called when the operation is added, at each event on one of its keys, and by
-    /// [`check`](crate::purgatory::Purgatory::check). For a key of another core it is also called
-    /// once when the watch has been added there, and once if that core ends. Keep it quick, and do
-    /// not turn the wheel in it.
+    /// [`check`](crate::purgatory::Purgatory::check). For a key of another core, also called once
+    /// when the watch has been added there, and once if the purgatory of that core ends.
+    /// `try_complete` must be quick, and must not turn the wheel.
     ///
     /// If `try_complete` causes an event on a key of its own operation, it is called once more. If
     /// it causes an event on another key, the operations that watch that key are checked inside the
-    /// call. Such checks nest on the stack without a bound.
+    /// call. Nothing limits the nesting of such checks on the stack.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
     /// the core where the operation was added.
     ///
     /// `on_complete` may use the purgatory. If it completes other operations, their `on_complete`
-    /// runs inside this call, up to 16 deep. Deeper ones run after the outermost call.
+    /// runs inside this call, up to 16 deep. Deeper calls run after the outermost call.
     ///
-    /// An operation that holds a clone of its own purgatory keeps it alive. If the thread ends
-    /// while such an operation waits, both leak.
+    /// An operation that holds a clone of its own purgatory keeps that purgatory alive. If the
+    /// thread ends while such an operation waits, both leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -148,8 +148,8 @@ pub enum Outcome {
 
 /// Identifies a waiting operation of one purgatory.
 ///
-/// It keeps nothing alive, and is unique within its purgatory. Other purgatories may have an
-/// operation with the same identifier.
+/// The identifier is unique within its purgatory, but not among purgatories. It does not keep the
+/// operation alive.
 ///
 /// # Examples
 ///
@@ -179,11 +179,11 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(pub(super) Id);
 
-/// Identifies an operation or a watch: the index of its record, and a unique number.
+/// Identifies an operation or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(Rust, packed(4))] // 12 bytes instead of 16, because messages and watches hold little else.
 pub(super) struct Id {
-    /// A number from one counter, never reused.
+    /// A number that is unique in the table.
     pub(super) number: NonZeroU64,
     pub(super) index: u32,
 }
@@ -223,7 +223,7 @@ pub struct PurgatoryCounts {
     pub added: u64,
     /// Operations that completed by their condition.
     pub by_condition: u64,
-    /// Operations that were forced.
+    /// Operations completed by `force_complete`.
     pub forced: u64,
     /// Operations that timed out.
     pub expired: u64,

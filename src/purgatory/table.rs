@@ -1,12 +1,14 @@
-//! The operations of one core and the watches on its keys. This module runs no code of operations.
+//! The operations of one core and the watches on its keys. This module calls no method of an
+//! operation.
 //!
-//! An operation, its timer and its first watch form one record. Each of its extra watches, and each
-//! watch of another core's operation, is a separate record. Records refer to one another by index.
+//! An operation, its timer and its first watch, the *inline watch*, form one record. An *extra
+//! watch* is a separate record: a further watch of an operation, or a watch of another core's
+//! operation. Records refer to one another by index.
 //!
 //! The watches of a key form a ring, in the order in which they were added. The first watch holds
-//! the key. When an operation completes, each of its watches is unlinked in constant time on
-//! average. An event walks along a ring by a *cursor*. When the watch at a cursor is unlinked, the
-//! cursor moves to the next watch, so operations may change the ring during the walk.
+//! the key. Unlinking a watch takes constant time on average. An event walks along the ring of its
+//! key by a *cursor*. When the watch at a cursor is unlinked, the cursor moves to the next watch,
+//! so operations may change the ring during the walk.
 //!
 //! The first watches of all keys form a hash table: an array of chains that run through the records
 //! of these watches.
@@ -27,35 +29,33 @@ pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     remote_watches: Records<RemoteWatch>,
-    /// For each value of the hash's low bits, the first watch of the first key in the chain. The
-    /// length is a power of two, or zero.
+    /// The first watch of the first key of each chain, by the low bits of the hash. The length is a
+    /// power of two, or zero.
     chains: Vec<WatchIndex>,
-    /// The number of watched keys.
     key_count: usize,
-    /// The number of watches.
     watch_count: usize,
     /// The cursors of the events in progress, the outermost first.
     cursors: Vec<WatchIndex>,
     /// Keys that must be dropped while the table is not borrowed.
     keys_to_drop: Vec<K>,
     last_number: NonZeroU64,
-    /// Turns since the interval for [`trim`](Self::trim) began.
+    /// The number of calls of [`trim`](Self::trim) since its interval began.
     turns_in_interval: u32,
     /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
     pub(super) totals: PurgatoryCounts,
 }
 
-/// An operation that waits. A free record has neither an operation nor a key.
+/// The record of an operation. A free record has neither an operation nor a key.
 struct ParkedOperation<K, Op> {
     /// `None` if the record is free.
     number: Option<NonZeroU64>,
     timer: LocalHandle,
-    /// `None` while its `try_complete` runs: the operation is checked out.
+    /// `None` while the operation is checked out, because its `try_complete` runs.
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The record of the operation's latest watch on another core, or [`NONE`]. Each such record
-    /// links to the record of the previous watch.
+    /// The index of the operation's latest [`RemoteWatch`], which links to the previous one, or
+    /// [`NONE`].
     last_remote_watch: u32,
     /// How the operation was completed. Set while a completed operation is still checked out.
     completion: Option<Completion>,
@@ -66,10 +66,10 @@ struct ParkedOperation<K, Op> {
 
 /// A watch on a key of this core.
 struct Watch<K> {
-    /// The key and its hash, if this is the first watch of the key.
+    /// The key, if this is the first watch of the key.
     key: Option<K>,
     hash: u32,
-    /// The first watch of the chain's next key. Valid in the first watch of a key.
+    /// The first watch of the next key in the chain, if this is the first watch of a key.
     next_key: WatchIndex,
     /// The neighbours in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous: WatchIndex,
@@ -77,10 +77,10 @@ struct Watch<K> {
     next_of_operation: WatchIndex,
 }
 
-/// A watch in a separate record. A free record has no key.
+/// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
-    /// The number of the operation, or of the watch if the operation is on another core. `None` if
-    /// the record is free.
+    /// The number of the operation. If the operation is on another core, a number of the watch
+    /// itself. `None` if the record is free.
     number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
@@ -89,11 +89,11 @@ struct ExtraWatch<K> {
     watch: Watch<K>,
 }
 
-/// Refers to the inline watch of an operation, by the index of its record, or to an extra watch.
+/// The index of the record that contains a watch. [`EXTRA`] is set for an extra watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
-/// Set in the index of an extra watch.
+/// The flag of extra watches in [`WatchIndex`].
 const EXTRA: u32 = 1 << 31;
 
 impl WatchIndex {
@@ -148,7 +148,7 @@ pub(super) struct RemoteWatch {
     pub(super) next_of_operation: u32,
 }
 
-/// A key that will be watched, and its current first watch, or none.
+/// A key that will be watched, and the key's first watch, if it has one.
 pub(super) struct KeyEntry<K> {
     key: K,
     hash: u32,
@@ -161,7 +161,7 @@ impl<K> KeyEntry<K> {
     }
 }
 
-/// The operation of a watch that an event has reached.
+/// The operation of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watcher {
     /// An operation of this core.
@@ -172,7 +172,6 @@ pub(super) enum Watcher {
 
 /// The operations that watch the key of a new event.
 pub(super) enum KeyWatchers<Op> {
-    /// The key has no watch.
     Unwatched,
     /// The key has one watch, the inline watch of this operation. The operation is now checked out,
     /// and the caller checks its condition.
@@ -181,13 +180,12 @@ pub(super) enum KeyWatchers<Op> {
     Ring(Event),
 }
 
-/// The next step of an event.
 pub(super) enum EventStep<Op> {
     /// The caller checks the condition of this operation, which is checked out.
     Check(u32, Op),
     /// The caller tells another core to check the operation that has this watch here.
     Forward { core: u32, operation: Id, watch: Id },
-    /// There is nothing to do: no watch is left, or the operation was checked out already, and one
+    /// There is nothing to do: no watch is left, or the operation was checked out already and one
     /// more check has been requested.
     Nothing,
 }
@@ -261,13 +259,14 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some()
     }
 
-    /// Checks an operation out, so that the caller checks its condition. If the operation is
-    /// checked out already, requests one more check and returns `None`.
+    /// Checks an operation out, for the caller to check its condition. Returns `None` if the
+    /// operation was removed or is checked out already. In the second case, requests one more
+    /// check.
     pub(super) fn check_out(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
-    /// Ends a check. The caller removes a completed operation, and checks in a waiting one.
+    /// Ends a check, and returns what the caller must do next.
     ///
     /// If the operation's own code caused an event during the check, one more check follows. There
     /// is no third check, because each check may cause another event.
@@ -302,7 +301,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Takes an operation whose timer has fired or was cancelled, and records its completion.
-    /// Returns `None` if the operation is checked out: it then ends when its check returns.
+    /// Returns `None` if the operation is checked out: it then completes after its check.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.record_mut(index);
         let operation = parked.operation.take();
@@ -310,19 +309,19 @@ impl<K, Op> Table<K, Op> {
         operation
     }
 
-    /// Takes an operation that is not checked out, and cancels its timer.
+    /// Takes an operation and cancels its timer. Returns `None` if the operation is checked out or
+    /// has completed.
     pub(super) fn take_waiting(&mut self, id: Id) -> Option<Op> {
         let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
         if parked.claim() { parked.operation.take() } else { None }
     }
 
-    /// Cancels the timer of an operation whose purgatory ends.
     pub(super) fn cancel_timer(&mut self, index: u32) {
         Local::cancel_client_timer(self.operations.record_mut(index).timer);
     }
 
-    /// Frees the record of an operation and removes its watches on this core. Returns the record of
-    /// its latest watch on another core, or [`NONE`].
+    /// Frees the record of an operation and removes its watches on this core. Returns the index of
+    /// its latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     pub(super) fn remove(&mut self, index: u32) -> u32 {
@@ -347,8 +346,8 @@ impl<K, Op> Table<K, Op> {
         self.unlink(WatchIndex::extra(index), watch)
     }
 
-    /// Records a watch that `core` holds for an operation of this core. Returns false if the
-    /// operation has completed.
+    /// Records a watch on `core` of an operation of this core. Returns false if the operation has
+    /// ended.
     pub(super) fn add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
         let latest = self.remote_watches.next_index();
         let Some(parked) = self.get(operation) else { return false };
@@ -357,14 +356,14 @@ impl<K, Op> Table<K, Op> {
         true
     }
 
-    /// Removes and returns the record of a watch on another core.
+    /// Frees the record of a watch on another core, and returns its contents.
     pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
         let watch = *self.remote_watches.record_mut(index);
         self.remote_watches.free(index);
         watch
     }
 
-    /// Unlinks the watch of another core's operation, if it is still there.
+    /// Removes the watch of another core's operation, unless it was removed before.
     pub(super) fn unwatch(&mut self, watch: Id) {
         let found = self.extra_watches.places.get(watch.index as usize);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
@@ -390,16 +389,16 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns `next`, the successor of the watch at `index`, or none if that watch is the last of
-    /// its ring.
+    /// Returns `next`, the watch after `index` in its ring. Returns none if `index` is the last
+    /// watch of the ring.
     #[inline]
     fn successor(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
         if is_last { WatchIndex::NONE } else { next }
     }
 
-    /// Unlinks a watch, whose record is already free, from its ring. If it was the key's only
-    /// watch, the key is dropped later. Returns the next watch of the same operation.
+    /// Unlinks a watch, whose record is already free, from its ring. If the key has no other watch,
+    /// the key is dropped later. Returns the next extra watch of the same operation.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
@@ -450,7 +449,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns a key that the caller drops while the table is not borrowed.
+    /// Returns a key that the caller must drop while the table is not borrowed.
     pub(super) fn next_key_to_drop(&mut self) -> Option<K> {
         self.keys_to_drop.pop()
     }
@@ -475,7 +474,6 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes the next step of an event.
     #[inline]
     pub(super) fn step(&mut self, event: &mut Event) -> EventStep<Op> {
         if mem::take(&mut event.is_suspended) {
@@ -515,7 +513,7 @@ impl<K, Op> Table<K, Op> {
             let number = parked.number?;
             (number, Watcher::Own(Id { number, index: at.index() }), &parked.inline_watch)
         };
-        // Watches with later numbers were added during the event, and are not part of it.
+        // Watches with greater numbers were added during the event, which does not reach them.
         if number > event.last_number {
             return None;
         }
@@ -523,14 +521,13 @@ impl<K, Op> Table<K, Op> {
         Some(watcher)
     }
 
-    /// Returns the operations of other cores that watch a key here, once for each watch.
+    /// Returns the operations of other cores that watch a key of this core, once for each watch.
     pub(super) fn remote_operations(&self) -> impl Iterator<Item = (u32, Id)> {
         let watches = self.extra_watches.places.iter().filter(|watch| watch.number.is_some());
         let others = watches.filter(|watch| watch.core != THIS_CORE);
         others.map(|watch| (watch.core, watch.operation))
     }
 
-    /// Returns the identifiers of all operations of this core.
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
         (0..).zip(&self.operations.places).filter_map(|(index, parked)| {
             let number = parked.number?;
@@ -572,8 +569,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Counts a turn. After [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the
-    /// interval of each kind of record, which may free memory. Returns true if later calls may free
-    /// more.
+    /// interval, which may free memory. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_in_interval += 1;
         if is_long_sleep || self.turns_in_interval >= TRIM_INTERVAL_TURNS {
@@ -589,17 +585,16 @@ impl<K, Op> Table<K, Op> {
     }
 }
 
-/// An event in progress: its walk along the watches of a key.
+/// An event in progress, which walks along the watches of a key.
 pub(super) struct Event {
     next: WatchIndex,
-    /// Set between two steps: the next watch is then among the table's cursors.
+    /// Set between two steps, while one of the table's cursors holds the next watch.
     is_suspended: bool,
     /// Watches with greater numbers were added during the event.
     last_number: NonZeroU64,
 }
 
 impl Event {
-    /// Returns true if no step is left.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         !self.is_suspended
@@ -620,7 +615,7 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// Looks up a key of this core. The key's `Eq` may panic here, before the table changes.
+    /// Looks up a key. Its `Eq` may panic here, but not later, when the table changes.
     #[inline]
     pub(super) fn entry(&self, hash: u32, key: K) -> KeyEntry<K> {
         KeyEntry { first: self.find_key(hash, &key), key, hash }
@@ -654,7 +649,7 @@ impl<K: Eq, Op> Table<K, Op> {
         Id { number, index }
     }
 
-    /// Makes an operation of this core watch `key`. Returns false if the operation has completed.
+    /// Adds a watch of an operation of this core. Returns false if the operation has ended.
     pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
         let entry = self.entry(hash, key);
         let Some(parked) = self.get(operation) else {
@@ -703,8 +698,9 @@ impl<K: Eq, Op> Table<K, Op> {
         index
     }
 
-    /// Counts and returns a new watch, which the caller stores at `index`. A new key is added to
-    /// its chain. If the key is not new, the caller then calls [`join_ring`](Self::join_ring).
+    /// Counts and returns a new watch, which the caller stores at `index`. If the key has no other
+    /// watch, adds the key to its chain. Otherwise the caller then calls
+    /// [`join_ring`](Self::join_ring).
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
@@ -722,7 +718,7 @@ impl<K: Eq, Op> Table<K, Op> {
         Watch { key, hash, next_key, previous: index, next: index, ..Watch::UNLINKED }
     }
 
-    /// Appends a watch to the ring of its key, which begins at `first`.
+    /// Appends a watch to the ring that begins at `first`. Its copy of the key is dropped later.
     #[inline(never)]
     fn join_ring(&mut self, first: WatchIndex, index: WatchIndex) {
         let previous = mem::replace(&mut self.watch_mut(first).previous, index);
@@ -734,8 +730,8 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// Begins an event on a key. If the key's only watch is an inline watch, checks its operation
-    /// out.
+    /// Begins an event on a key. If the key has only one watch, an inline watch, checks the
+    /// operation of that watch out.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let first = self.find_key(hash, key);
@@ -763,7 +759,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 }
 
-/// Records by index.
+/// A vector of records with a free list.
 struct Records<T> {
     places: Vec<T>,
     /// The first free record. [`NONE`] if all are in use.
@@ -773,11 +769,11 @@ struct Records<T> {
     peak: u32,
 }
 
-/// A record. Free records have no fields to drop.
+/// A free record has no field to drop.
 trait Record {
     const FREE: Self;
 
-    /// Returns the field that links the free records.
+    /// Returns the field that holds the next free record, if this record is free.
     fn next_free(&mut self) -> &mut u32;
 }
 
@@ -831,9 +827,9 @@ impl<T> Records<T> {
         self.len == 0 && self.places.capacity() > SPARE_RECORDS_MAX
     }
 
-    /// Begins a new interval. Frees the memory if no record is in use, and there is room for more
-    /// than [`SPARE_RECORDS_MAX`] records and more than twice the peak of the old interval. If
-    /// `all` is true, the peak does not count.
+    /// Ends an interval. Frees the memory if no record is in use, and the capacity exceeds both
+    /// [`SPARE_RECORDS_MAX`] and twice the peak of the interval. If `all` is true, ignores the
+    /// peak.
     fn end_interval(&mut self, all: bool) {
         let needed = if all { 0 } else { 2 * self.peak as usize };
         self.peak = self.len;
@@ -883,7 +879,6 @@ impl<T: Record> Records<T> {
 mod tests {
     use super::*;
 
-    /// A table whose operations and keys are numbers. The hash of a key has two bits.
     type Numbers = Table<u32, u32>;
 
     fn hash(key: u32) -> u32 {
@@ -932,7 +927,6 @@ mod tests {
         assert_eq!(size_of::<Option<Id>>(), 12);
     }
 
-    /// The first watch of each operation is in its record; the others are extra watches.
     #[test]
     fn watches_are_in_order_and_unlink_from_everywhere() {
         for gone in 0..4 {
@@ -970,7 +964,6 @@ mod tests {
         let second = add(&mut table, &[1]);
         assert_eq!({ first.index }, { second.index });
         assert!(table.get(first).is_none() && table.get(second).is_some());
-        // This also holds after the memory was freed.
         remove(&mut table, second);
         while table.trim(true) {}
         let third = add(&mut table, &[1]);
@@ -997,7 +990,7 @@ mod tests {
         table.event_at(table.find_key(hash(9), &9))
     }
 
-    /// Takes a step of an event and checks the operation in. Returns its index.
+    /// Takes a step of an event, checks the operation in, and returns its index.
     fn step(table: &mut Numbers, event: &mut Event) -> Option<u32> {
         let EventStep::Check(index, operation) = table.step(event) else { return None };
         table.check_in(index, operation);

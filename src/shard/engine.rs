@@ -1,9 +1,8 @@
 //! The engine of a shard: combines wheel, nodes, mailbox and clock. All of it runs on the owner's
 //! thread; `shared` has the operations of other threads.
 //!
-//! A timer is one node of the slab. Its state decides which thread ends it (see `state`). Its
-//! payload, its deadline and its position in the wheel belong to the owner. The owner ends a timer
-//! in several steps, and runs the user's code between two steps, while the engine is not borrowed.
+//! The owner ends a timer in several steps, and runs the user's code between two steps, while the
+//! engine is not borrowed.
 
 use std::{
     cell::Cell,
@@ -50,23 +49,22 @@ use crate::{
 pub(crate) struct Engine<T> {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u32,
-    /// A template from which the handles of timers are made; it names no timer.
+    /// A handle with index 0, from which the handles of this shard's timers are made.
     handle_template: TimerHandle,
     next_generation: u64,
-    /// The first generation for which an add must check the limit; see
-    /// [`allow_adds`](Self::allow_adds).
+    /// The first generation for which an add must check the limit again
+    /// ([`allow_adds`](Self::allow_adds)).
     adds_allowed_until: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
     pub(super) wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
     pub(super) time: Time,
-    /// Until this time, sleeps are short, so that remotely cancelled payloads are dropped soon.
+    /// Until this time, no sleep is longer than `drop_within_nanos`, so that the owner soon drops
+    /// remotely cancelled payloads.
     pub(super) short_sleeps_until: u64,
-    /// The maximum number of live timers.
     limit: u32,
     /// Messages taken out of the mailbox and not yet consumed.
     pub(super) backlog: Backlog,
-    /// The message budget of the pass.
     budget: usize,
     pub(super) stats: Stats,
     /// The shard has ended, and its timers were swept.
@@ -81,11 +79,11 @@ pub(crate) struct Engine<T> {
 pub(crate) struct ClaimedTimer {
     pub(crate) index: u32,
     pub(crate) run: ClaimedRun,
-    /// The deadline in nanoseconds of the clock, rounded up to a tick.
+    /// The tick at which the timer became due, in nanoseconds of the clock.
     pub(crate) due: u64,
 }
 
-/// When a timer is due, in nanoseconds of the clock.
+/// The deadline of a new timer, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DueTime {
     pub(crate) nanos: u64,
@@ -102,18 +100,18 @@ impl DueTime {
     }
 }
 
-/// The work that a message leaves to the caller, because it runs user code while nothing is
-/// borrowed.
+/// Work that a consumed message leaves to the caller. The engine must not be borrowed during this
+/// work, because it runs user code.
 #[must_use]
 pub(crate) enum MessageWork {
     /// The timer was cancelled: the caller takes its payload
     /// ([`take_collected`](Engine::take_collected)) and drops it.
     Cancelled(u32),
-    /// The timer was added or moved, and its deadline has elapsed: the caller runs it.
+    /// The timer was added or moved, and its deadline has elapsed: the caller fires it.
     Due(ClaimedTimer),
 }
 
-/// A callback that a pass leaves to the caller, to run or drop it without a borrow of the shard.
+/// A callback that the caller must run or drop while the engine is not borrowed.
 #[must_use]
 pub(crate) enum TakenCallback {
     /// The timer fires. The callback stays in its node until the timer has ended.
@@ -122,14 +120,13 @@ pub(crate) enum TakenCallback {
     Cancelled(Callback),
 }
 
-/// The timers that [`close`](Engine::close) has ended.
 #[must_use]
 pub(crate) struct SweptTimers<T> {
-    /// Payloads of pending timers with their deadlines, in nanoseconds of the clock.
+    /// The payloads of pending timers with their deadlines, in nanoseconds of the clock.
     pub(crate) pending: Vec<(u64, T)>,
-    /// Payloads of remotely cancelled timers. The caller drops them.
+    /// The payloads of remotely cancelled timers. The caller drops them.
     pub(crate) cancelled: Vec<T>,
-    /// Number of cancelled timers, including those without a payload.
+    /// The number of remotely cancelled timers, including those without a payload.
     cancelled_count: u32,
 }
 
@@ -186,28 +183,26 @@ impl<T> Engine<T> {
         self.time.tick
     }
 
-    /// Returns the number of live timers, including remotely cancelled ones that were not
-    /// collected.
+    /// Returns the number of live timers. A remotely cancelled timer counts until it is collected.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
 
-    /// Returns the number of timers added so far.
     pub(crate) fn added_count(&self) -> u64 {
         self.stats.counts.added
     }
 
-    /// Returns the number of wheel entries touched so far.
+    /// Returns how often wheel entries were linked, moved, unlinked or fired so far.
     pub(crate) fn touched(&self) -> u64 {
         self.wheel.touched()
     }
 
-    /// Returns true if the last pass left work: it used up its budget or was abandoned.
+    /// Returns true if work is left: the last pass used up its budget or was abandoned, or an add
+    /// has made room in a full shard.
     pub(crate) fn is_behind(&self) -> bool {
         !self.backlog.is_empty() || self.wheel.is_behind()
     }
 
-    /// Returns the present time of the clock.
     pub(crate) fn now(&self) -> Instant {
         self.time.clock.now()
     }
@@ -221,8 +216,8 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// If the clock may go back, publishes its latest reading. Other threads add their delays to
-    /// this reading until the clock has caught up.
+    /// Publishes the latest reading of a clock that may go back. Until the clock has caught up,
+    /// other threads add their delays to this reading.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
@@ -237,7 +232,8 @@ impl<T> Engine<T> {
         self.read_clock().max.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline of a timer that is added or moved now, with this delay.
+    /// Returns the deadline, before rounding, of a timer that is added or moved now with this
+    /// delay.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
@@ -246,7 +242,6 @@ impl<T> Engine<T> {
         self.time.tick.adjusted_due(now.saturating_add(delay), delay == 0)
     }
 
-    /// Returns the due time of a timer that is added now with `when`.
     #[inline(never)]
     pub(crate) fn due_when(&mut self, when: When) -> DueTime {
         let now = self.read_clock().max;
@@ -254,26 +249,27 @@ impl<T> Engine<T> {
         DueTime { nanos, slack: saturating_nanos(when.slack), period: 0 }
     }
 
-    /// Returns the first due time of a periodic timer that is added now.
     pub(crate) fn due_every(&mut self, period: Duration) -> DueTime {
         let period = self.time.tick.period_nanos(period);
         DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
-    /// Returns true if even the earliest time that the clock's reading allows is `nanos` or later.
+    /// Returns true if the clock certainly shows `nanos` or more: even the lower bound of its
+    /// reading does.
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
         self.time.latest.min >= nanos || self.read_clock().min >= nanos
     }
 
-    /// Returns true if the limit allows an add. Otherwise the caller must call
-    /// [`allow_adds`](Self::allow_adds). Allocating a node may still fail.
+    /// Returns true if an add is allowed. If not, the caller must call
+    /// [`allow_adds`](Self::allow_adds) before it adds.
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
         self.next_generation < self.adds_allowed_until
     }
 
-    /// Allows up to `most` adds until the next call. Returns an error if this allows no add.
+    /// Allows up to `most` further adds, or fewer if the limit or the remaining generations permit
+    /// fewer. Returns an error if no add is allowed.
     pub(crate) fn allow_adds(&mut self, most: u64) -> Result<(), AddErrorReason> {
         if self.closed {
             return Err(AddErrorReason::ShutDown);
@@ -285,8 +281,8 @@ impl<T> Engine<T> {
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
-    /// Adds a timer; [`may_add`](Self::may_add) must be true. Takes the payload unless no node is
-    /// left.
+    /// Adds a timer; [`may_add`](Self::may_add) must be true. If no node is free, returns an error
+    /// and leaves the payload.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 45 instructions")]
     pub(crate) fn insert<B: BuildInPlace<T>>(
@@ -318,10 +314,10 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_timer(index, generation))
     }
 
-    /// Cancels a timer of this shard; the error says why the cancel did not win. If a message about
-    /// the timer is queued, or `is_wanted` returns true, returns `Some` and leaves the payload in
-    /// the node for [`take_cancelled`](Self::take_cancelled). Otherwise frees the node without
-    /// dropping the payload.
+    /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. If a
+    /// message about the timer is queued, or `is_wanted` returns true, returns `Some` and leaves
+    /// the payload in the node for [`take_cancelled`](Self::take_cancelled). Otherwise frees the
+    /// node without dropping the payload.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it returns its result in memory")]
     pub(crate) fn cancel(
@@ -348,7 +344,6 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Takes the payload that a cancel has left in its node.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a cancel 20 instructions")]
     pub(crate) fn take_cancelled(&mut self, handle: TimerHandle, freed: Freed) -> T {
@@ -359,7 +354,7 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Frees the node of a timer that has ended and was counted.
+    /// Frees the node of a timer whose end was counted.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         self.nodes.free(index, generation);
@@ -418,7 +413,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// The slow path of a reset: a periodic timer, or a timer that another thread has reset.
+    /// Resets a periodic timer, or a timer that another thread has moved or is moving.
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, unlinked: bool) {
@@ -435,7 +430,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a remote timer before its admission: requests the deadline as a remote thread would.
+    /// Resets a remote timer before its admission, as a remote thread would. Returns false if the
+    /// timer has ended.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -443,7 +439,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
             MoveOutcome::Refused => return false,
-            // Another thread's move follows, and replaces this deadline.
+            // The other thread's move is ordered after this one, and replaces its deadline.
             MoveOutcome::Superseded => (),
             MoveOutcome::Begun { .. } => {
                 node.requested_deadline().write(due);
@@ -456,7 +452,7 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Allows other threads to cancel and move a private timer from now on.
+    /// Lets other threads cancel and move a private timer from now on.
     pub(crate) fn share(&self, handle: TimerHandle) {
         if self.is_armed(handle) {
             self.nodes.entry(handle.index()).state().share();
@@ -476,7 +472,7 @@ impl<T> Engine<T> {
         self.pending_due_nanos(handle).map(|nanos| self.time.clock.instant_at(nanos))
     }
 
-    /// Returns the time until the deadline of a pending timer; zero if it has elapsed.
+    /// Returns the time until the deadline of a pending timer, or zero if the deadline has elapsed.
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
         let nanos = self.pending_due_nanos(handle)?;
         Some(Duration::from_nanos(nanos.saturating_sub(self.time.now())))
@@ -496,13 +492,13 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns the deadline of a live timer, in nanoseconds of the clock.
+    /// Returns the deadline that the owner last set for a live timer, in nanoseconds of the clock.
     pub(crate) fn due_nanos(&self, index: u32) -> u64 {
         self.time.tick.start_nanos(self.nodes.entry(index).deadline())
     }
 
-    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, has
-    /// ended, or is of another shard.
+    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, is in
+    /// its last run, has ended, or is of another shard.
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
@@ -513,7 +509,7 @@ impl<T> Engine<T> {
             let period = self.time.tick.period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
-                // The period is still in the node, where the adder has written it.
+                // The adder has written the period into the node.
                 node.set_requested_period(period);
             } else {
                 self.nodes.schedule_mut(index).period = period;
@@ -523,7 +519,7 @@ impl<T> Engine<T> {
     }
 
     /// Reads the clock. If there is no work, counts a turn and returns true. Otherwise the caller
-    /// must begin a pass. Most turns of a busy loop are idle.
+    /// must begin a pass.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
@@ -531,8 +527,8 @@ impl<T> Engine<T> {
         self.finish_if_idle(now)
     }
 
-    /// Uses the reading `now` of a loop that has read the clock itself. If there is no work, counts
-    /// a turn and returns true.
+    /// Uses the reading `now` of the caller's loop. If there is no work, counts a turn and returns
+    /// true. Otherwise the caller must begin a pass.
     pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
         self.time.use_loop_reading(now);
         self.publish_clock();
@@ -554,13 +550,13 @@ impl<T> Engine<T> {
         is_idle
     }
 
-    /// Begins a pass after the clock was read, and ends it if it finds no work. Returns true if
-    /// there is work.
+    /// Begins a pass at the latest reading of the clock, and ends it if it finds no work. Returns
+    /// true if there is work.
     pub(crate) fn begin_unless_idle(&mut self, budget: usize) -> bool {
         self.begin_pass(budget);
         let is_idle = self.wheel.is_done() && self.backlog.is_empty();
         if is_idle {
-            // Messages that arrive from here on belong to the next pass.
+            // Messages that arrive after this point belong to the next pass.
             self.backlog.end_pass();
             self.end_pass();
         }
@@ -576,8 +572,8 @@ impl<T> Engine<T> {
             self.do_housekeeping();
         }
         self.publish_live();
-        // Takes the messages here, and consumes urgent ones before the first due timer fires. So
-        // timers fire in tick order, regardless of which thread added or moved them.
+        // Messages are taken here, and urgent ones are consumed before the first due timer fires.
+        // So timers fire in tick order, regardless of which thread added or moved them.
         self.budget = budget.min(MESSAGES_MAX);
         if self.has_messages() {
             self.take_first_messages();
@@ -590,8 +586,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns free remote nodes to their page, and frees empty pages. The pages of a shard that
-    /// has ended are freed together, with its slab.
+    /// Returns free remote nodes to their page, and frees surplus pages. After the shard has ended,
+    /// its pages are freed with its slab.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.flush_return_chain();
@@ -600,14 +596,14 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns true if the pass must begin with urgent messages.
+    /// Returns true at the beginning of a pass, while it consumes only urgent messages.
     #[inline]
     pub(crate) fn has_urgent_messages(&self) -> bool {
         self.backlog.is_urgent_only()
     }
 
-    /// Takes the messages that have arrived since the last pass, and divides the budget between
-    /// urgent and low-priority messages.
+    /// Takes queued messages out of the mailbox, and divides the budget between urgent and
+    /// low-priority messages.
     #[inline(never)]
     fn take_first_messages(&mut self) {
         self.backlog.begin_pass(self.budget);
@@ -615,8 +611,8 @@ impl<T> Engine<T> {
         self.backlog.reserve_for_low();
     }
 
-    /// Enables low-priority messages, and takes new messages. Returns true if there are any to
-    /// consume.
+    /// Enables low-priority messages, and takes new messages out of the mailbox. Returns true if
+    /// the backlog is not empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.take_remaining_slow()
@@ -634,18 +630,19 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// Takes the messages that have arrived, at most once per kind in a pass.
+    /// Takes the queued messages of each kind without a backlog, at most once per kind in a pass.
+    /// Reverses urgent messages into FIFO order.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
         if self.backlog.must_reverse() {
-            // Reverses urgent messages into FIFO order.
             let nodes = &mut self.nodes;
             self.backlog.reverse(|index, link| nodes.node_of_message(index).link().replace(link));
         }
     }
 
-    /// Claims the next due timer of this pass, and calls `fire` with it.
+    /// Claims the next due timer of this pass, and calls `fire` with it. Returns the timer and the
+    /// result of `fire`.
     #[inline]
     pub(crate) fn claim_due<R>(
         &mut self,
@@ -667,14 +664,14 @@ impl<T> Engine<T> {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
                 }
-                // The timer's message completes the remote cancel or move.
+                // A message about the timer completes the remote cancel or move.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
     }
 
-    /// Links a timer at the deadline of a remote reset or add. If the pass has already reached that
-    /// deadline, claims the timer instead.
+    /// Links a timer at the deadline that another thread has requested. If the pass has already
+    /// reached this deadline, claims and returns the timer instead.
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -713,15 +710,16 @@ impl<T> Engine<T> {
                 ClaimOutcome::AwaitsMessage => return None,
             }
         }
-        // Other threads keep resetting the timer to elapsed deadlines. Leaves it to the next pass.
+        // Other threads keep resetting the timer to elapsed deadlines, so it is left to the next
+        // pass.
         let node = self.nodes.entry(index);
         let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
     }
 
-    /// Admits a remote timer: counts it as live, and links it. If the pass has already reached its
-    /// deadline, claims it instead.
+    /// Admits a remote timer: counts it as live, and links it. If the pass has already reached the
+    /// deadline, claims and returns the timer instead.
     #[inline]
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -733,11 +731,11 @@ impl<T> Engine<T> {
         node.admit(|| self.time.now());
         self.stats.counts.added += 1;
         self.stats.live += 1;
-        // The remote timer uses up one of the owner's allowed adds.
+        // This add counts as one of those that `allow_adds` has allowed.
         self.adds_allowed_until = self.adds_allowed_until.saturating_sub(1);
         if self.limit < INDEX_MAX {
-            // In this order, at least one of the two counts includes the timer at any moment; see
-            // `admission`.
+            // The timer counts as live before its reservation ends. So at least one of the two
+            // counts includes it at any moment; see `admission`.
             self.shared.admission.set_live(self.stats.live);
             self.shared.admission.release();
         }
@@ -755,8 +753,8 @@ impl<T> Engine<T> {
         self.apply_move_slow(index, is_periodic)
     }
 
-    /// Counts a claimed timer whose deadline had elapsed when its message was consumed, and returns
-    /// it as due at `due`, the current tick of the pass.
+    /// Counts a claimed timer whose deadline had elapsed before the timer was linked. Returns it as
+    /// due at `due`, the current tick of the pass.
     #[inline]
     fn count_already_due(
         &mut self,
@@ -776,7 +774,6 @@ impl<T> Engine<T> {
         (claimed, EndedTimer::of(self.nodes.entry(claimed.index), claimed.run))
     }
 
-    /// Counts a timer that has fired and ended, and frees its node.
     #[inline]
     pub(super) fn count_and_free_ended(&mut self, claimed: ClaimedTimer, freed: Freed) {
         self.stats.count_fired();
@@ -794,15 +791,15 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Advances the schedule of a periodic timer past this turn. Returns the next deadline, in
-    /// nanoseconds of the clock.
+    /// Advances the schedule of a periodic timer to its first run after the beginning of this turn.
+    /// Returns the time of this run, in nanoseconds.
     pub(crate) fn advance_schedule(&mut self, index: u32) -> u64 {
         self.nodes.schedule_mut(index).advance_past(self.time.turn_start)
     }
 
-    /// Arms a claimed periodic timer for its next run at `nanos` of the clock. If the timer was
-    /// cancelled during its run, returns its payload; the caller must then [finish](Self::finish)
-    /// the run.
+    /// Arms a claimed periodic timer for its next run, at `nanos` of the clock. If the timer was
+    /// cancelled during its run, counts the cancel and returns the payload; the caller must then
+    /// [finish](Self::finish) the run.
     pub(crate) fn rearm(&mut self, index: u32, nanos: u64) -> Option<T> {
         let node = self.nodes.entry(index);
         let payload = node.rearm();
@@ -816,21 +813,22 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the time at which the shard next needs a turn.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.next_nanos().map(|nanos| self.time.clock.instant_at(nanos))
     }
 
-    /// Returns the time at which the shard next needs a turn.
+    /// Returns the time at which the shard next needs a turn, in nanoseconds of the clock.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
-        // A backlog must be consumed, and an urgent message may have an elapsed deadline.
+        // A backlog waits for the next pass, and the deadline of an urgent message may have
+        // elapsed.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
         }
         self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick))
     }
 
-    /// Returns the time until the next deadline, and records that the loop is about to sleep.
+    /// Returns the time until the shard next needs a turn, and records that the loop is about to
+    /// sleep.
     pub(crate) fn time_until_next(&self) -> Option<Duration> {
         self.time_until(self.next_nanos())
     }
@@ -842,8 +840,8 @@ impl<T> Engine<T> {
         turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
     }
 
-    /// Returns the time until which the owner may sleep. Also returns true if the sleep is so long
-    /// that a remote cancel must end it, for the payload to be dropped in time.
+    /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
+    /// true if a remote cancel must end this sleep, so that the payload is dropped in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
         let (now, next) = (self.time.latest.min, self.next_nanos());
         let drop_within = self.shared.drop_within_nanos;
@@ -857,8 +855,8 @@ impl<T> Engine<T> {
         (next, next.is_none_or(|next| next > short))
     }
 
-    /// Frees empty pages if the owner is about to sleep for long, since no turn would free them
-    /// during the sleep. Returns true if the sleep is long.
+    /// If the sleep is long, frees empty pages, since no turn would free them during the sleep.
+    /// Returns true if the sleep is long.
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
@@ -868,9 +866,8 @@ impl<T> Engine<T> {
         is_long
     }
 
-    /// Frees retired pages before a long sleep. Unlike
-    /// [`trim_before_sleep`](Self::trim_before_sleep), it needs only `&self`, so it retires no
-    /// pages.
+    /// Frees retired pages before a long sleep. Retires no pages, unlike
+    /// [`trim_before_sleep`](Self::trim_before_sleep), because it has only `&self`.
     pub(super) fn free_retired_before_sleep(&self, until: Option<u64>) {
         if self.is_long_sleep(until) {
             self.nodes.free_retired();
@@ -881,27 +878,24 @@ impl<T> Engine<T> {
         until.is_none_or(|until| until.saturating_sub(self.time.latest.min) >= LONG_SLEEP_NANOS)
     }
 
-    /// Returns the counts of the timers so far.
     pub(crate) fn counts(&self) -> Counts {
         let waiting = self.backlog.taken().into_iter().chain(self.shared.mailbox.peek());
         let (held, queued) = self.count_messages(waiting);
         Counts { held, queued, ..self.counts_without_messages() }
     }
 
-    /// Returns the activity of the shard and the lateness of its timers.
     pub(crate) fn metrics(&self) -> ShardMetrics {
         self.shared.gauges.publish_levels(self.wheel.occupied_slots());
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
-    /// Returns the calls that added the live timers.
     #[cfg(feature = "origins")]
     pub(crate) fn live_report(&self) -> crate::metrics::LiveReport {
         let now = self.time.now();
         crate::metrics::LiveReport::new(self.nodes.add_records(), now)
     }
 
-    /// Returns the counts, without those of queued messages.
+    /// Returns the counts except `held` and `queued`, which are zero.
     #[inline]
     fn counts_without_messages(&self) -> Counts {
         Counts {
@@ -913,7 +907,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the number of live timers, which limits remote adds.
+    /// Publishes the number of live timers, against which remote adds check the limit.
     #[inline]
     pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
@@ -921,7 +915,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the counts and the next deadline of a wheel whose loop has not begun. Returns that
+    /// Publishes the counts and the next deadline of a wheel whose loop has not begun. Returns this
     /// deadline, or `u64::MAX` if there is none, and the latest reading.
     #[cold]
     pub(crate) fn publish_before_first_turn(&self) -> (u64, u64) {
@@ -932,8 +926,7 @@ impl<T> Engine<T> {
         (next.unwrap_or(u64::MAX), self.time.latest.min)
     }
 
-    /// Returns how many adds to allow before the next check whether the loop has begun: the number
-    /// of adds so far, from 1 to 256.
+    /// Returns how many adds to allow before the next check whether the loop has begun.
     pub(crate) fn adds_until_report(&self) -> u64 {
         self.added_count().clamp(1, 256)
     }
@@ -943,7 +936,7 @@ impl<T> Engine<T> {
         self.stats.counts.turns > 0 || !self.stats.loop_has_not_begun()
     }
 
-    /// Ends the pass. Returns true if it leaves work to the next one.
+    /// Ends the pass, if one has begun. Returns true if work is left to the next pass.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `begin_pass`")]
     pub(crate) fn end_pass(&mut self) -> bool {
@@ -958,11 +951,10 @@ impl<T> Engine<T> {
         is_behind
     }
 
-    /// Records that the loop is about to sleep until `next`.
     #[inline]
     fn record_sleep(&self, now: u64, next: Option<u64>) {
-        // During the sleep, remote adds may use the room of timers that the loop has cancelled
-        // since its turn.
+        // The loop may have cancelled timers since its last turn. During the sleep, remote adds may
+        // use the room of these timers.
         self.publish_live();
         if self.stats.in_pass && self.stats.never_abandons_passes {
             return;
@@ -971,23 +963,21 @@ impl<T> Engine<T> {
         self.stats.record_sleep(self.time.wake_up_time(next), now, &self.time, &self.shared.gauges);
     }
 
-    /// Declares that the driver never abandons a pass.
     pub(crate) fn never_abandon_passes(&mut self) {
         self.stats.never_abandons_passes = true;
     }
 
-    /// Requests that the next turn begins a pass, even if no timer or message is due.
     pub(crate) fn request_pass(&self) {
         self.stats.request_pass();
     }
 
-    /// Publishes the counts if they have changed, and the occupied slots if a reader has asked for
+    /// Publishes the counts if they have changed, and the occupied slots if a reader has requested
     /// them.
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
         let &Counts { runs, overruns, turns, .. } = &self.stats.counts;
-        // No counter ever decreases, so an unchanged sum means unchanged counts.
+        // No counter decreases, so an unchanged sum means that none of these counters has changed.
         let other_changes = runs
             + cancelled
             + handed_back
@@ -1011,13 +1001,11 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Ends the shard, and returns the pending payloads with their deadlines.
     pub(crate) fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.close_and_drop_cancelled().into_iter();
         pending.map(|(nanos, payload)| (self.time.clock.instant_at(nanos), payload)).collect()
     }
 
-    /// Ends the shard, drops the payloads of cancelled timers, and returns those of pending ones.
     fn close_and_drop_cancelled(&mut self) -> Vec<(u64, T)> {
         let SweptTimers { pending, cancelled, .. } = self.close();
         for payload in cancelled {
@@ -1026,8 +1014,8 @@ impl<T> Engine<T> {
         pending
     }
 
-    /// Closes the mailbox, ends every timer, and frees the shard's number. Returns no timers if the
-    /// shard is closed already.
+    /// Closes the mailbox, ends every timer, and frees the shard's number. Returns the timers, or
+    /// none if the shard was already closed.
     pub(crate) fn close(&mut self) -> SweptTimers<T> {
         let mut found =
             SweptTimers { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };
@@ -1082,10 +1070,9 @@ impl<T> Engine<T> {
     }
 }
 
-/// Consumes remote requests: the messages of the mailbox.
 impl<T> Engine<T> {
-    /// Consumes urgent messages at the beginning of a pass, until one yields a timer that must run
-    /// now. If none does, enables the other messages.
+    /// Consumes urgent messages at the beginning of a pass, until one makes a timer due. Returns
+    /// this timer. If there is none, enables low-priority messages.
     #[cold]
     pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
@@ -1095,8 +1082,8 @@ impl<T> Engine<T> {
         claimed
     }
 
-    /// Consumes the remaining and new messages, until one yields a timer that must run now. If none
-    /// does, ends the pass.
+    /// Consumes the remaining and new messages, until one makes a timer due. Returns this timer. If
+    /// there is none, ends the pass.
     pub(super) fn next_remaining_or_end(&mut self) -> Option<ClaimedTimer> {
         let claimed =
             if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
@@ -1119,8 +1106,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Consumes messages within the budget, until one leaves work to the caller. Counts the
-    /// remotely cancelled timers in `collected`. Leaves a payload to the caller if `is_wanted`
+    /// Consumes messages within the budget, until one leaves work to the caller. Adds the number of
+    /// remotely cancelled timers to `collected`. Leaves a payload to the caller if `is_wanted`
     /// returns true for its node.
     pub(crate) fn next_message(
         &mut self,
@@ -1132,8 +1119,8 @@ impl<T> Engine<T> {
                 (0, _) => self.take_new_message()?,
                 taken => taken,
             };
-            // `link` is the message after the next. Prefetches it from another core's cache. The
-            // next message was prefetched when the previous one was consumed.
+            // `link` is the message after the next one. Its node is prefetched from another core's
+            // cache. The next message's node was prefetched when the previous message was consumed.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
             match node.state().collect() {
@@ -1163,17 +1150,16 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes the next message within the budget. Returns its index and its link; index 0 means that
-    /// there is none.
+    /// Removes the next message from the backlog, within the budget. Returns its index and its
+    /// link, or index 0 if there is no message or no budget.
     #[inline]
     fn take_message(&mut self) -> (u32, u32) {
         let nodes = &mut self.nodes;
         self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
-    /// Takes new messages of each kind whose old backlog this pass has consumed, once per kind.
-    /// Returns the next message. If the budget is used up, returns `None`, and leaves the new
-    /// messages to the next pass.
+    /// Takes queued messages out of the mailbox, at most once per kind in a pass. Returns the first
+    /// one, or `None` if there is no message or no budget.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
         if !self.backlog.has_unpolled_kind() {
@@ -1183,9 +1169,9 @@ impl<T> Engine<T> {
         Some(self.take_message()).filter(|&(index, _)| index != 0)
     }
 
-    /// Collects remotely cancelled timers early, until there is room for a timer; then allows up to
-    /// `adds` adds. Returns a payload if the caller must drop it and call again, `None` if adds are
-    /// allowed, or an error if no timer can be added.
+    /// Collects remotely cancelled timers until a timer can be added, and allows up to `adds` adds.
+    /// Returns `None` if adds are allowed. Returns a payload if the caller must drop it and call
+    /// again, and an error if no timer can be added.
     #[cold]
     pub(crate) fn make_room(
         &mut self,
@@ -1199,8 +1185,7 @@ impl<T> Engine<T> {
             if index == 0 {
                 return Err(reason);
             }
-            // Requests a pass for the other messages: they are in the backlog now, and an idle turn
-            // looks only into the mailbox.
+            // The backlog needs a pass: an idle turn looks only into the mailbox.
             self.stats.record_backlog_left();
             let Collected::Cancelled { has_payload } = self.nodes.entry(index).state().collect()
             else {
@@ -1214,9 +1199,8 @@ impl<T> Engine<T> {
     }
 
     /// Collects a remotely cancelled timer. The timer is not in the wheel if the owner has not
-    /// admitted it, or if the wheel has returned it as due and the owner could not claim it.
-    /// Returns true if the caller must take the payload by
-    /// [`take_collected`](Self::take_collected), and otherwise frees the node.
+    /// admitted it, or if it was due and the owner could not claim it. Returns true if the caller
+    /// must call [`take_collected`](Self::take_collected). Otherwise frees the node.
     #[inline]
     fn collect_cancelled(
         &mut self,
@@ -1256,8 +1240,7 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns the number of queued messages about remotely cancelled timers that still count as
-    /// live, and the number of all queued messages.
+    /// Counts the messages in these lists: those about live, remotely cancelled timers, and all.
     fn count_messages(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
@@ -1297,7 +1280,7 @@ impl Engine<Callback> {
         Self::new(config, Slab::of_callbacks())
     }
 
-    /// Claims the next timer that is due in this pass, and returns its callback, to run it.
+    /// Claims the next due timer of this pass, and returns its callback for the caller to run.
     #[inline]
     pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackInPlace)> {
         let (claimed, callback) = self.claim_due(OwnerNodes::claimed_callback)?;
@@ -1305,14 +1288,14 @@ impl Engine<Callback> {
         Some((claimed, callback))
     }
 
-    /// Returns the callback that a cancel has left in its node, to drop it there. The caller then
+    /// Returns the callback that a cancel has left in its node. The caller drops it there, and then
     /// [frees](Self::free) the node.
     #[inline]
     pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackInPlace {
         OwnerNodes::cancelled_callback(self.nodes.entry(index))
     }
 
-    /// Returns the callback of a claimed timer, to run it.
+    /// Counts the run of a claimed timer, and returns its callback for the caller to run.
     pub(crate) fn begin_run(&mut self, claimed: ClaimedTimer) -> CallbackInPlace {
         self.count_run(claimed.run);
         OwnerNodes::claimed_callback(self.nodes.entry(claimed.index), claimed.run)
@@ -1349,7 +1332,7 @@ impl Engine<Callback> {
         })
     }
 
-    /// Counts a one-shot timer as fired. A periodic one stays live.
+    /// Counts a one-shot timer as fired. A periodic timer stays live.
     #[inline]
     fn count_run(&mut self, run: ClaimedRun) {
         if !run.is_periodic() {

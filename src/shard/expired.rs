@@ -7,8 +7,8 @@ use std::{
 
 use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 
-/// A timer whose deadline has elapsed; from [`Shard::next_expired`](crate::Shard::next_expired), or
-/// from [`Shard::next_expiry`](crate::Shard::next_expiry) as part of an [`Expiry`].
+/// A timer whose deadline has elapsed. [`Shard::next_expired`](crate::Shard::next_expired) returns
+/// it, and [`Shard::next_expiry`](crate::Shard::next_expiry) as part of an [`Expiry`].
 ///
 /// # Examples
 ///
@@ -29,14 +29,14 @@ use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Expired<T> {
-    /// The handle that the add returned. It is stale now, unless the timer is periodic.
+    /// The handle that the add returned. It is stale now, except in an [`Expiry::Periodic`].
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
     pub payload: T,
     times: Times,
 }
 
-/// When a timer was due, and when the turn that returned it began, in nanoseconds since `origin`.
+/// When a timer was due, and when the turn that returned it began, in nanoseconds of the clock.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     /// The instant at which the clock shows zero.
@@ -52,9 +52,8 @@ impl<P> Expired<P> {
 
     /// Returns the deadline of the timer, rounded up to a tick.
     ///
-    /// If the deadline had already elapsed when the timer was added or moved, the result may be
-    /// later than that deadline, but not later than the last turn. A remote request counts as made
-    /// when the owner consumes it.
+    /// If the deadline had elapsed before the owner linked the timer, the result may be later than
+    /// that deadline, but not later than the last turn.
     ///
     /// # Examples
     ///
@@ -76,7 +75,7 @@ impl<P> Expired<P> {
         instant_after(self.times.origin, self.times.due)
     }
 
-    /// Returns how long after the timer's deadline the turn began.
+    /// Returns how long after the timer's deadline the turn that returned it began.
     ///
     /// # Examples
     ///
@@ -114,11 +113,11 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
     }
 }
 
-/// An expiry of a one-shot or periodic timer; from
-/// [`Shard::next_expiry`](crate::Shard::next_expiry).
+/// An expiry of a one-shot or periodic timer, as [`Shard::next_expiry`](crate::Shard::next_expiry)
+/// returns it.
 ///
-/// A periodic timer is already pending for its next expiry. So the timer continues even if the loop
-/// forgets this value, or panics.
+/// A periodic timer is already pending for its next expiry. So it continues even if the loop
+/// forgets this value or panics.
 ///
 /// # Examples
 ///
@@ -144,15 +143,15 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// ```
 #[derive(Debug)]
 pub enum Expiry<'shard, T> {
-    /// The timer has ended, and its payload is the caller's. Either it was one-shot, or it was
-    /// periodic and another thread cancelled it during this call.
+    /// The timer has ended, and its payload is the caller's. Either the timer was one-shot, or
+    /// another thread has cancelled it during this call.
     Ended(Expired<T>),
     /// The timer is periodic and expires again. Its payload is lent.
     Periodic(Expired<&'shard mut T>),
 }
 
 impl<T> Expiry<'_, T> {
-    /// Returns the expiry with a reference to the payload, for a loop that treats one-shot and
+    /// Returns the expiry with a reference to its payload, for a loop that treats one-shot and
     /// periodic timers alike.
     ///
     /// # Examples

@@ -1,5 +1,5 @@
-//! One core's timers, returned to a loop by value. `engine` implements both a `Shard` and a
-//! thread's wheel.
+//! One core's timers, returned to a loop by value. The module `engine` implements both a `Shard`
+//! and a thread's wheel.
 
 mod engine;
 mod expired;
@@ -39,11 +39,11 @@ use crate::{
 /// One core's timers, each with a payload. [`next_expired`](Self::next_expired) returns expired
 /// timers one at a time, by value, so that the loop can use the shard while it handles a timer.
 ///
-/// Use a shard where a timer is a piece of data ("connection 17 is idle") rather than a callback;
-/// for callbacks there is [`local_timer`](crate::local_timer), which is a shard per thread.
+/// Use a shard if a timer is a piece of data ("connection 17 is idle"). For callbacks, use this
+/// thread's [`local_timer`](crate::local_timer).
 ///
-/// A shard may move between threads. A handle cancels its timer from any thread. On the shard's own
-/// thread, [`cancel`](Self::cancel) is cheaper and returns the payload.
+/// A shard may move between threads. A handle cancels its timer from any thread. On the thread that
+/// owns the shard, [`cancel`](Self::cancel) costs less and returns the payload.
 ///
 /// # Examples
 ///
@@ -118,11 +118,11 @@ impl<T> Shard<T> {
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
     /// [`When`]. The timer fires in the first turn at or after its deadline, which is rounded up to
-    /// a tick. It never fires in a pass that has already begun. A zero delay fires in the next
-    /// turn; a delay beyond 584 years never fires.
+    /// a tick. It never fires in a pass that has already begun. A delay of zero is due in the next
+    /// turn; a delay beyond 584 years never elapses.
     ///
-    /// Cost: constant, with one reading of the clock. An add that finds no free memory allocates a
-    /// page for 4,096 timers.
+    /// Cost: constant, one reading of the clock. An add that finds no free memory allocates a page
+    /// for 4,096 timers.
     ///
     /// # Panics
     ///
@@ -143,12 +143,12 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add(when, payload))
     }
 
-    /// Adds a timer, and returns an error where [`add`](Self::add) panics.
+    /// Adds a timer. Returns an error where [`add`](Self::add) panics.
     ///
     /// # Errors
     ///
     /// If the shard has been drained, has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has used up its 2^55
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has used up its 2^54
     /// generations. The error carries the payload back.
     ///
     /// # Examples
@@ -177,17 +177,16 @@ impl<T> Shard<T> {
         self.insert_or_refuse(due, TimerKind::Shared, payload, Origin::caller())
     }
 
-    /// Adds a timer that expires every `period` until it is cancelled, for the first time one
-    /// period from now. [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
+    /// Adds a timer that expires after each `period` until it is cancelled.
+    /// [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
     ///
-    /// Expiries keep to their schedule: they do not drift, whatever the tick. Expiries that the
-    /// loop missed are skipped. A period shorter than a tick, zero included, counts as a tick.
+    /// Expiry *n* is due *n* periods after the add, so expiries do not drift. An expiry that the
+    /// loop missed is skipped. A period shorter than a tick, zero included, counts as a tick.
     /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) moves the
     /// next expiry.
     ///
-    /// Cost: constant, one reading of the clock. An add that finds no free memory allocates a page
-    /// for 4,096 timers. A page with periodic timers takes 16 bytes more for each place up to its
-    /// last periodic timer.
+    /// Cost: the same as [`add`](Self::add). A page with periodic timers needs 16 more bytes for
+    /// each of its places up to the last periodic timer.
     ///
     /// # Panics
     ///
@@ -217,8 +216,7 @@ impl<T> Shard<T> {
         AddError::or_panic(self.try_add_periodic(period, payload))
     }
 
-    /// Adds a periodic timer, and returns an error where [`add_periodic`](Self::add_periodic)
-    /// panics.
+    /// Adds a periodic timer. Returns an error where [`add_periodic`](Self::add_periodic) panics.
     ///
     /// # Errors
     ///
@@ -275,8 +273,8 @@ impl<T> Shard<T> {
     /// Moves a pending timer of this shard, earlier or later. The handle stays valid.
     ///
     /// Returns true if the timer was moved: it will not fire at its old deadline. Returns false if
-    /// it has ended, another thread has cancelled it, or the handle is of another shard. A timer is
-    /// never moved into a pass that has begun.
+    /// the timer has ended, another thread has cancelled it, or the handle is of another shard. A
+    /// moved timer never fires in a pass that has already begun.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -308,9 +306,9 @@ impl<T> Shard<T> {
     /// Changes the period of a periodic timer of this shard.
     ///
     /// The next expiry keeps its time; [`reset`](Self::reset) moves it. A period shorter than a
-    /// tick, zero included, counts as a tick.
+    /// tick, zero included, counts as a tick. Returns false if the timer has ended or is not
+    /// periodic, or if the handle is of another shard.
     ///
-    /// Returns false if the timer has ended or is not periodic, or the handle is of another shard.
     /// Cost: constant, no clock, no lock, no allocation.
     ///
     /// # Examples
@@ -331,10 +329,10 @@ impl<T> Shard<T> {
     }
 
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a periodic
-    /// timer, this is the time of the next expiry.
+    /// timer, this is the time of the next expiry. While another thread moves the timer, this is
+    /// the old deadline or the new one.
     ///
-    /// Returns `None` if the timer has ended, or the handle is of another shard. While another
-    /// thread moves the timer, this is the old deadline or the new one.
+    /// Returns `None` if the timer has ended, or the handle is of another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -355,8 +353,8 @@ impl<T> Shard<T> {
         self.engine.deadline(handle)
     }
 
-    /// Returns the time until the deadline of a pending timer of this shard; zero if it has
-    /// elapsed.
+    /// Returns the time until the deadline of a pending timer of this shard, or zero if the
+    /// deadline has elapsed.
     ///
     /// Returns `None` if the timer has ended, or the handle is of another shard. Cost: constant,
     /// one reading of the clock.
@@ -445,9 +443,10 @@ impl<T> Shard<T> {
         self.get(handle).is_some()
     }
 
-    /// Begins a pass: reads the clock and lets [`next_expired`](Self::next_expired) consume up to
-    /// 1,024 remote requests and return the due timers. A loop that never calls `next_expired`
-    /// spins once a timer is due, because [`time_until_next`](Self::time_until_next) stays zero.
+    /// Begins a pass: reads the clock, and lets [`next_expired`](Self::next_expired) consume up to
+    /// 1,024 remote requests and return the due timers. In a loop that never calls `next_expired`,
+    /// [`time_until_next`](Self::time_until_next) stays zero once a timer is due, so the loop
+    /// spins.
     ///
     /// # Examples
     ///
@@ -470,10 +469,10 @@ impl<T> Shard<T> {
         self.turn_within(usize::MAX);
     }
 
-    /// Begins a pass, as [`turn`](Self::turn) does, at a time `now` that the loop has just read.
+    /// Begins a pass, as [`turn`](Self::turn) does, but at a time `now` that the loop has read.
     ///
-    /// `now` is an instant of the shard's clock. If it is before the latest reading, that reading
-    /// is used. If it is in the future, timers fire early.
+    /// `now` is an instant of the shard's clock. If `now` is before the latest reading, that
+    /// reading is used. If `now` is in the future, timers fire early.
     ///
     /// # Examples
     ///
@@ -495,10 +494,9 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, each of
-    /// which may return a timer. It touches at most `budget` entries of the wheel; an entry is
-    /// touched when it is returned or moved. The next pass begins with the rest, in order. Until
-    /// then, [`is_behind`](Self::is_behind) returns true and
+    /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, and at most
+    /// 1,024. It returns or moves at most `budget` entries of the wheel. If work is left, the next
+    /// pass begins with it, in order. Until then, [`is_behind`](Self::is_behind) returns true and
     /// [`time_until_next`](Self::time_until_next) returns zero.
     ///
     /// # Examples
@@ -527,7 +525,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns true if the last pass left work: it used up its budget or was abandoned.
+    /// Returns true if work is left: the last pass used up its budget or was abandoned, or an add
+    /// has made room in a full shard.
     ///
     /// # Examples
     ///
@@ -552,19 +551,18 @@ impl<T> Shard<T> {
     }
 
     /// Returns the next due timer of this pass, in tick order, regardless of which thread moved it.
-    /// A remote move takes its place in this order when a pass consumes it. The order within a tick
-    /// is unspecified. Returns `None` when no timer is due.
+    /// The order within a tick is unspecified. Returns `None` when no timer is due.
     ///
-    /// A pass first links the timers that other threads have moved. If the previous pass has
-    /// already reached the new deadline of such a timer, this pass returns the timer at once. At
-    /// its end, a pass drops the payloads of timers that other threads have cancelled. An abandoned
-    /// pass loses nothing: the next pass begins with the rest.
+    /// At its beginning, a pass consumes the moves that other threads have requested. It returns a
+    /// moved timer at once if the wheel has already reached the new deadline. At its end, a pass
+    /// drops the payloads of timers that other threads have cancelled. If the loop abandons a pass,
+    /// the next pass begins with the rest.
     ///
-    /// The caller gets the payload, so this call ends a periodic timer. A loop with periodic timers
-    /// calls [`next_expiry`](Self::next_expiry).
+    /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
+    /// periodic timers calls [`next_expiry`](Self::next_expiry).
     ///
-    /// Cost: constant per timer, see [`Wheel::advance`](crate::Wheel::advance), and per message
-    /// consumed.
+    /// Cost: constant for each message consumed, and for each timer as in
+    /// [`Wheel::advance`](crate::Wheel::advance).
     ///
     /// # Examples
     ///
@@ -587,11 +585,11 @@ impl<T> Shard<T> {
         if self.engine.stats.in_pass { self.next_in_pass() } else { None }
     }
 
-    /// Returns the next due timer of this pass, and lends the payload of a periodic one.
-    /// [`next_expired`](Self::next_expired) has the same order and cost.
+    /// Returns the next due timer of this pass, and lends the payload of a periodic timer. Order
+    /// and cost are those of [`next_expired`](Self::next_expired).
     ///
-    /// When this call returns a periodic timer, the timer is already pending again, with its next
-    /// deadline after this turn. So the loop can cancel or move it while it handles the expiry.
+    /// A periodic timer is pending again when this call returns it, and its next deadline is after
+    /// this turn. So the loop can move the timer while it handles the expiry.
     /// [`cancel`](Self::cancel) ends the timer and returns the payload.
     ///
     /// # Examples
@@ -630,17 +628,18 @@ impl<T> Shard<T> {
         if self.engine.stats.in_pass { self.next_expiry_in_pass() } else { None }
     }
 
-    /// Returns the moment at which the shard next needs a turn; `None` if it is empty. Changes
-    /// nothing. While a remote move waits in the mailbox, or if the last pass has left messages,
-    /// this is the time of the last turn.
+    /// Returns the moment at which the shard next needs a turn, or `None` if the shard is empty.
+    /// While a remote move waits in the mailbox, or if the last pass has left messages, this is the
+    /// time of the last turn.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
-    /// needs turns to move timers between its slots:
+    /// also needs turns to move timers between its slots:
     ///
-    /// - At most five times for each timer due more than 2^17 - 2^11 ticks ahead of the wheel.
-    /// - Once for each tick from which timers were reset to a later deadline, or once for each of
-    ///   these timers if more than 96 shared the tick.
-    /// - One tick earlier for each 8,192 timers that must be moved together.
+    /// - A timer due more than 2^17 - 2^11 ticks ahead of the wheel may need up to five turns.
+    /// - One turn moves all timers that were reset from the same tick to a later deadline. If there
+    ///   are more than 96 of them, each may need its own turn.
+    /// - If many timers must be moved together, the turn comes one tick earlier for each 8,192 of
+    ///   them.
     ///
     /// # Examples
     ///
@@ -657,9 +656,9 @@ impl<T> Shard<T> {
         self.engine.next_deadline()
     }
 
-    /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if it has elapsed.
-    /// Reads the clock. A loop calls this before it sleeps. It changes nothing except the loop's
-    /// figures in [`metrics`](crate::metrics).
+    /// Returns the time until the [`next_deadline`](Self::next_deadline), or zero if it has
+    /// elapsed. Reads the clock, and publishes the shard's [`metrics`](crate::metrics). A loop
+    /// calls this before it sleeps.
     ///
     /// # Examples
     ///
@@ -677,12 +676,14 @@ impl<T> Shard<T> {
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the [`PreparedSleep`] is dropped, urgent requests call the wake hook ([`Config::on_wake`]).
-    /// These requests are urgent: a move to a moment before the end of the sleep; the first cancel
-    /// in a sleep longer than [`Config::drop_within`]; and the 1,024th queued message about
-    /// deadlines, or about cancelled timers.
+    /// the [`PreparedSleep`] is dropped, these requests of other threads call the wake hook
+    /// ([`Config::on_wake`]):
     ///
-    /// For a drained shard the timeout is zero: nothing would wake its owner.
+    /// - a move to a deadline before the end of the sleep,
+    /// - the first cancel in a sleep longer than [`Config::drop_within`],
+    /// - every 1,024th queued message about deadlines, or about cancelled timers.
+    ///
+    /// The sleep of a drained shard has a timeout of zero, because no request would wake the owner.
     ///
     /// # Examples
     ///
@@ -709,13 +710,11 @@ impl<T> Shard<T> {
         PreparedSleep::new(&self.engine.shared, until, is_long, || self.engine.time_until(until))
     }
 
-    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the
-    /// announcement when `wait` returns.
+    /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its
+    /// [timeout](PreparedSleep::timeout). The announcement ends when `wait` returns or panics.
     ///
-    /// See [`prepare_sleep`](Self::prepare_sleep). The announcement also ends if `wait` panics. If
-    /// the thread waits for nothing but timers, call [`PreparedSleep::park`] instead. That returns
-    /// at once if the timeout is zero, whereas [`park_timeout`](std::thread::park_timeout) takes
-    /// tens of microseconds even then.
+    /// If the thread waits for nothing but timers, call [`PreparedSleep::park`] instead, which
+    /// returns at once if the timeout is zero.
     ///
     /// # Examples
     ///
@@ -746,8 +745,8 @@ impl<T> Shard<T> {
         self.prepare_sleep().wait_with(wait)
     }
 
-    /// Returns the number of live timers. Remotely cancelled timers count until a pass has
-    /// collected them.
+    /// Returns the number of live timers. A remotely cancelled timer counts until a pass has
+    /// collected it.
     ///
     /// # Examples
     ///
@@ -799,8 +798,9 @@ impl<T> Shard<T> {
         self.engine.now()
     }
 
-    /// Iterates over the pending timers in no particular order: the handle, the deadline and a
-    /// reference to the payload. Leaves out timers that another thread has cancelled.
+    /// Iterates over the pending timers in no particular order. An item has the handle, the
+    /// deadline and a reference to the payload. Leaves out timers that another thread has
+    /// cancelled.
     ///
     /// Cost: a few nanoseconds for each timer that the shard has memory for.
     ///
@@ -825,12 +825,12 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Cancels every pending timer for which `keep` returns false, and drops its payload. `keep`
-    /// gets the handle, the deadline and the payload, in no particular order.
+    /// Calls `keep` with the handle, the deadline and the payload of every pending timer, in no
+    /// particular order. If `keep` returns false, cancels the timer and drops its payload.
     ///
-    /// Leaves out timers that another thread has cancelled. A payload's destructor that panics is
-    /// reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the remaining
-    /// timers stay.
+    /// Leaves out timers that another thread has cancelled. If a payload's destructor panics, the
+    /// panic is reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the
+    /// remaining timers stay.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`cancel`](Self::cancel) for each cancelled
     /// timer.
@@ -862,8 +862,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Cancels every pending timer and drops the payloads. Unlike after [`drain`](Self::drain), the
-    /// shard can be used further. Cost: the same as [`retain`](Self::retain).
+    /// Cancels every pending timer and drops the payloads. The shard stays usable, unlike after
+    /// [`drain`](Self::drain). Cost: the same as [`retain`](Self::retain).
     ///
     /// # Examples
     ///
@@ -882,7 +882,8 @@ impl<T> Shard<T> {
     }
 
     /// Allocates memory for `additional` more timers, up to 16 million in all. The shard keeps this
-    /// memory even while it is empty. See [`Config::capacity`](crate::Config::capacity).
+    /// memory until [`shrink_to_fit`](Self::shrink_to_fit). See
+    /// [`Config::capacity`](crate::Config::capacity).
     ///
     /// # Examples
     ///
@@ -914,10 +915,9 @@ impl<T> Shard<T> {
         self.engine.nodes.capacity()
     }
 
-    /// Frees the memory that no timer needs, in pages of 4,096 timers, including memory that
-    /// was reserved. Handles stay valid.
-    ///
-    /// A page that another thread reads at this moment is freed by a later turn.
+    /// Frees the pages of 4,096 timers in which no timer is live, even reserved pages, but not the
+    /// first page. Handles stay valid. A page that another thread is reading is freed by a later
+    /// turn.
     ///
     /// # Examples
     ///
@@ -935,11 +935,10 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns a pending timer with the earliest deadline: its handle, its deadline and its
-    /// payload. Leaves out timers that another thread has cancelled.
+    /// Returns the handle, the deadline and the payload of a pending timer with the earliest
+    /// deadline. Leaves out timers that another thread has cancelled.
     ///
-    /// Cost: the same as [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) is cheaper,
-    /// and tells when the shard next needs a turn.
+    /// Cost: the same as [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) costs less.
     ///
     /// # Examples
     ///
@@ -959,14 +958,16 @@ impl<T> Shard<T> {
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
-    /// Each deadline is rounded up to a tick. It is the new one if another thread has moved the
-    /// timer, even if no pass has consumed the move. From now on, handles answer
-    /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, and nothing
-    /// is left to fire. A timer that another thread cancels at this moment is either cancelled or
-    /// returned here, and the cancel's answer says which. If other threads are moving a timer at
-    /// this moment, its deadline is the previous one or a requested one.
+    /// A deadline is rounded up to a tick. For a timer that another thread has moved, it is the new
+    /// deadline, even if no pass has consumed the move.
     ///
-    /// A shard that is dropped ends the same way and drops the payloads.
+    /// After this call, handles answer [`Cancel::Ended`](crate::Cancel::Ended),
+    /// [`try_add`](Self::try_add) returns an error, and no timer fires. A timer that another thread
+    /// cancels during this call is either cancelled or returned, and the canceller's answer says
+    /// which. A timer that other threads move during this call is returned with its old deadline or
+    /// with a requested one.
+    ///
+    /// Dropping a shard also ends it, and drops the payloads.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -1006,8 +1007,8 @@ impl<T> Shard<T> {
         self.engine.counts()
     }
 
-    /// Returns the activity of the shard and the lateness of its timers, up to this moment. Other
-    /// threads call [`metrics::shards`](crate::metrics::shards).
+    /// Returns the current activity of the shard and the lateness of its timers. Other threads call
+    /// [`metrics::shards`](crate::metrics::shards).
     ///
     /// # Examples
     ///
@@ -1025,8 +1026,8 @@ impl<T> Shard<T> {
         self.engine.metrics()
     }
 
-    /// Returns the calls that added the live timers, and the timers' ages. A periodic timer is left
-    /// out during its own run. Needs the feature `origins`.
+    /// Returns the calls that added the live timers, and the timers' ages. Needs the feature
+    /// `origins`.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -1065,7 +1066,7 @@ impl<T> Shard<T> {
         })
     }
 
-    /// The slow path of an add: the shard may be full, or its loop has not begun.
+    /// The slow path of an add, for a shard that may be full, or whose loop has not begun.
     #[cold]
     #[inline(never)]
     fn insert_slow(
@@ -1088,7 +1089,7 @@ impl<T> Shard<T> {
     }
 
     /// Drops timers that other threads have cancelled, until there is room for another timer. Then
-    /// allows at most `most` adds until the next call.
+    /// allows at most `most` adds.
     fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(most, |_| true)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
@@ -1097,7 +1098,7 @@ impl<T> Shard<T> {
     }
 
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
-        // Repeats the code of `claim_in_pass`, because a call would cost 5 instructions per expiry.
+        // Repeats the code of `claim_in_pass`: a call would cost 5 instructions per expiry.
         let before =
             if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
         let (claimed, ended) = match before {
@@ -1139,14 +1140,13 @@ impl<T> Shard<T> {
             .or_else(|| self.engine.next_remaining_or_end())
     }
 
-    /// Returns the payload of a timer that has fired and ended.
+    /// Counts a timer that has fired and ended, frees its node, and returns its payload.
     #[inline]
     fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
         self.engine.count_and_free_ended(claimed, ended.freed);
         self.expired(claimed, ended.generation, ended.payload)
     }
 
-    /// Combines an expired timer's payload with its handle and times.
     #[inline]
     fn expired<P>(
         &self,

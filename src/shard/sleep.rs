@@ -4,15 +4,13 @@ use std::{fmt, marker::PhantomData, sync::Arc, thread, time::Duration};
 
 use crate::cross_core::{parker::Announcement, shared::Shared};
 
-/// A sleep that has been announced; from `prepare_sleep`. Dropping it ends the announcement: keep
-/// it until the sleep is over, and no longer. In `let timeout =
-/// local_timer().prepare_sleep().timeout();` the announcement ends at the semicolon; `sleep_with`
-/// prevents this mistake. A later announcement replaces an earlier one, whose end then has no
-/// effect.
+/// A sleep that `prepare_sleep` has announced. Dropping this value ends the announcement, so keep
+/// it exactly until the sleep is over. In `let timeout = local_timer().prepare_sleep().timeout();`
+/// the announcement ends at the semicolon; `sleep_with` prevents this mistake. A new announcement
+/// of the same owner replaces an old one, whose drop then has no effect.
 ///
 /// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
-/// borrows the shard, so that no timer can be added between the announcement and the end of the
-/// sleep.
+/// borrows the shard, so no timer can be added while the sleep is announced.
 ///
 /// # Examples
 ///
@@ -43,7 +41,8 @@ pub struct PreparedSleep<'shard> {
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. If
-    /// `is_long`, a remote cancel ends the sleep, so that the timer's payload is dropped in time.
+    /// `is_long`, the first remote cancel ends the sleep, so that the timer's payload is dropped in
+    /// time.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -51,20 +50,20 @@ impl PreparedSleep<'_> {
         time_until_next: impl FnOnce() -> Option<Duration>,
     ) -> Self {
         let announced = shared.announce_sleep(until.unwrap_or(u64::MAX), is_long);
-        // Called even if the owner must not sleep: the call records that the loop is running.
+        // Called even if the owner must not sleep: this call records that the loop is running.
         let next = time_until_next();
         let timeout = if announced.is_some() { next } else { Some(Duration::ZERO) };
         let announced = announced.map(|announcement| (Arc::clone(shared), announcement));
         Self { announced, timeout, shard: PhantomData }
     }
 
-    /// Returns a sleep of zero length, for an owner that must not sleep.
     pub(crate) fn zero_length() -> Self {
         Self { announced: None, timeout: Some(Duration::ZERO), shard: PhantomData }
     }
 
-    /// Returns how long the owner may sleep; `None` means until it is woken. A poller with a
-    /// coarser unit must round up, as mio does; otherwise the loop spins until the deadline.
+    /// Returns how long the owner may sleep; `None` means until it is woken. A wait in milliseconds
+    /// must round this timeout up, as mio does, since the loop would otherwise spin before each
+    /// deadline.
     ///
     /// # Examples
     ///
@@ -85,14 +84,13 @@ impl PreparedSleep<'_> {
         wait(self.timeout)
     }
 
-    /// [Parks](thread::park) this thread until the timeout or a wake-up; it may return earlier.
-    /// Returns at once if the timeout is zero. Use it in a loop that only runs timers; other loops
-    /// poll with the [`timeout`](Self::timeout).
+    /// [Parks](thread::park) this thread until the timeout or a wake-up, and may return earlier.
+    /// Returns at once if the timeout is zero. Use it in a loop that only runs timers.
     ///
     /// Between the announcement and this call the thread must not park for anything else, such as a
     /// channel or a lock: that wait could consume the wake-up.
     ///
-    /// With a wake hook from [`Config::on_wake`](crate::Config::on_wake), the sleep ends early only
+    /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up ends this sleep only
     /// if the hook unparks this thread.
     ///
     /// # Examples

@@ -5,50 +5,45 @@ use std::{cell::Cell, mem};
 use super::time::Time;
 use crate::gauges::{Counts, Gauges, LateCause};
 
-/// The counts of a shard and the state of their publication.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// The counts that the owner maintains here; the other fields stay zero.
+    /// The counts, except `live`, `held`, `queued`, `panicked`, `touched` and `clock_regressions`,
+    /// which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. It is narrower than the counters, because the compiler would
-    /// merge counters of equal width into one wide addition, which stalls on a preceding narrow
-    /// store.
+    /// The number of live timers. It is narrower than the counters: the compiler would merge
+    /// counters of equal width into one wide addition, which stalls on a preceding narrow store.
     pub(super) live: u32,
     /// A pass has begun and not ended.
     pub(super) in_pass: bool,
-    /// The driver never abandons a pass. So a query during a pass comes from a callback, not from
-    /// the loop.
+    /// The driver never abandons a pass. So during a pass, only a callback asks how long to sleep.
     pub(super) never_abandons_passes: bool,
-    /// The preceding pass left a backlog to this one.
+    /// Work was left to this pass, by the preceding pass or by an add that made room.
     backlog_left: bool,
-    /// Until this time, a turn only has to handle due timers and messages. It is the wake-up time
-    /// that the loop has published since the last pass, or the maximum if it has published none. It
-    /// is zero if a pass was requested, has not ended, or has left work.
+    /// A turn before this time may be idle. The time is the wake-up time that the loop has
+    /// published since the last pass, or the maximum without one. It is zero if a pass was
+    /// requested, has not ended, or has left work.
     routine_until: Cell<u64>,
-    /// The deadline tick of the timers that fired last, and the number of these timers whose
-    /// lateness is not published.
+    /// The tick of the timers that fired last, and the number of these timers whose lateness is not
+    /// published.
     last_due_tick: u64,
     last_due_count: u32,
-    /// The last turn has ended, and its length was not measured yet.
+    /// The last pass has ended, and its length was not measured yet.
     turn_is_unmeasured: Cell<bool>,
-    /// The sum of changes and the number of queued messages when the counts were last published.
+    /// What `Engine::publish` compares to find out whether counts have changed: the sum of the
+    /// counters and the number of messages in the backlog, when the counts were last published.
     pub(super) last_published: Cell<(u64, u32)>,
-    /// The number of the turn that must publish the counts. Zero if the loop has neither turned nor
-    /// asked how long it may sleep.
+    /// The number of the turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
 }
 
 impl Stats {
-    /// Returns true if a turn without due timers can skip all other work: no backlog is left, no
-    /// pass was requested, the loop's wake-up time is not reached, and the counts were published
-    /// recently.
+    /// Returns true if a turn without due timers and messages has nothing else to do.
     #[inline]
     pub(super) fn is_routine(&self, now: u64) -> bool {
         now < self.routine_until.get() && self.counts.turns < self.publish_at_turn.get()
     }
 
-    /// Records that messages were taken out of the mailbox outside of a pass, and left in the
-    /// backlog.
+    /// Records that an add has moved messages from the mailbox to the backlog.
     pub(super) fn record_backlog_left(&mut self) {
         self.backlog_left = true;
         self.request_pass();
@@ -59,33 +54,32 @@ impl Stats {
         self.routine_until.set(0);
     }
 
-    /// Returns true if the loop has neither ended a turn nor asked how long it may sleep, or if the
-    /// owner has lost its driver since.
+    /// Returns true if no loop has begun since the shard was created or lost its last driver.
     pub(super) fn loop_has_not_begun(&self) -> bool {
         self.publish_at_turn.get() == 0
     }
 
-    /// Records that the loop has not begun. Publishing the counts clears this record.
+    /// Records that the loop has not begun, until the counts are next published.
     pub(super) fn set_loop_not_begun(&self) {
         self.publish_at_turn.set(0);
     }
 
-    /// Begins a pass.
     #[inline]
     pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
         if self.in_pass {
-            // The lateness of an abandoned pass's timers counts up to the beginning of that pass.
+            // Measures lateness up to the beginning of the abandoned pass, before `begin_turn`
+            // replaces that time.
             self.publish_due_lateness(time, gauges);
         }
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
-        // An abandoned pass counts as one that left a backlog.
+        // An abandoned pass leaves work.
         self.backlog_left |= mem::replace(&mut self.in_pass, true);
         self.request_pass();
         gauges.record_turn_begin(time.turn_start, self.counts.turns);
     }
 
-    /// Ends a pass, which has left a backlog to the next one if `is_behind`.
+    /// Ends a pass. If `is_behind` is true, it has left work to the next pass.
     #[inline]
     pub(super) fn end_pass(&mut self, is_behind: bool, time: &Time, gauges: &Gauges) {
         self.in_pass = false;
@@ -103,7 +97,6 @@ impl Stats {
         self.live -= 1;
     }
 
-    /// Counts a claimed timer as fired.
     #[inline]
     pub(super) fn count_fired(&mut self) {
         self.counts.fired += 1;
@@ -121,17 +114,17 @@ impl Stats {
         self.last_due_count += 1;
     }
 
-    /// Counts a remotely added or moved timer whose deadline had elapsed when the owner consumed
-    /// its message.
+    /// Counts a timer that another thread has added or moved, and whose deadline had elapsed before
+    /// the owner linked it.
     pub(super) fn count_already_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
-        // Zero means that the request was to run at once, which is never late.
+        // Zero means a request to run at once, which is never late.
         if due > 0 {
             self.record_lateness(due, 1, time, gauges);
         }
     }
 
-    /// Publishes the lateness of the last timers with a common deadline.
+    /// Publishes the lateness of the timers that fired last.
     #[inline]
     fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
         let timers = mem::take(&mut self.last_due_count);
@@ -146,14 +139,13 @@ impl Stats {
         let by = match (due > time.previous_turn_start, self.backlog_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // These timers were already due when they were added or moved, so they count as on
-            // time.
+            // These timers were due before they were added or moved, so they count as on time.
             (false, false) => return,
         };
         gauges.record_lateness(by, time.turn_start.saturating_sub(due), timers);
     }
 
-    /// Records that the loop is about to sleep until `wake_up`, and how long its last turn took.
+    /// Publishes that the loop is about to sleep until `wake_up`, and how long its last pass took.
     #[inline]
     pub(super) fn record_sleep(&self, wake_up: u64, now: u64, time: &Time, gauges: &Gauges) {
         self.routine_until.update(|routine_until| routine_until.min(wake_up));

@@ -3,18 +3,18 @@
 //! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed size, so no
 //! entry ever moves and no vector of entries doubles. Each page has its own free list, so that a
 //! page can be freed without a search of other lists. The place that was freed last is reused
-//! first, because it is still in the cache. It is kept outside the lists, so that most adds need no
-//! list, and its page counts it as used. It joins its page's list when another place is freed, when
-//! no entry is left, or before empty pages are freed ([`FreePlaces::take_last_freed`]).
+//! first, because it is still in the cache. Until then it is kept outside the lists, so that most
+//! adds need no list, and its page counts it as used. It joins its page's list when another place
+//! is freed, when no entry is left, or before empty pages are freed.
 //!
 //! # When memory goes back
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
-//! memory and zeroes it. When a page becomes empty, one empty page is freed if there are more than
-//! the minimum number of spare pages (P8). Repeated batches of timers reuse the spare pages (P4).
-//! On Linux the memory of a freed page returns to the system at once, wherever it is in the
-//! allocator's heap.
+//! memory and zeroes it. When a page becomes empty, and more pages are empty than the minimum
+//! number of spare pages, one empty page is freed (P8). Repeated batches of timers reuse the spare
+//! pages (P4). On Linux the memory of a freed page returns to the system at once, wherever it is in
+//! the allocator's heap.
 
 #![allow(unsafe_code)]
 
@@ -27,16 +27,13 @@ use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
 use crate::limits::{PAGE_BITS, SPARE_PAGES_MAX, UNUSED_BATCH};
 
-/// The number of places of a page.
 pub(crate) const PAGE_LEN: usize = 1 << PAGE_BITS;
 
-/// Returns the number of the page that an index is in.
 #[inline]
 pub(crate) fn page_of(index: u32) -> usize {
     index as usize >> PAGE_BITS
 }
 
-/// Returns the place of an index in its page.
 #[inline]
 pub(crate) fn place_of(index: u32) -> usize {
     index as usize % PAGE_LEN
@@ -53,13 +50,12 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// The pages of one owner by number. A lookup has no branch: for a number without a page, it
-/// returns another page.
+/// The pages of one owner by number. A lookup has no branch, so for a number without a page it
+/// returns some other page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
-    /// The length is a power of two.
+    /// Page 0 fills the numbers without a page. The length is a power of two.
     pages: Vec<P>,
-    /// The length minus one.
     mask: usize,
 }
 
@@ -75,7 +71,6 @@ impl<P: Copy + PartialEq> PageTable<P> {
         unsafe { *self.pages.get_unchecked(number & self.mask) }
     }
 
-    /// Returns true if there is a page of this number.
     #[inline]
     pub(crate) fn has(&self, number: usize) -> bool {
         number == 0 || number <= self.mask && self.get(number) != self.get(0)
@@ -99,46 +94,47 @@ impl<P: Copy + PartialEq> PageTable<P> {
         self.pages.len()
     }
 
-    /// Returns the numbers of the allocated pages.
+    /// Returns the numbers that have a page.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.pages.len()).filter(|&number| self.has(number))
     }
 }
 
-/// The free places of the pages from which one owner takes places.
+/// The free places of one owner's pages.
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
     pages: Vec<FreePage>,
-    /// The index of the place that was freed last, or 0 if it was reused. It is in no list, and its
-    /// page counts it as used.
+    /// The index of the place that was freed last, or 0. This place is in no list, and its page
+    /// counts it as used.
     last_freed: u32,
     /// The page from which the next place is taken, if the page has room.
     current: usize,
-    /// Contains each page with room once, and perhaps pages that are full again.
+    /// The numbers of all pages with room, each once, and perhaps of pages that are full again.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_pages: u32,
-    /// The minimum number of spare pages: empty pages that are not freed.
+    /// The minimum number of spare pages, which are empty pages that are not freed.
     min_spare: u32,
 }
 
 /// The free places of one page, as a list whose links the caller stores.
 #[derive(Clone, Copy, Debug, Default)]
 struct FreePage {
-    /// One more than the first free place; 0 if there is none.
+    /// The first place of the list plus one, or 0 if the list is empty.
     first_free: u16,
     used: u16,
     /// The first place that was never used. This and all later places are in no list.
     first_unused: u16,
-    /// The page exists, and belongs to this table.
+    /// The page exists, and belongs to this owner.
     is_own: bool,
+    /// The page is in `pages_with_room`.
     is_listed: bool,
 }
 
 const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a list");
 
-/// Never-used places of a page that join its free list. The caller links them by
-/// [`link`](Self::link).
+/// Never-used places of a page that join its free list. The caller must store the
+/// [`link`](Self::link) of each.
 #[derive(Debug)]
 pub(crate) struct UnusedPlaces {
     pub(crate) number: usize,
@@ -146,14 +142,13 @@ pub(crate) struct UnusedPlaces {
 }
 
 impl UnusedPlaces {
-    /// Returns the link of `place`, one of these places.
     pub(crate) fn link(&self, place: usize) -> u32 {
         if place + 1 < self.places.end { as_u32(place + 2) } else { 0 }
     }
 }
 
 impl FreePlaces {
-    /// Creates the free list of page 0, which must exist.
+    /// Creates the free places of an owner whose only page is page 0.
     pub(crate) fn new() -> Self {
         let mut free = Self {
             pages: Vec::new(),
@@ -167,39 +162,36 @@ impl FreePlaces {
         free
     }
 
-    /// Raises the minimum number of spare pages to `pages`, if it is lower.
     pub(crate) fn min_spare_at_least(&mut self, pages: u32) {
         self.min_spare = self.min_spare.max(pages);
     }
 
-    /// Lowers the minimum number of spare pages to `pages`, if it is higher.
     pub(crate) fn min_spare_at_most(&mut self, pages: u32) {
         self.min_spare = self.min_spare.min(pages);
     }
 
     /// Returns the number of places, used or free.
     pub(crate) fn capacity(&self) -> usize {
-        // Index 0 is never free.
+        // Index 0 is never allocated.
         self.pages.iter().filter(|page| page.is_own).count() * PAGE_LEN - 1
     }
 
-    /// Takes the place that was freed last.
+    /// Takes the place that was freed last, if it is still kept outside the lists.
     #[inline]
     pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
         let last = mem::take(&mut self.last_freed);
         if last == 0 { None } else { Some(last) }
     }
 
-    /// Frees a place and keeps it outside the lists. Returns the place that was kept there until
-    /// now, or 0. The caller [puts](Self::put_in_free_list) the returned place into the list of its
-    /// page.
+    /// Frees a place and keeps it outside the lists. Returns the place that was kept before, or 0.
+    /// The caller must [put](Self::put_in_free_list) the returned place into the list of its page.
     #[inline]
     pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
         mem::replace(&mut self.last_freed, index)
     }
 
-    /// Takes a free place of the current page, if its list has one. `link_of` returns the place's
-    /// link.
+    /// Takes the first place of the current page's free list, whose link `link_of` returns. Returns
+    /// the page's number and the place.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take_from_current_page(
@@ -237,8 +229,8 @@ impl FreePlaces {
         (link, has_surplus)
     }
 
-    /// Records that a page became empty, or has room again and is not in `pages_with_room`. Returns
-    /// true if a page should be freed.
+    /// Adds a page that has room again to `pages_with_room`, and counts it if it is empty. Returns
+    /// true if an empty page should be freed.
     #[cold]
     #[inline(never)]
     fn mark_available(&mut self, number: usize) -> bool {
@@ -252,8 +244,8 @@ impl FreePlaces {
     }
 
     /// Makes a page with room the current page. If its free list is empty, returns never-used
-    /// places that now form the list; otherwise returns no places. Returns `None` if no page has
-    /// room.
+    /// places that now form the list; otherwise the returned range is empty. Returns `None` if no
+    /// page has room.
     pub(crate) fn select_page_with_room(&mut self) -> Option<UnusedPlaces> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
@@ -301,9 +293,7 @@ impl FreePlaces {
         self.empty_pages > self.min_spare
     }
 
-    /// Removes an empty page, if more are empty than the minimum number of spare pages, and returns
-    /// its number. It chooses the last page, because memory that was allocated late is the easiest
-    /// to return to the system.
+    /// Removes the last empty page if there is a surplus, and returns the page's number.
     pub(crate) fn remove_surplus_page(&mut self) -> Option<usize> {
         if !self.has_surplus() {
             return None;
@@ -315,7 +305,8 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that may have been used: all places of another table's page.
+    /// Returns the places of a page that were ever used. For a page of another owner, returns all
+    /// places.
     pub(crate) fn used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))
@@ -350,8 +341,8 @@ impl FreePlaces {
 }
 
 /// Returns the layout of a page's memory: padding, the address from the allocator, and the page at
-/// its own alignment. The allocator sees a small alignment, for which it provides zeroed memory
-/// without writing it.
+/// its own alignment. The layout has a small alignment, for which the allocator provides zeroed
+/// memory without writing to it.
 fn layout_of<P>() -> Layout {
     let align = align_of::<P>().max(MEMORY_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
@@ -396,8 +387,8 @@ pub(crate) unsafe fn free<P>(page: NonNull<P>) {
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
-/// Gives the whole system pages within the memory back to the system. The allocator keeps their
-/// addresses. An allocator alone may return only the unused end of its heap.
+/// Returns the system pages that lie completely within the memory to the system. The allocator
+/// keeps their addresses.
 ///
 /// # Safety
 ///
@@ -440,7 +431,7 @@ mod tests {
         assert!(table.has(0) && !table.has(5) && !table.has(800) && !table.has(usize::MAX));
     }
 
-    /// Uses random places of tiny pages; some pages belong to another table.
+    /// Uses random places of tiny pages; some pages belong to another owner.
     #[test]
     fn a_place_is_used_once_until_it_is_freed() {
         let mut free = FreePlaces::new();
@@ -469,7 +460,7 @@ mod tests {
                     links[fresh.number][place] = fresh.link(place);
                 });
             } else if pages.len() < 12 {
-                // The skipped numbers are pages of another table.
+                // The skipped numbers are pages of another owner.
                 let number = (0..16).find(|number| !pages.contains(number) && number % 5 != 4);
                 let number = number.expect("few pages");
                 free.add_page(number);

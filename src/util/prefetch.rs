@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-/// Begins to load the first and the last cache line of `value`, which only changes timing.
+/// Begins to load the first and the last cache line of `value`.
 #[inline(always)]
 #[allow(clippy::inline_always)] // A call would cost more than the instructions.
 pub(crate) fn prefetch<T>(value: &T) {

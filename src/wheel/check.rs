@@ -1,4 +1,4 @@
-//! Checks the invariants of the wheel. The property tests do this after every operation.
+//! Checks the invariants of the wheel, for tests.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use super::{
     storage::{Entry, Location, Storage},
 };
 
-/// Panics if an invariant is broken. `indices` has all indices of the storage, used or free.
+/// Panics if an invariant is broken. `indices` must include all linked entries.
 pub(super) fn check<S: Storage, const BITS: u32, const LEVELS: usize>(
     wheel: &RawWheel<BITS, LEVELS>,
     storage: &S,
@@ -104,8 +104,8 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         entries.len()
     }
 
-    /// Checks that an entry is in a slot within reach, which does not start after its deadline and
-    /// will be visited.
+    /// Checks that an entry's slot is within reach, does not start after the deadline, and will be
+    /// visited.
     fn entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let wheel = self.wheel;
         let current = Geometry::<BITS, LEVELS>::slot_number(level, wheel.current);

@@ -1,7 +1,7 @@
 //! The storage of a [`Wheel`](super::Wheel), in pages that are allocated and freed on demand.
 //!
-//! Links are stored apart from values, because unlinking writes to two neighbours: the links of a
-//! million entries take 8 MB, which fit in a cache.
+//! Unlinking an entry writes the links of its neighbours. Links are stored apart from the other
+//! fields, so that many links fit in the cache.
 
 #![allow(unsafe_code)]
 
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// The fields of an entry except its links. In a never-used entry all bytes are zero.
+/// The fields of an entry except its links. All bytes are zero until [`Page::init_place`].
 struct EntryFields<T> {
     deadline: Cell<u64>,
-    /// The number of earlier entries with this index.
+    /// Tells apart the entries that use this index one after the other.
     generation: Cell<u32>,
     location: Cell<Location>,
     value: UnsafeCell<MaybeUninit<Option<T>>>,
@@ -36,7 +36,7 @@ struct Page<T> {
     /// In a free entry, `next` links the list of free places.
     links: [Cell<Links>; PAGE_LEN],
     entries: [EntryFields<T>; PAGE_LEN],
-    /// The generation with which a never-used entry of this page begins.
+    /// The first generation of each entry of this page.
     generation: Cell<u32>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Entries<T> {
 // SAFETY: `Entries` owns its pages exclusively.
 unsafe impl<T: Send> Send for Entries<T> {}
 
-/// An entry of a page that has been looked up.
+/// A reference to an entry.
 pub(super) struct EntryRef<'e, T> {
     page: &'e Page<T>,
     index: u32,
@@ -94,13 +94,13 @@ impl<'e, T> EntryRef<'e, T> {
         unsafe { self.value().write(Some(value)) };
     }
 
-    /// Returns a pointer to the value, which is initialised unless the place was never used.
+    /// Returns a pointer to the value, which is initialised by [`Page::init_place`].
     #[inline]
     fn value(self) -> *mut Option<T> {
         self.fields().value.get().cast()
     }
 
-    /// Removes the value of an unlinked entry, and ends its generation.
+    /// Removes the value of an unlinked entry, and increments the generation.
     #[inline]
     pub(super) fn take_value(self) -> Option<T> {
         let record = self.fields();
@@ -164,7 +164,7 @@ impl<T> Page<T> {
         page
     }
 
-    /// Initialises a place that was never used.
+    /// Initialises a never-used place as a free place, with the link `next`.
     fn init_place(&self, place: usize, next: u32) {
         self.links[place].set(Links { previous: 0, next });
         self.entries[place].generation.set(self.generation.get());
@@ -184,7 +184,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes a free index. Returns `None` if every index is in use.
+    /// Takes a free index, if there is one.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
     pub(super) fn take_index(&mut self) -> Option<u32> {
@@ -222,7 +222,7 @@ impl<T> Entries<T> {
         is_live.then_some(found)
     }
 
-    /// Returns the value of an entry of this generation that is in the wheel.
+    /// Returns the value of the entry that [`find`](Self::find) would return.
     #[inline]
     pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
         let value = self.find(index, generation)?.value();
@@ -231,7 +231,8 @@ impl<T> Entries<T> {
         unsafe { &*value }.as_ref()
     }
 
-    /// Returns the value of an entry of this generation that is in the wheel, to change it.
+    /// Returns a mutable reference to the value of the entry that [`find`](Self::find) would
+    /// return.
     #[inline]
     pub(super) fn value_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
         let value = self.find(index, generation)?.value();
@@ -254,7 +255,7 @@ impl<T> Entries<T> {
         None
     }
 
-    /// Allocates memory for `entries` entries, which only [`shrink`](Self::shrink) frees.
+    /// Allocates memory for `entries` entries. Only [`shrink`](Self::shrink) frees it.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
         self.free.min_spare_at_least(as_u32(pages));
@@ -294,8 +295,8 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Puts the index that was freed last into the free list of its page, which has counted the
-    /// index as used.
+    /// Puts the index that was freed last into the free list of its page. Until then, the page
+    /// counts the index as used.
     #[cold]
     #[inline(never)]
     pub(super) fn flush_last_freed(&mut self) {
@@ -314,7 +315,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes a place from another page, after the current page has run out.
+    /// Takes a place after the free list of the current page has run out.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
@@ -341,7 +342,7 @@ impl<T> Entries<T> {
         self.take_from_other_page()
     }
 
-    /// Frees an empty page.
+    /// Frees an empty page, if there is a surplus.
     #[cold]
     #[inline(never)]
     fn free_page(&mut self) {
@@ -363,7 +364,7 @@ impl<T> Entries<T> {
         unsafe { self.pages.get(number).as_ref() }
     }
 
-    /// Returns the indices of all entries that were ever used, including the free ones.
+    /// Returns the indices of all initialised entries, used or free.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self.pages.numbers().flat_map(|number| {
             self.free.used_places(number).map(move |place| index_of(number, place))
@@ -382,7 +383,6 @@ impl<T> Entries<T> {
         );
     }
 
-    /// Returns the number of allocated pages.
     #[cfg(test)]
     pub(super) fn page_count(&self) -> usize {
         self.pages.numbers().count()

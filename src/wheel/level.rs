@@ -2,9 +2,9 @@
 //!
 //! A level is a ring of slots. A slot's *number* counts the slots of its level since tick 0 and
 //! never wraps. Its *position* in the ring is the number modulo the ring's length. A *revolution*
-//! of one level, 2^`BITS` of its slots, is as long as a slot of the level above, and has that
-//! slot's number. The ring of the first level has room for many revolutions. The other rings have
-//! room for two: the current and the next.
+//! is 2^`BITS` slots of one level. It covers the same ticks as a slot of the level above, and has
+//! that slot's number. The ring of the first level has room for many revolutions. The other rings
+//! have room for two: the current and the next.
 
 use core::ops::Range;
 
@@ -25,11 +25,11 @@ pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
 pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
 impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
-    /// Slots of the first level.
+    /// The number of slots of the first level.
     pub(super) const NEAR_RING: usize = 1 << (BITS + NEAR_REVOLUTION_BITS);
-    /// Slots of every other level.
+    /// The number of slots of every other level.
     pub(super) const FAR_RING: usize = 2 << BITS;
-    /// Evaluated for each geometry that a wheel uses: an invalid geometry does not compile.
+    /// Evaluated for each geometry that a wheel uses, so that an invalid one does not compile.
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
         assert!(Self::shift(LEVELS - 1) < 64, "a level beyond 64 bits could never be used");
@@ -40,7 +40,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     };
 
     const fn shift(level: usize) -> u32 {
-        // Levels are at most 64, so the cast is exact.
+        // There are at most 64 levels, so the cast is exact.
         #[allow(clippy::cast_possible_truncation)]
         let level = level as u32;
         BITS * level
@@ -89,13 +89,13 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::position(0, tick)
     }
 
-    /// Returns the slot of an upper level that covers `tick`.
+    /// Returns the slot of the upper level `level` that covers `tick`.
     #[inline]
     pub(super) fn far_at(level: usize, tick: u64) -> u32 {
         Self::far_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
-    /// Returns the aligned slot that belongs to the slot of `level` at `tick`.
+    /// Returns the aligned slot of the slot of `level` that covers `tick`.
     #[inline]
     pub(super) fn aligned_at(level: usize, tick: u64) -> u32 {
         Self::aligned_slot(level, Self::position(level, Self::slot_number(level, tick)))
@@ -108,13 +108,13 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (Self::NEAR_RING + (level - 1) * Self::FAR_RING) as u32 + position
     }
 
-    /// Returns the aligned slot at a position. Its entries fire at the slot's first tick.
+    /// Returns the aligned slot at a position of an upper level.
     #[inline]
     pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
         Self::far_slot(level + LEVELS - 1, position)
     }
 
-    /// The late slot, for entries that were already due when they were inserted.
+    /// The slot of late entries.
     pub(super) const LATE: u32 = Self::aligned_slot(LEVELS, 0);
     /// The length of an array indexed by slot: a power of two, so that a mask keeps an index in
     /// bounds.
@@ -127,7 +127,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (far / Self::FAR_RING % (LEVELS - 1) + 1, (far % Self::FAR_RING) as u32)
     }
 
-    /// Returns the first tick of the revolution of the first level that covers `tick`.
+    /// Returns the first tick of the first level's revolution that covers `tick`.
     #[inline]
     pub(super) fn revolution_start(tick: u64) -> u64 {
         Self::slot_start(1, Self::slot_number(1, tick))
@@ -139,7 +139,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         revolution_start.saturating_add((NEAR_REVOLUTIONS << BITS) - 1)
     }
 
-    /// Returns true if a level reaches a deadline.
+    /// Returns true if `level` reaches `deadline` when the time is `now`.
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
         if level == 0 {
@@ -149,16 +149,16 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// Returns how many revolutions of a level after `now` the deadline is.
+    /// Returns how many revolutions of `level` start after `now`, up to the deadline.
     #[inline]
     fn revolutions(level: usize, now: u64, deadline: u64) -> u64 {
         debug_assert!(now <= deadline);
         Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
-    /// Returns the lowest level that reaches a deadline beyond the first level. The deadline's slot
-    /// in that level is neither the current one, which has cascaded, nor the next one, which is
-    /// being cascaded.
+    /// Returns the lowest level that reaches a deadline, which the first level does not reach. The
+    /// deadline's slot in that level is neither the current one, which has cascaded, nor the next
+    /// one, which is being cascaded.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }
@@ -171,7 +171,6 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         level.unwrap_or_else(|| unreachable!("the last level reaches all"))
     }
 
-    /// Returns true if a slot of `level` starts at `tick`.
     pub(super) fn slot_starts_at(level: usize, tick: u64) -> bool {
         Self::slot_start(level, Self::slot_number(level, tick)) == tick
     }

@@ -1,11 +1,11 @@
-//! The hierarchical timing wheel of one core, in ticks: finds the due entries.
+//! A hierarchical timing wheel: finds the due entries. Its time is a tick number.
 //!
 //! Implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
 //! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
 //! wide. A slot of each further level is as wide as 2^`BITS` slots of the level below. The first
-//! level is wide, because most timers of a server are shorter than a minute. Together the levels
-//! reach every `u64` tick, so no deadline is out of range and no overflow list is needed. With the
-//! default geometry and ticks of a millisecond:
+//! level has the most slots, because most timers of a server are shorter than a minute. Together
+//! the levels reach every `u64` tick, so no deadline is out of range and no overflow list is
+//! needed. With the default geometry and a tick of a millisecond, the levels are:
 //!
 //! | level | slots | a slot covers | the level reaches, at least |
 //! |---|---|---|---|
@@ -16,15 +16,10 @@
 //! | 4 | 4,096 | 557 years | a million years |
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
-//! An entry goes to the lowest level that reaches its deadline. Before the start of a slot above
-//! the first level, its entries cascade to lower levels, some per tick, so that no turn pauses for
-//! them. A slot of the first level holds the entries of one tick, so every entry fires at exactly
-//! its tick. A bitmap per level skips empty slots, so an empty tick or an empty year costs some
-//! nanoseconds.
-//!
-//! Reading order: `level` (arithmetic), `storage` (the fields of an entry), `slot` (lists of
-//! entries), `prefetcher`, `raw` (the wheel over indices), `entries` (the storage of a `Wheel`),
-//! this file (the wheel over values), `check` (the invariants).
+//! A new entry goes to the lowest level that reaches its deadline. Before a slot above the first
+//! level starts, its entries cascade to lower levels in portions, so that no call takes long. Since
+//! a slot of the first level is one tick wide, every entry fires at exactly its tick. A bitmap
+//! marks the occupied slots, so that the wheel quickly skips time without entries.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -54,14 +49,16 @@ pub(crate) use self::{
 
 /// A hierarchical timing wheel that holds values until their tick.
 ///
-/// Time is a tick number, a plain `u64`; the caller decides its unit. The wheel fires nothing on a
-/// timer or thread: [`advance`](Self::advance) moves its time and returns the due entries.
+/// Time is a tick number, a `u64`; the caller decides how long a tick is. The wheel has no clock
+/// and no thread: [`advance`](Self::advance) moves its time and returns the due entries.
 ///
-/// A level has 2^`BITS` slots per revolution (`BITS` is 1 to 14). `LEVELS` must be the smallest
-/// number for which `BITS * LEVELS` is at least 64; other geometries do not compile.
-/// Memory: 24 bytes and an `Option` of the value per entry, in pages that are freed when they are
-/// empty. Each slot takes 4 bytes and a bit, 1.1 MB with the default geometry. The operating system
-/// commits that memory on first use.
+/// A slot of each level above the first covers as many ticks as 2^`BITS` slots of the level below.
+/// `BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
+/// `BITS * LEVELS` is at least 64; other geometries do not compile.
+///
+/// Memory: an entry takes 24 bytes and an `Option` of the value, in a page of 4,096 entries. Empty
+/// pages are freed, except two spare ones and those of [`reserve`](Self::reserve). With the default
+/// geometry, the slots take 1.2 MB, which the operating system commits on first use.
 ///
 /// # Examples
 ///
@@ -86,7 +83,7 @@ pub struct Wheel<T, const BITS: u32 = 11, const LEVELS: usize = 6> {
     entries: Entries<T>,
 }
 
-/// Identifies one entry of a [`Wheel`]. A key outlives its entry: a stale key finds no entry.
+/// Identifies one entry of a [`Wheel`]. The key of an entry that has left the wheel finds no entry.
 ///
 /// Use a key only with the wheel that returned it. In another wheel it may find an unrelated entry.
 ///
@@ -199,16 +196,14 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
     }
 
-    /// Adds an entry that is due at tick `deadline`; a deadline that is not in the future counts as
-    /// [`now`](Self::now). The first later [`advance`](Self::advance) that reaches the deadline
-    /// returns the entry.
+    /// Adds an entry that is due at tick `deadline`, or at [`now`](Self::now) if that is later. The
+    /// next [`advance`](Self::advance) that reaches this tick returns the entry.
     ///
-    /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
+    /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
     ///
     /// # Panics
     ///
-    /// If none of the 2^25 - 1 indices is free: each has a live entry, or was retired after 2^32
-    /// entries.
+    /// If each of the 2^25 - 1 indices is in use, or retired after 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -225,13 +220,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.try_insert(deadline, value).unwrap_or_else(|_| full())
     }
 
-    /// Adds an entry that is due at tick `deadline`, as [`insert`](Self::insert) does, or returns
-    /// the value.
+    /// Adds an entry as [`insert`](Self::insert) does, or returns the value if the wheel is full.
     ///
     /// # Errors
     ///
-    /// If none of the 2^25 - 1 indices is free: each has a live entry, or was retired after 2^32
-    /// entries.
+    /// If each of the 2^25 - 1 indices is in use, or retired after 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -252,17 +245,15 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Ok(Key { index, generation: entry.generation() })
     }
 
-    /// Adds an entry that may fire at any tick from `deadline` to `slack` ticks later. It fires at
-    /// the tick in this range that is divisible by the largest power of two. Most entries with
-    /// slack share such ticks, so that one wake-up serves many, and entries of upper levels need
-    /// not cascade.
+    /// Adds an entry that fires at a tick from `deadline` to `slack` ticks later. This is the
+    /// future tick in the range that is divisible by the largest power of two. Most entries with
+    /// slack share such ticks, so that one wake-up serves many entries.
     ///
-    /// Cost: constant; it allocates when it needs another page, of 4,096 entries.
+    /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
     ///
     /// # Panics
     ///
-    /// If none of the 2^25 - 1 indices is free: each has a live entry, or was retired after 2^32
-    /// entries.
+    /// If each of the 2^25 - 1 indices is in use, or retired after 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -282,7 +273,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Key { index, generation: entry.generation() }
     }
 
-    /// Removes an entry and returns its value; `None` if it has been returned or removed before.
+    /// Removes an entry and returns its value; `None` if the entry has left the wheel.
     ///
     /// Cost: constant.
     ///
@@ -305,10 +296,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
-    /// the entry has been returned or removed before.
+    /// the entry has left the wheel.
     ///
-    /// Cost: constant. A later deadline is usually one store: the entry stays in its slot and is
-    /// moved at its old tick, which [`next_deadline`](Self::next_deadline) still returns.
+    /// Cost: constant. A reset to a later deadline is usually one store. The wheel moves such an
+    /// entry only at the old deadline, so [`next_deadline`](Self::next_deadline) may still return
+    /// that tick.
     ///
     /// # Examples
     ///
@@ -327,17 +319,17 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         true
     }
 
-    /// Moves time to `now` and returns the due entries in the order of the deadlines; the order
-    /// within a tick is unspecified. The wheel's time never goes back: an earlier `now` has no
-    /// effect.
+    /// Moves time to `now` and returns the due entries in the order of their deadlines. The order
+    /// within a tick is unspecified. If `now` is before the wheel's time, the time stays.
     ///
-    /// An iterator dropped before its end loses nothing: the next call begins with the rest.
+    /// If the iterator is dropped before its end, the next call continues with the remaining
+    /// entries.
     ///
-    /// Cost: constant per returned entry, and a few nanoseconds for any stretch of time without due
-    /// entries. A call also cascades a share of the upper levels' entries, each at most `LEVELS` -
-    /// 1 times on the way to a deadline. A call no later than
-    /// [`next_deadline`](Self::next_deadline) cascades at most 8,192 entries. Each elapsed tick
-    /// also moves at most 96 entries that were reset away from that tick.
+    /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
+    /// a bitmap. A call also moves entries to lower levels, each entry at most `LEVELS` - 1 times.
+    /// A call for a tick up to [`next_deadline`](Self::next_deadline) moves at most 8,192 entries
+    /// in this way. Each elapsed tick also moves at most 96 entries that were reset from it to a
+    /// later deadline.
     ///
     /// # Examples
     ///
@@ -357,9 +349,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.advance_within(now, usize::MAX)
     }
 
-    /// Moves time to `now` and touches at most `budget` entries; an entry is touched when it is
-    /// returned or moved. The next call begins with the rest, in order;
-    /// [`is_behind`](Self::is_behind) returns true if there is a rest.
+    /// Moves time to `now` and returns the due entries, as [`advance`](Self::advance) does, but
+    /// returns or moves at most `budget` entries. If that leaves work,
+    /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
     ///
     /// # Examples
     ///
@@ -395,8 +387,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         value.map(|value| (deadline, value))
     }
 
-    /// Returns true if the last [`advance`](Self::advance) has left due entries: its budget was
-    /// used up, or its iterator was dropped before its end.
+    /// Returns true if the last [`advance`](Self::advance) or
+    /// [`advance_within`](Self::advance_within) has left work, because its budget was used up or
+    /// its iterator was dropped early.
     ///
     /// # Examples
     ///
@@ -413,17 +406,16 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.raw.is_behind()
     }
 
-    /// Returns the next tick at which the wheel has work; `None` if the wheel is empty.
+    /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
     ///
-    /// This is never later than the earliest deadline. It may be earlier, because the wheel must be
-    /// advanced to move entries:
+    /// This tick is never later than the earliest deadline. It may be earlier, because the wheel
+    /// also moves entries between slots:
     ///
-    /// - At the start of a slot of an upper level, at most once per level on the way to a deadline,
-    ///   and never for removed entries.
-    /// - Once for each tick from which entries were reset to a later deadline, or once for each of
-    ///   these entries if more than 96 shared the tick.
-    /// - One tick earlier for each 8,192 entries in a slot of an upper level, so that no call moves
-    ///   more than 8,192.
+    /// - At the start of each slot above the first level that has entries.
+    /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
+    ///   were reset from one tick, each further entry may add another tick.
+    /// - In the last ticks before a slot above the first level that has more than 8,192 entries, so
+    ///   that no call moves more than 8,192.
     ///
     /// # Examples
     ///
@@ -439,7 +431,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.raw.next_deadline()
     }
 
-    /// Returns the wheel's time: the latest tick it was advanced to.
+    /// Returns the wheel's time, a tick number.
     ///
     /// # Examples
     ///
@@ -454,7 +446,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.raw.now()
     }
 
-    /// Returns the number of live entries.
+    /// Returns the number of entries in the wheel.
     ///
     /// # Examples
     ///
@@ -469,7 +461,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.raw.len()
     }
 
-    /// Returns true if no entry is live.
+    /// Returns true if the wheel has no entries.
     ///
     /// # Examples
     ///
@@ -485,8 +477,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.len() == 0
     }
 
-    /// Returns the number of entries linked, moved, returned or removed since the wheel was
-    /// created, as a measure of its work.
+    /// Returns a measure of the wheel's work since its creation. Each insertion, move, return or
+    /// removal of an entry counts as one.
     ///
     /// # Examples
     ///
@@ -502,7 +494,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.raw.touched()
     }
 
-    /// Verifies the whole structure. For tests: its cost grows with the geometry and the entries.
+    /// Checks the invariants, for tests. Cost: visits every slot and every entry.
     ///
     /// # Panics
     ///
@@ -515,7 +507,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Allocates memory for `additional` more entries, up to 16 million in all. The wheel keeps
-    /// this memory even while it is empty.
+    /// this memory until [`shrink_to_fit`](Self::shrink_to_fit).
     ///
     /// # Examples
     ///
@@ -544,8 +536,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.capacity()
     }
 
-    /// Frees the memory that no entry needs, in pages of 4,096 entries, including memory that
-    /// was reserved. Keys stay valid, and no entry moves.
+    /// Frees all pages without entries except the first, even reserved ones. Keys stay valid, and
+    /// no entry moves.
     ///
     /// # Examples
     ///
@@ -562,8 +554,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Returns an entry with the earliest deadline: its key, its deadline and its value.
     ///
-    /// Cost: looks at every entry. [`next_deadline`](Self::next_deadline) is cheaper, and tells
-    /// when the wheel next has work.
+    /// Cost: the same as [`iter`](Self::iter). To learn when to advance the wheel, call
+    /// [`next_deadline`](Self::next_deadline).
     ///
     /// # Examples
     ///
@@ -579,7 +571,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.iter().min_by_key(|(_, deadline, _)| *deadline)
     }
 
-    /// Returns the value of an entry; `None` if the entry was returned or removed. Cost: constant.
+    /// Returns the value of an entry; `None` if the entry has left the wheel. Cost: constant.
     ///
     /// # Examples
     ///
@@ -597,8 +589,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.value(key.index, key.generation)
     }
 
-    /// Returns the value of an entry, to change it; `None` if the entry was returned or removed.
-    /// Cost: constant.
+    /// Returns a mutable reference to the value of an entry; `None` if the entry has left the
+    /// wheel. Cost: constant.
     ///
     /// # Examples
     ///
@@ -615,9 +607,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.value_mut(key.index, key.generation)
     }
 
-    /// Returns the deadline of an entry, in ticks; `None` if the entry was returned or removed. A
-    /// deadline that was not in the future when it was set is the value of [`now`](Self::now) at
-    /// that moment. Cost: constant.
+    /// Returns the deadline of an entry, in ticks; `None` if the entry has left the wheel. A
+    /// deadline that was set in the past was replaced by the wheel's time at that moment. Cost:
+    /// constant.
     ///
     /// # Examples
     ///
@@ -634,7 +626,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.find(key.index, key.generation).map(Entry::deadline)
     }
 
-    /// Returns true if the entry is in the wheel. Cost: constant.
+    /// Returns true if the entry of `key` is in the wheel. Cost: constant.
     ///
     /// # Examples
     ///
@@ -652,10 +644,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.find(key.index, key.generation).is_some()
     }
 
-    /// Iterates over the entries in no particular order: the key, the deadline and a reference to
-    /// the value.
+    /// Iterates over the key, the deadline and the value of each entry, in no particular order.
     ///
-    /// Cost: a few nanoseconds for each entry that the wheel has memory for.
+    /// Cost: a check of every entry for which the wheel has memory.
     ///
     /// # Examples
     ///
@@ -676,10 +667,10 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Removes and drops every entry for which `keep` returns false. `keep` gets the key, the
-    /// deadline and the value, in no particular order.
+    /// deadline and the value of the entry. The order of the entries is unspecified.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`remove`](Self::remove) for each removed
-    /// entry. If `keep` or a destructor panics, the remaining entries stay.
+    /// entry. If `keep` or a destructor panics, the entries not visited yet stay.
     ///
     /// # Examples
     ///
@@ -747,7 +738,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
     }
 }
 
-/// Iterates over the due entries of [`Wheel::advance`]: the deadline and the value.
+/// Iterates over the deadlines and values of the due entries of [`Wheel::advance`].
 ///
 /// # Examples
 ///

@@ -1,15 +1,14 @@
 //! Prefetches the entries of the next ticks.
 //!
-//! A list can be walked only as fast as each entry's cache line arrives, so the lists of several
-//! ticks are walked side by side. For each entry that the pass unlinks, two of the walkers take a
-//! step. By the time of a walker's next step, the cache line that it prefetched has arrived. When a
-//! list changes, its walker may end up in another list. That does no harm, because walkers only
-//! prefetch.
+//! A walk along one list waits for each entry's cache line. So the lists of several ticks are
+//! walked side by side, and each cache line has time to arrive until its walker's next step. For
+//! each entry that the pass unlinks, two walkers take a step. When a list changes, its walker may
+//! end up in another list, which does no harm.
 
 use super::{level::Geometry, slot::Slots, storage::Storage};
 use crate::limits::PREFETCHED_TICKS;
 
-/// One walker for each of the next ticks.
+/// Walkers along the lists of the next ticks.
 #[derive(Debug)]
 pub(super) struct Prefetcher {
     /// The entry that each walker prefetched last; 0 at the end of its list.
@@ -24,7 +23,7 @@ impl Prefetcher {
         Self { cursors: [0; PREFETCHED_TICKS], next_walker: 0, started_until: 0 }
     }
 
-    /// Starts walkers for the ticks after `tick`.
+    /// Starts walkers for the next ticks after `tick`, except those that have one already.
     #[inline]
     pub(super) fn start_walkers<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -44,7 +43,7 @@ impl Prefetcher {
         self.started_until = last;
     }
 
-    /// Moves one walker by a step.
+    /// Moves the next walker by one entry.
     #[inline]
     pub(super) fn step(&mut self, storage: &impl Storage) {
         let cursor = &mut self.cursors[self.next_walker];

@@ -1,37 +1,39 @@
-//! The wheel over indices, which [`Wheel`](super::Wheel) and a shard share.
+//! A timing wheel whose entries are known by index. [`Wheel`](super::Wheel) and the shard use it.
 //!
-//! Each entry is in exactly one slot, which starts at or before its deadline:
+//! The levels above the first are the *upper levels*. Each linked entry is in exactly one slot,
+//! which starts at or before the entry's deadline:
 //!
-//! * of the first level, if that level reaches the deadline: the slot of the deadline's tick;
-//! * otherwise, of the lowest level that reaches the deadline: this slot cascades before its first
-//!   tick;
-//! * in an *aligned* slot of an upper level, if its deadline is the slot's first tick: the entry
-//!   expires from this slot without cascading;
-//! * in the *late* slot, if it was already due when it was linked. The next pass first moves these
-//!   entries to the slot of their tick, so that no pass expires an entry that was linked during
-//!   that pass (P5);
-//! * in the slot of an earlier deadline, if it was reset to a later one: such a reset is one store,
-//!   and the entry is relinked when its old slot expires.
+//! * An entry whose deadline the first level reaches is in the first level's slot of that tick.
+//! * Any other entry is in a slot of the lowest level that reaches the deadline. The entries of
+//!   such a slot cascade to lower levels before the slot starts.
+//! * An entry with slack may be in an *aligned* slot. Each slot of an upper level has an aligned
+//!   slot, for entries that are due at the slot's first tick. They expire from there without
+//!   cascading.
+//! * An entry that was already due when it was linked is in the *late* slot. The next pass begins
+//!   by moving the late entries to the slot of their tick. So no pass expires a late entry that was
+//!   linked during that pass (P5).
+//! * An entry that was reset to a later deadline may stay in its slot. Such a *deferred* reset is
+//!   one store. The entry is relinked when that slot expires or cascades.
 //!
-//! Deferred resets must not cause a pause: if all entries of a crowded slot were reset, its tick
-//! would have to relink them all. So each slot of the first level counts its deferred entries, and
-//! a reset beyond [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX) relinks its entry at once (P7).
+//! A tick must not have to relink many deferred entries. So each slot of the first level counts its
+//! deferred entries, and a reset beyond [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX) relinks its
+//! entry at once (P7).
 //!
 //! # The passage of time
 //!
-//! A pass has a last tick, `pass_end`. `pop_due` returns one entry after the other and moves the
-//! tick `current` from one occupied slot to the next, up to `pass_end`. No slot before `current`
-//! has entries. A pass that was abandoned or used up its budget is continued by the next one.
+//! A pass returns the entries that are due up to its last tick, `pass_end`. Each call of `pop_due`
+//! returns one entry, and moves the tick `current` to the start of the entry's slot. No slot before
+//! `current` has entries. If a pass is abandoned or uses up its budget, the next pass continues at
+//! `current`.
 //!
 //! # No pauses
 //!
-//! While one slot of an upper level is current, the next one is cascaded into the levels below, a
-//! portion at the end of each pass. The size of a portion is proportional to the elapsed time, so
-//! that the slot is empty when it starts, but at most [`CASCADED_MAX`] entries (P7). No entry is
-//! added to that slot, because the level below already covers its ticks. If a slot has more than
+//! A slot of an upper level cascades while the slot before it is current, a portion at the end of
+//! each pass. A portion is proportional to the time since the last portion, so that the slot is
+//! empty when it starts. It has at most [`CASCADED_MAX`] entries (P7). New entries never go to a
+//! slot that is cascading, because a lower level already covers its ticks. If a slot has more than
 //! one portion left, `next_deadline` is one tick earlier for each further portion. If the loop
-//! oversleeps, the pass cascades the rest of the slot when it reaches the slot's start, within the
-//! budget.
+//! sleeps too long, the pass that reaches the slot's start cascades the rest, within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -45,56 +47,54 @@ use crate::limits::{CASCADED_MAX, PREFETCH_FROM};
 #[cfg(feature = "std")]
 use crate::limits::{SHARD_BITS, SHARD_LEVELS};
 
-/// A hierarchical wheel of entries known by their index, which is never 0. All calls of one wheel
-/// pass the same storage.
+/// A hierarchical timing wheel of entries known by index. No entry has index 0. All calls of one
+/// wheel must pass the same storage.
 #[derive(Debug)]
 pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
-    /// The tick up to which entries have expired: no slot that ended before this tick has entries.
+    /// The tick that the pass has reached. No slot that ended before this tick has entries.
     pub(super) current: u64,
     /// The last tick of the current pass, or of the previous one.
     pub(super) pass_end: u64,
-    /// Lower bound of the next tick with work: before this tick no occupied slot starts, no late
-    /// entry waits, no slot cascades and no revolution ends. So a pass that ends earlier only
-    /// stores `pass_end` and `current`.
+    /// A lower bound of the next tick with work. Before this tick, no occupied slot starts, no late
+    /// entry waits, no slot cascades and no revolution ends. So a pass that ends before this tick
+    /// only stores `pass_end` and `current`.
     pub(super) idle_until: u64,
-    /// The first tick of the revolution of `current`.
+    /// The first tick of the first level's revolution that covers `current`.
     pub(super) revolution_start: u64,
     /// The last tick that the first level reaches.
     last_near: u64,
-    /// The work left at tick `current`.
     pub(super) stage: Stage,
-    /// The next slot of an upper level may have entries, which are cascaded in portions.
+    /// True if the next slot of any upper level may have entries, which cascade in portions.
     pub(super) cascade_pending: bool,
     /// The tick at which a portion was last cascaded.
     pub(super) cascaded_until: u64,
-    /// The number of entries that the pass may still touch.
+    /// The number of entries that the pass may still return or move.
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
-    /// The number of entries in slots. It is narrower than `touched`, because the compiler would
-    /// merge counters of equal width into one wide addition, which stalls on a preceding narrow
-    /// store.
+    /// The number of entries in slots. It is narrower than `touched`. Otherwise the compiler would
+    /// merge the additions to both into a wide one, which stalls after a narrow store to either.
     pub(super) len: u32,
-    /// The number of entries of each upper slot that must still be cascaded.
+    /// For each slot of an upper level, the number of its entries that must still cascade.
     pub(super) uncascaded: Box<[u32]>,
     pub(super) uncascaded_total: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
 }
 
-/// The work left at tick `current`. Upper levels have work only where one of their slots starts.
+/// The work left at tick `current`. An upper level has work only at the start of one of its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The upper slots that start at this tick may have entries, which cascade first.
+    /// The upper levels' slots that start at this tick may have entries, which must cascade first.
     Cascade,
-    /// The slot of this tick expires.
+    /// The first level's slot of this tick expires.
     Expire,
     /// The aligned slot of this level expires.
     ExpireAligned(usize),
     Done,
 }
 
-/// Returns how many ticks a slot of each level of a shard's wheel covers, and how many slots the
-/// level has.
+/// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
+/// slots.
 #[cfg(feature = "std")]
 pub(crate) fn shard_levels() -> impl Iterator<Item = (u64, u64)> {
     type Levels = Geometry<SHARD_BITS, SHARD_LEVELS>;
@@ -139,8 +139,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.touched
     }
 
-    /// Links an entry that is in no slot. A deadline that is not in the future becomes the present
-    /// tick.
+    /// Links an entry that is in no slot. A deadline before `pass_end` becomes `pass_end`.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore six registers")]
     pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -163,9 +162,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = 0;
     }
 
-    /// Links an entry that may expire at any tick from `deadline` to `slack` ticks later. It
-    /// expires at the tick in this range that is divisible by the largest power of two. Most
-    /// entries with slack share such ticks, and need not cascade.
+    /// Links an entry that expires at a tick from `deadline` to `slack` ticks later.
+    /// [`coarsest_tick`] chooses the tick, so that most entries with slack share ticks and need not
+    /// cascade.
     #[inline(never)]
     pub(crate) fn link_within<S: Storage>(
         &mut self,
@@ -202,7 +201,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.detach(storage, entry);
     }
 
-    /// Unlinks an entry if it is in a slot.
     #[cfg(feature = "std")]
     pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         if entry.location().is_linked() {
@@ -211,8 +209,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry that is in a slot to another deadline. A later deadline is usually only
-    /// stored, and the entry stays in its slot. So a timer that is moved at every packet is
-    /// relinked once per timeout, not once per packet.
+    /// stored, and the entry stays in its slot.
     #[inline]
     pub(crate) fn relink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let location = entry.location();
@@ -227,8 +224,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Counts an entry as deferred in the slot of its deadline, unless that slot has too many
-    /// deferred entries.
+    /// Marks an entry as deferred, and counts it in its slot. Returns false if that is impossible:
+    /// the entry is not `NEAR`, or the slot has too many deferred entries.
     #[inline]
     fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<BITS, LEVELS>::near_at(entry.deadline());
@@ -240,7 +237,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry whose reset cannot be deferred. The fast path, for an entry that is alone in
-    /// its slot, makes no call, so that the function saves no registers.
+    /// its slot, is inlined, so that the function need not save registers.
     #[inline(never)]
     fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
@@ -252,14 +249,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry that shares its slot with others, or is not in the first level.
     #[inline(never)]
     fn relink_slow<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.detach(storage, entry);
         self.link_moved(storage, entry, deadline);
     }
 
-    /// Links an entry that was unlinked to be moved.
+    /// Links an entry at a new deadline, after a move has unlinked it.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `link_near`")]
     fn link_moved<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -272,9 +268,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry to a later deadline at once, because its slot has too many deferred entries.
-    /// The entry is counted as deferred in its new slot, so that its next reset is a store again.
-    /// If the new slot has too many as well, tries a pseudo-random earlier slot, and finally links
-    /// the entry to the new slot without deferral.
+    /// Counts it as deferred in the slot of the new deadline, so that its next reset is one store.
+    /// If that slot also has too many deferred entries, tries a pseudo-random slot before it. If
+    /// that slot has too many, links the entry at its deadline as `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -293,7 +289,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.link_near(storage, entry, deadline, deadline, Location::NEAR);
     }
 
-    /// Moves an entry to another deadline, whether it is in a slot or not.
+    /// Moves an entry to another deadline, or links it if it is in no slot.
     #[cfg(feature = "std")]
     pub(crate) fn relink_or_link<S: Storage>(
         &mut self,
@@ -308,9 +304,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Moves an entry to a deadline after this pass, whether it is in a slot or not. Returns true
-    /// if the slot of this deadline counts the entry as deferred: the caller may then move the
-    /// entry to a later deadline when that slot expires.
+    /// Moves an entry to a deadline after `pass_end`, or links it if it is in no slot. Returns true
+    /// if the entry is counted as deferred in its new slot. Only then may the caller move the entry
+    /// to a later deadline when that slot expires (P7).
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_deferrable<S: Storage>(
@@ -336,8 +332,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         true
     }
 
-    /// Links or relinks an entry so that this pass or a later one returns it. If the pass has
-    /// already reached its deadline, stores the deadline, leaves the entry unlinked, and returns
+    /// Links or relinks an entry so that this pass or a later one returns it at `deadline`. If the
+    /// pass has already reached `deadline`, stores it, leaves the entry unlinked, and returns
     /// `current` as the error.
     #[cfg(feature = "std")]
     pub(crate) fn link_in_order<S: Storage>(
@@ -369,7 +365,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         (0..LEVELS).map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slots(level)))
     }
 
-    /// Links an entry into the slot of its deadline. The caller counts the entry.
+    /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
     #[inline]
     fn link_exactly<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         if deadline <= self.last_near {
@@ -399,8 +395,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.set_placement(Placement { deadline, links, location });
     }
 
-    /// Links an entry into the slot of `tick` in the lowest upper level that reaches this tick,
-    /// which is not after the deadline.
+    /// Links an entry into the slot that covers `tick`, in the lowest upper level that reaches
+    /// `tick`. `tick` is not after the deadline.
     #[inline(never)]
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
@@ -412,15 +408,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
     }
 
-    /// Marks the slot of an upper level that covers `tick`. Its aligned slot shares the mark.
-    /// Lowers `idle_until` to the slot's start.
+    /// Marks the slot of `level` that covers `tick` as occupied. The aligned slot beside it shares
+    /// the mark. Lowers `idle_until` to the slot's start.
     fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_at(level, tick));
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::slot_start(level, number));
     }
 
-    /// Unlinks an entry. The caller counts it.
+    /// Unlinks an entry, without updating `len` and `touched`.
     #[inline]
     fn detach<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let Placement { links, location, .. } = entry.take_placement();
@@ -460,7 +456,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Updates the marks after a slot was emptied.
+    /// Updates the mark of a slot that is now empty.
     #[inline]
     fn on_slot_emptied(&mut self, slot: u32) {
         if (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
@@ -470,7 +466,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Clears the mark of a slot of an upper level if the slot and its aligned slot are empty.
+    /// Marks a slot of an upper level as empty if its aligned slot is empty too.
     #[cold]
     #[inline(never)]
     fn on_far_slot_emptied(&mut self, slot: u32) {
@@ -484,8 +480,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     // ---- passes
 
-    /// Begins a pass that returns the entries due by `pass_end`, and touches at most `budget`
-    /// entries. `pass_end` never goes back.
+    /// Begins a pass that returns the entries due by tick `pass_end`. The pass returns or moves at
+    /// most `budget` entries. An earlier `pass_end` than before has no effect.
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
@@ -495,8 +491,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.pass_end = self.pass_end.max(pass_end);
     }
 
-    /// Begins and ends a pass that has nothing to do. Returns false, and does nothing, if there may
-    /// be work.
+    /// Does a pass up to `pass_end` that has nothing to do. Returns false, and does nothing, if
+    /// there may be work.
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until && pass_end >= self.pass_end;
@@ -506,17 +502,16 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_idle
     }
 
-    /// Returns the tick before which a pass would have nothing to do and need not begin.
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn idle_until(&self) -> u64 {
         self.idle_until
     }
 
-    /// Moves the late entries to the slot of their deadline. They were linked since the last pass
-    /// began, so their deadline is the `pass_end` of that pass. If `current` is far behind, this
-    /// slot is in an upper level. There, late entries keep their location and are not counted in
-    /// `uncascaded`. Each portion moves at least one of them, and the final cascade moves the rest.
+    /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the last
+    /// pass. If `current` is far behind, the slot is in an upper level. There, late entries keep
+    /// their location and are not counted in `uncascaded`. Each portion cascades at least one of
+    /// them, and the cascade at the slot's start moves the rest.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -532,14 +527,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage != Stage::Cascade {
-            // Expires this slot again even if an aligned slot of this tick is expiring: no later
-            // step would visit this slot.
+            // No later step would visit the slot: expires it now, even if an aligned slot is
+            // expiring.
             self.stage = Stage::Expire;
         }
     }
 
-    /// Unlinks the next due entry of this pass, in the order of the deadlines, and returns it and
-    /// its deadline.
+    /// Unlinks the next due entry of this pass, in the order of deadlines. Returns the entry and
+    /// its deadline, or `None` if the pass has reached its end or used up its budget.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs 24 instructions for each entry")]
     pub(crate) fn pop_due<'s, S: Storage>(
@@ -592,8 +587,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Continues after an empty slot with the next aligned slot that starts at `current`, if there
-    /// is one.
+    /// Continues with the next aligned slot that starts at `current`, if there is one.
     #[inline]
     fn advance_stage(&mut self) {
         if !Geometry::<BITS, LEVELS>::slot_starts_at(1, self.current) {
@@ -608,14 +602,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
     }
 
-    /// Returns true if the pass has reached its end.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.stage == Stage::Done && self.current == self.pass_end
     }
 
-    /// Moves two walkers by a step for each unlinked entry, so that they stay ahead of the pass
-    /// even if the lists have different lengths.
+    /// Moves two walkers by a step each, for one entry that the pass has unlinked.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
@@ -631,8 +623,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn leaves_due_entries(&self) -> bool {
-        // The slots before `current` are empty. Late entries are due if the pass has not reached
-        // its end.
+        // No slot before `current` has entries. Late entries are due at `pass_end`.
         let is_due =
             || self.has_late() || self.next_start().is_some_and(|tick| tick <= self.pass_end);
         self.has_work_at_current() || self.current < self.pass_end && is_due()
@@ -645,7 +636,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.pass_end > next || !self.is_this_revolution(next) {
             return self.advance_current_slow(storage);
         }
-        // The fast path: the next tick is in the same revolution.
+        // The fast path: the pass ends at the next tick, which is in the same revolution.
         self.current = next;
         if self.cascade_pending {
             self.cascade_portion(storage);
@@ -695,8 +686,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
     }
 
-    /// Prefetches entries of the next ticks while the entries of this tick are returned. A small
-    /// wheel is in the cache anyway.
+    /// Starts to prefetch the entries of the next ticks.
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
@@ -712,8 +702,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Geometry::<BITS, LEVELS>::highest_starting_at(self.current)
     }
 
-    /// Cascades the remaining entries of the slots that start at `current`. Returns true when these
-    /// slots are empty.
+    /// Cascades the remaining entries of the slots that start at `current`. Returns false if the
+    /// budget is used up first.
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
         for level in 1..=self.highest_starting_level() {
@@ -726,13 +716,13 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         true
     }
 
-    /// Cascades a portion of the next slots of the upper levels, proportional to the ticks since
-    /// the last portion. The portion is larger if the remaining ticks would not suffice for the
-    /// rest.
+    /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
+    /// last portion. The portion is larger if portions of [`CASCADED_MAX`] entries in the remaining
+    /// ticks would not empty the slot.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
-        // Entries left in the slots that start at `current` count as part of the portion.
+        // This pass also cascades what is left in the slots that start at `current`.
         let left = (1..=self.highest_starting_level()).map(|level| {
             u64::from(self.uncascaded_in(Geometry::<BITS, LEVELS>::far_at(level, self.current)))
         });
@@ -763,7 +753,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING]
     }
 
-    /// Returns the slot of an upper level that comes after the current one.
+    /// Returns the slot of an upper level that follows the current slot.
     fn next_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
         Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
@@ -796,7 +786,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let has_near = self.uncascaded_total < self.len;
         let near = has_near.then(|| self.next_occupied(0)).flatten();
         match near {
-            // Upper slots start only where a revolution starts, so none starts before `near`.
+            // An upper level's slot starts only where a revolution starts. So none starts between
+            // `current` and `near`, which is in the same revolution.
             Some(near) if self.is_this_revolution(near) => Some(near),
             _ => (1..LEVELS).filter_map(|level| self.next_start_of(level)).chain(near).min(),
         }
@@ -806,7 +797,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Some(Geometry::<BITS, LEVELS>::slot_start(level, self.next_occupied(level)?))
     }
 
-    /// Returns the number of the first occupied slot of a level after the current one.
+    /// Returns the number of the first occupied slot after the current slot of a level.
     #[inline]
     fn next_occupied(&self, level: usize) -> Option<u64> {
         let slots = Geometry::<BITS, LEVELS>::slots(level);
@@ -820,14 +811,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Some(current + 1 + u64::from(Geometry::<BITS, LEVELS>::position(level, ahead.into())))
     }
 
-    /// Returns the next tick with work, at most `pass_end` if there are late entries.
+    /// Returns the next tick at which a pass has work; `None` if there are no entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late().then_some(self.pass_end);
         self.next_work().into_iter().chain(late).chain(self.next_cascade_portion()).min()
     }
 
-    /// Returns the tick at which the loop must turn next, so that the next upper slots are cascaded
-    /// in portions.
+    /// Returns the tick of the next pass that must cascade a portion, other than a slot's last
+    /// portion.
     fn next_cascade_portion(&self) -> Option<u64> {
         if self.uncascaded_total <= CASCADED_MAX {
             return None;
@@ -838,7 +829,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 let number = self.next_occupied(level)?;
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
                 entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, position));
-                // One portion is cascaded at the slot's own start.
+                // The last portion cascades at the slot's start.
                 let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);
@@ -848,7 +839,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .min()
     }
 
-    /// Returns the next tick with work, apart from late entries and portions.
+    /// Returns the next tick at which entries expire or a slot's last portion cascades. Ignores
+    /// late entries.
     fn next_work(&self) -> Option<u64> {
         if self.len == 0 {
             None
@@ -859,7 +851,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Returns true if there are entries that were due when they were inserted.
     #[inline]
     pub(super) fn has_late(&self) -> bool {
         !self.slots.is_empty(Geometry::<BITS, LEVELS>::LATE)

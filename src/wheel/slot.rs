@@ -1,9 +1,8 @@
 //! The slots of a wheel: each is a linked list of entries, with a bit that marks it as occupied.
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
-//! `previous` is the slot. An entry is in at most one slot, so it cannot fire a second time.
-//! Unlinking an entry only writes to its neighbours, so it does not wait for their cache lines. No
-//! branch depends on an entry's position in its list, because it would be unpredictable.
+//! `previous` is the slot. An entry is in at most one slot. Unlinking an entry writes to its
+//! neighbours and does not read them, so it does not wait for their cache lines.
 //!
 //! ```text
 //!   head of a slot    entries deferred in it since it was empty (7 bits) | first entry, 0: none
@@ -11,8 +10,8 @@
 //! ```
 //!
 //! Slots are numbered in this order: first level, upper levels, aligned slots of the upper levels,
-//! late slot. `raw` explains aligned and late slots. The bit of an upper slot says whether it or
-//! its aligned slot has entries.
+//! late slot. `raw` explains aligned and late slots. The bit of an upper level's slot marks that
+//! slot or its aligned slot as occupied.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +26,7 @@ use crate::limits::{DEFERRED_MAX, INDEX_MAX};
 
 /// Marks a `previous` link that holds a slot instead of an entry.
 const SLOT_FLAG: u32 = 1 << 31;
-/// One deferred entry, in the counter of a head.
+/// The value of one deferred entry in a head.
 const DEFERRED_ONE: u32 = 1 << 25;
 const FIRST_MASK: u32 = DEFERRED_ONE - 1;
 const _: () = assert!(
@@ -48,7 +47,7 @@ pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
 impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     const MASK: u32 = {
         let () = Geometry::<BITS, LEVELS>::VALID;
-        // Slots are less than 2^23.
+        // There are fewer than 2^23 slots.
         #[allow(clippy::cast_possible_truncation)]
         let slots = Geometry::<BITS, LEVELS>::SLOTS as u32;
         slots - 1
@@ -56,7 +55,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     pub(super) fn new() -> Self {
         let slots = Self::MASK as usize + 1;
-        // The operating system provides zeros: only slots that are used cost memory.
+        // The operating system commits zeroed memory only on first use.
         let (heads, occupied) = (vec![0; slots], vec![0; slots.div_ceil(64)]);
         Self {
             heads: heads.into_boxed_slice(),
@@ -83,13 +82,11 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         unsafe { self.occupied.get_unchecked_mut((slot & Self::MASK) as usize / 64) }
     }
 
-    /// Marks a slot as occupied.
     #[inline]
     pub(super) fn mark_occupied(&mut self, slot: u32) {
         *self.occupied_mut(slot) |= 1 << (slot % 64);
     }
 
-    /// Marks a slot as empty.
     #[inline]
     pub(super) fn mark_empty(&mut self, slot: u32) {
         *self.occupied_mut(slot) &= !(1 << (slot % 64));
@@ -111,7 +108,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     fn first_occupied_word(&self, range: Range<usize>) -> Option<u32> {
         let words = self.occupied.get(range.clone())?;
-        // Eight words at a time take hardly longer than one.
+        // Checks eight words at a time, which takes hardly longer than one.
         let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
         let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
         let (place, &bits) = range.zip(words).skip(zeros).find(|&(_, &bits)| bits != 0)?;
@@ -140,8 +137,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.head(slot) & FIRST_MASK
     }
 
-    /// Counts an entry of a slot as deferred. Returns false if the slot has too many deferred
-    /// entries.
+    /// Counts one more deferred entry in a slot. Returns false if the slot already has the maximum.
     #[inline]
     pub(super) fn try_defer(&mut self, slot: u32) -> bool {
         let head = self.head_mut(slot);
@@ -152,7 +148,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         has_room
     }
 
-    /// Links an entry to the front of a slot. Returns the links that the entry gets.
+    /// Links an entry to the front of a slot. Returns the links that the caller must store in the
+    /// entry.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, index: u32) -> Links {
@@ -172,8 +169,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.link(storage, late, index)
     }
 
-    /// Unlinks the first entry of a slot that is not the late slot. Returns false if that leaves
-    /// the slot empty.
+    /// Unlinks entry `first` of a slot, which must not be the late slot; `next` is the entry's
+    /// link. Returns false if the slot is empty now.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn pop<S: Storage>(
@@ -193,12 +190,12 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         true
     }
 
-    /// Unlinks an entry if it is alone in its slot. Returns that slot.
+    /// Unlinks an entry if it is alone in its slot, and then returns the slot.
     #[inline]
     pub(super) fn try_unlink_alone(&mut self, Links { previous, next }: Links) -> Option<u32> {
         let slot = previous & !SLOT_FLAG;
         // The first entry has the bit `SLOT_FLAG` in `previous`. The last entry has 0 in `next`,
-        // and only 0 minus one has that bit.
+        // and `next - 1` has the bit only if `next` is 0.
         let is_alone = previous & next.wrapping_sub(1) & SLOT_FLAG != 0;
         if is_alone {
             *self.head_mut(slot) = 0;
@@ -222,7 +219,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.set_previous(next, previous);
         // Always makes both writes, because a branch on the entry's position in the list would be
-        // unpredictable. One of them has no effect: it goes to index 0, whose links are never read,
+        // unpredictable. One write has no effect: it goes to index 0, whose links are never read,
         // or leaves slot 0 as it is.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
@@ -268,7 +265,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         entries
     }
 
-    /// Returns whether a slot is marked as occupied.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn is_marked(&self, slot: u32) -> bool {
         self.first_occupied(slot..slot + 1).is_some()
@@ -346,7 +342,6 @@ mod tests {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..present).map(|_| list.link(1)).collect();
             entries.extend((0..3).map(|_| list.link(Tiny::LATE)));
-            // The list still knows its last entry after that entry was unlinked.
             assert_eq!(list.unlink(entries[present]), None);
             entries.remove(present);
             list.slots.splice_late(&list.entries, 1);
@@ -356,7 +351,6 @@ mod tests {
         }
     }
 
-    /// Deferred entries count until the slot is empty.
     #[test]
     fn a_slot_defers_a_bounded_number_of_entries() {
         let mut list = List::new();
@@ -368,7 +362,7 @@ mod tests {
                 assert_eq!(list.slots.try_defer(1), count < DEFERRED_MAX);
                 assert_eq!(list.slots.deferred(1), DEFERRED_MAX.min(count + 1));
             }
-            // Unlinks from the middle, the end, and the front by both functions.
+            // Unlinks from the middle and the end, and from the front by `unlink` and by `pop`.
             assert_eq!(list.unlink(entries[1]), None);
             assert_eq!(list.unlink(entries[0]), None);
             assert_eq!(list.unlink(entries[3]), None);

@@ -1,7 +1,7 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It reads and writes the fields of an [`Entry`] by value, so
-//! the [`Storage`] may share the rest of an entry with other threads.
+//! The wheel owns slots, not entries. It copies the fields of an [`Entry`] and borrows none, so a
+//! [`Storage`] may share the rest of the entry with other threads.
 
 /// The entries of a wheel.
 ///
@@ -12,20 +12,19 @@ pub(crate) trait Storage {
     where
         Self: 's;
 
-    /// Looks up the entry of an index.
     fn entry(&self, index: u32) -> Self::Entry<'_>;
 
     fn set_previous(&self, index: u32, previous: u32);
     fn set_next(&self, index: u32, next: u32);
 
-    /// Returns the next entry, or an arbitrary index if `index` is not in use.
+    /// Returns the entry after `index` in its list, or an arbitrary index if `index` is free.
     fn next_if_allocated(&self, index: u32) -> u32;
 
-    /// Loads the fields of an entry into the cache. The index need not be in use.
+    /// Loads the fields of an entry into the cache. The entry may be free.
     fn prefetch(&self, index: u32);
 }
 
-/// An entry that has been looked up.
+/// A reference to an entry of a [`Storage`].
 pub(crate) trait Entry: Copy {
     fn index(self) -> u32;
 
@@ -65,8 +64,7 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// In no slot. Only a storage sets this value, never the wheel. It is zero, as in memory that
-    /// was never written.
+    /// In no slot, and not linked since the storage set this value. It is zero, as in new memory.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
     pub(crate) const NEW: Self = Self(0);
     /// In no slot.
@@ -95,7 +93,7 @@ impl Location {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
     }
 
-    /// Returns true if the entry may be in a slot before its deadline.
+    /// Returns true if the entry may be in a slot that starts before its deadline.
     #[inline]
     pub(super) fn may_precede_deadline(self) -> bool {
         self.0 >= Self::DEFERRED.0

@@ -1,35 +1,34 @@
 //! Estimates the machine's clock from the processor's counter, between two readings of the clock.
 //!
-//! This module reads neither counter nor clock: their values are arguments, so tests can choose
-//! them.
+//! The values of the counter and the clock are arguments, so that tests can choose them.
 //!
 //! # Why the interval contains the time
 //!
 //! An *anchor* is a reading of the clock between two readings of the counter, `count_before` and
-//! `count_after`. Let the clock run at least at `min` and at most at `max` nanoseconds a count. Then
-//! the time since the anchor is between `(count - count_after) * min` and
+//! `count_after`. Let the clock's rate be between `min` and `max` nanoseconds per count. Then the
+//! time since the anchor is between `(count - count_after) * min` and
 //! `(count - count_before) * max`.
 //!
 //! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
 //! measurement and after it, by at most 11 % either way. So the true rate is at most 1.11 / 0.89 of
-//! the measured rate, below 5/4, and at least 0.89 / 1.11, above 3/4. The wide margin does little
-//! harm, because the *window*, the time for which an anchor is used, is short.
+//! the measured rate, below 5/4, and at least 0.89 / 1.11, above 3/4. The interval stays short,
+//! because an anchor is used only for a short time, the *window*.
 //!
 //! # A faulty counter
 //!
 //! A count is used only if it is greater than the last count and within the window; otherwise the
-//! clock itself is read. So `min` is ahead of the clock by at most a window: a jump ahead ends the
-//! window. `max` falls behind only if the counter stands still or goes backwards and then stays
-//! within the window. Each new anchor is checked against the last anchor: a contradiction counts as
-//! a fault, and the rate is measured again. After eight faults, each within a minute of the
-//! previous one, the counter is abandoned.
+//! clock itself is read. So if the counter jumps ahead, `min` is ahead of the clock by at most a
+//! window. `max` falls behind the clock only if the counter stops or goes backwards, and later
+//! counts are still used. Each new anchor is checked against the last anchor. A contradiction
+//! counts as a fault, and the rate is measured again. After eight faults, each within a minute of
+//! the previous one, the counter is abandoned.
 
 use super::Reading;
 
-/// How long an anchor is used, at the rate `max`. A reading is then an interval of at most 10 us:
-/// two fifths of the window for the rates, an eighth for the *bracket*, the span between the counts
-/// of the anchor, and the slack. A longer window would widen the interval; with a shorter window
-/// the clock would be read more often.
+/// How long an anchor is used, at the rate `max`. The interval of a reading is then at most 10 us
+/// long. The difference of the rates adds two fifths of the window. The *bracket*, the span between
+/// the two counts of an anchor, adds at most an eighth. The slack adds a microsecond. A longer
+/// window would widen the interval; a shorter window would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// Added to the upper bound, because the processor may read the counter up to a microsecond too
@@ -37,7 +36,7 @@ const WINDOW_NANOS: u64 = 16_000;
 const SLACK_NANOS: u64 = 1_000;
 
 /// An anchor is not used if its two readings of the counter are further apart than a window divided
-/// by this number, because the thread was interrupted between them.
+/// by this number: the thread was interrupted between them.
 const BRACKET_SHARE: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
@@ -45,7 +44,7 @@ const BRACKET_SHARE: u64 = 8;
 const CALIBRATION_MIN: u64 = 1_000_000;
 const CALIBRATION_MAX: u64 = 1_000_000_000;
 
-/// Two measured rates must agree to one part in this number.
+/// Two measured rates agree if they differ by less than one part in this number.
 const RATE_AGREEMENT: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.
@@ -70,7 +69,7 @@ struct Rate {
 /// The period after an anchor in which the counter is read instead of the clock.
 #[derive(Debug)]
 struct Window {
-    /// The latest count that was used. Only greater counts are used, so the maximum disables the
+    /// The latest count that was used. Only greater counts are used, so `u64::MAX` disables the
     /// window.
     last_count: u64,
     end_count: u64,
@@ -85,8 +84,7 @@ enum Calibration {
     Calibrated { since: Anchor, rate: Rate },
 }
 
-/// One reader's estimate of the clock. It starts empty, and measures the rate from the first
-/// readings of the clock. It never waits.
+/// One reader's estimate of the clock. It measures the rate from the first readings of the clock.
 #[derive(Debug)]
 pub(super) struct ClockEstimator {
     window: Window,
@@ -117,7 +115,7 @@ impl ClockEstimator {
             rate: Rate { min, max },
             ..
         } = *window;
-        // No overflow: a window and its bracket are below 2^15 nanoseconds, in units of 2^-32.
+        // No overflow: the products are below 2^15 nanoseconds, in units of 2^-32 nanoseconds.
         let least = ((count - count_after) * min) >> 32;
         let most = ((count - count_before) * max) >> 32;
         Some(Reading {
@@ -201,7 +199,7 @@ impl Rate {
         self.min <= above(other) && other.min <= above(self)
     }
 
-    /// Widens the bounds so that they hold however the kernel steers its clock.
+    /// Widens the bounds, so that they hold while the kernel steers its clock.
     fn with_margin(self) -> Self {
         Self { min: self.min / 4 * 3, max: self.max / 4 * 5 + 5 }
     }

@@ -1,5 +1,5 @@
-//! A file descriptor that is readable when a shard's owner should turn: a timerfd, with the feature
-//! `fd` on Linux.
+//! The timerfd of a shard, which is readable when the owner must turn. It exists with the feature
+//! `fd`, on Linux and Android.
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 mod timerfd;
@@ -9,7 +9,7 @@ pub use self::timerfd::TimerFdError;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub(crate) use self::timerfd::{Descriptor, LazyDescriptor};
 
-/// Replaces the descriptor on platforms without one.
+/// Does nothing, in builds without the descriptor.
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor {}

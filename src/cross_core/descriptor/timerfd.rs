@@ -1,10 +1,10 @@
 //! The timerfd behind a `TimerFd`. Only this file uses `rustix`.
 //!
 //! Arming the descriptor costs more than a turn, so the owner does not arm it again for the same
-//! deadline. But another thread may fire the descriptor at any time, even for a sleep that has
-//! ended, and so replace the armed deadline. Each call of `fire` increments `fires_begun` when it
-//! begins and `fires_done` when it ends. The owner's deadline is still armed if no call was in
-//! progress when the owner armed the descriptor, and no call has begun since.
+//! deadline. But another thread may call `fire` at any time, even for a sleep that has ended, and
+//! so replace the armed deadline. Each call of `fire` increments `fires_begun` when it begins and
+//! `fires_done` when it ends. The owner's deadline is still armed if no call was in progress when
+//! the owner armed the descriptor, and no call has begun since.
 
 use std::{
     error::Error,
@@ -28,7 +28,7 @@ use crate::{
 /// The longest time for which the descriptor is armed, 68 years.
 const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 
-/// Sentinel for both fields of the owner: no deadline is armed, or a call of `fire` was in
+/// In `armed_deadline`: no deadline is armed. In `fires_begun_when_armed`: a call of `fire` was in
 /// progress.
 const NONE: u64 = u64::MAX;
 
@@ -36,11 +36,9 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timer: OwnedFd,
-    /// The number of calls of `fire` that have begun, and that have ended.
     fires_begun: AtomicU64,
     fires_done: AtomicU64,
-    /// Used by the owner only: the deadline for which the descriptor is armed, and the value of
-    /// `fires_begun` at that time.
+    /// Only the owner uses this field and the next.
     armed_deadline: AtomicU64,
     fires_begun_when_armed: AtomicU64,
 }
@@ -48,8 +46,8 @@ pub(crate) struct Descriptor {
 /// The descriptor of a shard, opened by its first user. Each wake-up of the owner makes it
 /// readable.
 ///
-/// A thread that sees a sleep also sees the descriptor, if it was opened before the sleep was
-/// announced: the opening, too, comes before the owner's fence F1 (`parker`).
+/// If the owner opens the descriptor before the fence F1 of a sleep (`parker`), a thread that wakes
+/// the owner from that sleep sees the descriptor.
 #[derive(Debug)]
 pub(crate) struct LazyDescriptor(SetOnce<Arc<Descriptor>>);
 
@@ -94,27 +92,28 @@ impl Descriptor {
         })
     }
 
-    /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock. `after`
-    /// returns the time until then. `None` disarms the descriptor.
+    /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock, unless it
+    /// is still armed for `until`. `after` returns the time until the deadline. If `until` and the
+    /// result of `after` are `None`, disarms the descriptor.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
         let begun = self.fires_begun_if_idle();
-        // Relaxed, both: only the owner uses them.
+        // Relaxed, both: only the owner uses these fields.
         let is_armed = until == self.armed_deadline.load(Ordering::Relaxed);
         if is_armed && begun == Some(self.fires_begun_when_armed.load(Ordering::Relaxed)) {
             return;
         }
         self.set_time(after());
-        // Relaxed: only the owner uses both. `fires_begun` is the value from before `set_time`,
-        // because a thread that has begun later may undo `set_time`.
+        // Relaxed, both: only the owner uses these fields. `begun` was read before `set_time`,
+        // because a call of `fire` that began later may have replaced this deadline.
         self.fires_begun_when_armed.store(begun.unwrap_or(NONE), Ordering::Relaxed);
         self.armed_deadline.store(until, Ordering::Relaxed);
     }
 
-    /// Makes the descriptor readable at once, until the owner arms it. Any thread may call it.
+    /// Makes the descriptor readable at once, until the owner arms it again. Any thread may call
+    /// this.
     pub(crate) fn fire(&self) {
-        // Relaxed: the system call below orders this increment for a thread that sees the effect of
-        // the call.
+        // Relaxed: a thread that sees the effect of the system call below also sees this increment.
         self.fires_begun.fetch_add(1, Ordering::Relaxed);
         self.set_time(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `fires_begun`;
@@ -122,13 +121,13 @@ impl Descriptor {
         self.fires_done.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the value of `fires_begun` if no thread is firing the descriptor.
+    /// Returns the value of `fires_begun`, or `None` if a call of `fire` is in progress.
     fn fires_begun_if_idle(&self) -> Option<u64> {
-        // Acquire: `fires_begun`, read next, counts at least the finished threads; pairs with the
+        // Acquire: `fires_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `fire`.
         let done = self.fires_done.load(Ordering::Acquire);
-        // Relaxed: a thread that is not counted here has not fired yet, or its firing makes the
-        // owner turn again.
+        // Relaxed: a call may be missed here. Then the descriptor is readable and the owner turns,
+        // or the owner's arming replaces the time that the call has set.
         let begun = self.fires_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }
@@ -136,7 +135,7 @@ impl Descriptor {
     fn set_time(&self, after: Option<Duration>) {
         let expires =
             Itimerspec { it_interval: DISARMED, it_value: after.map_or(DISARMED, timespec) };
-        // The call fails only for other descriptors and invalid times.
+        // The call fails only for an invalid time, or a descriptor that is no timerfd.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &expires)
             .expect("a timerfd can be armed");
     }
@@ -245,7 +244,7 @@ mod tests {
         descriptor.fires_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
             descriptor.arm(Some(7), || Some(MINUTE));
-            // Simulates a thread that fires late.
+            // The thread inside `fire` makes its system call.
             descriptor.set_time(Some(Duration::ZERO));
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);

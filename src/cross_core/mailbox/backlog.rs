@@ -1,5 +1,5 @@
-//! Messages taken out of the mailbox and not consumed yet, and the message budget of a pass. Urgent
-//! messages are in FIFO order, the others newest first.
+//! Messages that the owner has taken out of the mailbox and not consumed yet, and the message
+//! budget of a pass. The owner consumes urgent messages in FIFO order, and others newest first.
 
 use std::mem;
 
@@ -10,35 +10,34 @@ use crate::limits::REVERSED_MAX;
 const URGENT: usize = 0;
 const LOW: usize = 1;
 
-/// The messages that the owner has taken and not consumed.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// The messages of each kind. Urgent messages are here in FIFO order.
+    /// The messages of each kind that are ready to be consumed, urgent messages in FIFO order.
     pub(super) taken: [MessageList; 2],
-    /// Urgent messages that are still newest first. No urgent message is consumed until all are
-    /// reversed. Until then, `reversed` holds the messages that are in FIFO order.
+    /// Urgent messages that are still newest first. While there are any, no urgent message is
+    /// consumed, and `reversed` holds the urgent messages that are already in FIFO order.
     unreversed: MessageList,
     reversed: MessageList,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
-    /// The kinds that this pass has taken, and those that it has polled. A pass does not poll
-    /// before every message, because other threads write to the stack's cache line.
+    /// The kinds of which this pass has taken queued messages.
     kinds_taken: [bool; 2],
+    /// The kinds that this pass has polled. It polls them again only after
+    /// [`poll_again`](Self::poll_again), because other threads write to a stack's cache line.
     kinds_polled: [bool; 2],
-    /// True at the beginning of a pass, while only urgent messages are consumed.
+    /// Only urgent messages are consumed, because the pass is at its beginning.
     urgent_only: bool,
     /// The pass began without messages, and has not polled the mailbox since.
     began_empty: bool,
     /// The number of messages that may be consumed now.
     budget: usize,
-    /// The part of the budget that is reserved for the end of the pass.
+    /// The part of the pass's budget that is held back for low-priority messages.
     reserved_for_low: usize,
-    /// The extra message of the last odd budget was reserved for low-priority messages.
+    /// The last odd budget was divided in favour of low-priority messages.
     pub(super) odd_went_to_low: bool,
 }
 
 impl Backlog {
-    /// Begins a pass with a message budget. A pass takes each kind from the mailbox at most once.
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.kinds_taken = [false; 2];
@@ -57,10 +56,10 @@ impl Backlog {
     }
 
     /// If a message is urgent, makes the pass consume only urgent messages until
-    /// [`poll_again`](Self::poll_again). Up to half of the budget is reserved for the low-priority
-    /// messages that wait, so that a flood of urgent messages does not starve them. With an odd
-    /// budget, the extra message goes to each kind in turn, so that a budget of one starves
-    /// neither.
+    /// [`poll_again`](Self::poll_again). Up to half of the budget is held back for the low-priority
+    /// messages that were taken, so that a flood of urgent messages does not starve them. An odd
+    /// budget is divided in favour of each kind in turn, so that a budget of one starves neither
+    /// kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
         self.urgent_only = self.has_urgent();
@@ -73,14 +72,13 @@ impl Backlog {
         }
     }
 
-    /// Returns true while only urgent messages are consumed.
     #[inline]
     pub(crate) fn is_urgent_only(&self) -> bool {
         self.urgent_only
     }
 
-    /// Enables low-priority messages after the last due timer, and lets the pass poll again each
-    /// kind that it has not taken. A pass that began without messages gets this `budget`.
+    /// Lets the pass consume low-priority messages, and poll again each kind of which it has taken
+    /// nothing. A pass that began without messages gets this `budget`.
     pub(crate) fn poll_again(&mut self, budget: usize) {
         if self.began_empty {
             return self.begin_pass(budget);
@@ -90,15 +88,15 @@ impl Backlog {
         self.kinds_polled = self.kinds_taken;
     }
 
-    /// Uses up the budget, so that [`next`](Self::next) leaves later messages to the next pass.
+    /// Sets the budget to zero, so that this pass consumes no further message.
     #[inline]
     pub(crate) fn end_pass(&mut self) {
         self.budget = 0;
     }
 
-    /// Takes the queued messages of each kind of which no taken message is left. A pass takes each
-    /// kind at most once: later messages wait for the next pass, so that a flood does not prolong
-    /// this one.
+    /// For each kind of which no taken message is left, takes the queued messages. A pass takes
+    /// each kind at most once. Later messages wait for the next pass, so that a flood does not
+    /// prolong this pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -125,7 +123,7 @@ impl Backlog {
         }
     }
 
-    /// Returns true if this pass must and may reverse urgent messages.
+    /// Returns true if there are urgent messages to reverse, and the limit of this pass allows it.
     #[inline]
     pub(crate) fn must_reverse(&self) -> bool {
         self.unreversed.first != 0 && self.reversals_left != 0
@@ -154,9 +152,9 @@ impl Backlog {
         }
     }
 
-    /// Consumes the next message within the budget. While [`is_urgent_only`](Self::is_urgent_only),
-    /// that is an urgent message. Otherwise low-priority messages come first. Returns the message's
-    /// index, and its link as `link_of` returns it, or zeros if there is no message.
+    /// Removes the next message and returns its index and its link, which `link_of` reads. Returns
+    /// zeros if there is no message or no budget. While [`is_urgent_only`](Self::is_urgent_only)
+    /// returns true, only urgent messages are removed. Otherwise low-priority messages come first.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let is_urgent = self.urgent_only || self.taken[LOW].first == 0;
@@ -171,14 +169,14 @@ impl Backlog {
         (index, link)
     }
 
-    /// Returns true if a kind has not been polled in this pass.
+    /// Returns true if this pass may still poll a kind.
     #[inline]
     pub(crate) fn has_unpolled_kind(&self) -> bool {
         self.kinds_polled != [true; 2]
     }
 
-    /// Consumes the next message about a cancelled timer early, for an add that needs room. Returns
-    /// its index, 0 if there is none.
+    /// Removes the next message about a cancelled timer, regardless of the budget, for an add that
+    /// needs room. Returns the message's index, or 0 if there is no such message.
     pub(crate) fn next_cancelled(
         &mut self,
         mailbox: &Mailbox,
@@ -196,7 +194,7 @@ impl Backlog {
         index
     }
 
-    /// Returns the number of taken messages about cancelled timers; `COUNT_LIMIT` is a lower bound.
+    /// Returns the number of taken messages about cancelled timers.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.taken[LOW].count()
     }
@@ -212,7 +210,7 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages; for each kind, `COUNT_LIMIT` is a lower bound.
+    /// Returns the number of taken messages. From `COUNT_LIMIT` on, it is a lower bound.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.taken[URGENT], self.unreversed, self.reversed];
@@ -220,7 +218,6 @@ impl Backlog {
         urgent.min(COUNT_LIMIT) + self.cancelled_count()
     }
 
-    /// Returns the taken messages, in no order.
     #[inline]
     pub(crate) fn taken(&self) -> [MessageList; 4] {
         let [urgent, low] = self.taken;

@@ -1,9 +1,9 @@
-//! Requests of other threads to a shard's owner: two intrusive stacks through the nodes themselves.
+//! Requests of other threads to a shard's owner, in two intrusive stacks of nodes.
 //!
-//! A message is a node's index, and tells the owner to read that node's word. A thread that has set
-//! a node's *queued* flag writes the node's link and swaps the index onto a stack. The owner takes
-//! the whole stack by one swap. So nothing is allocated, nothing can be full, and no thread waits.
-//! A thread that stalls before its push delays no other thread, not even the owner.
+//! A message is a node's index, and tells the owner to read that node's state word. A thread that
+//! has set a node's *queued* flag writes the node's link and pushes the index onto a stack by a
+//! compare-and-swap. The owner takes a whole stack by one swap. So a push allocates nothing, a
+//! stack is never full, and no thread waits for another.
 //!
 //! ```text
 //!   63        52    51      50    49                  25 24                   0
@@ -13,20 +13,18 @@
 //!   all zeros: empty, all ones: closed
 //! ```
 //!
-//! A message's link leads to the message after the next one. Each link is in a cache line that
-//! another core has written, so reading it stalls; with two interleaved chains, the owner loads two
-//! lines at once. Two indices leave 12 bits for the count. A full count wraps to `COUNT_LIMIT`, so
-//! counts from `COUNT_LIMIT` on are a lower bound.
+//! A message's link is the index of the message after the next one. Each link is in a cache line
+//! that another core has written, so the owner stalls when it reads a link. With two interleaved
+//! chains, it can load two lines at once. A full count wraps to `COUNT_LIMIT`, so counts from
+//! `COUNT_LIMIT` on are lower bounds.
 //!
-//! The flag *payload* of a head means that some message is about a cancelled timer whose payload
+//! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
 //!
 //! One stack is for *urgent* messages about deadlines. Such a deadline may be the earliest of all,
 //! so an owner must not fall asleep before it has read these messages. The other stack is for
-//! low-priority messages about cancelled timers. The owner consumes urgent messages at the
-//! beginning of a pass, before due timers fire, and the others at the end. If each kind exceeds
-//! half of the pass's budget, each kind gets half. The owner consumes urgent messages in FIFO
-//! order: it reverses the links of all that it has taken before it consumes the first.
+//! low-priority messages about cancelled timers. The owner consumes urgent messages in FIFO order
+//! at the beginning of a pass, before due timers fire, and low-priority messages at its end.
 //!
 //! # Permitted operations
 //!
@@ -37,17 +35,17 @@
 //!
 //! # Each message is consumed once
 //!
-//! A push is a compare-and-swap. The newest message of the old head becomes the second of the new
-//! head, and the new link leads to the old head's second message. So every message is reachable.
-//! `take` removes all messages at once, and only the owner calls it, so no removal follows a stale
-//! link. A push cannot suffer from ABA: if an equal head comes back, its two indices are again the
-//! next two messages. After `close` every push fails.
+//! The pushed message becomes the newest, and the old newest message becomes the second. The link
+//! of the pushed node leads to the old second message. So every message is reachable. `take`
+//! removes all messages at once, and only the owner calls it, so no removal follows a stale link.
+//! ABA does not harm a push: if an equal head comes back, its two indices are again those of the
+//! two newest messages. After `close` every push fails.
 //!
 //! # Ordering
 //!
-//! M1: `push` releases; `take`, `close` and `peek` acquire. All pushes on a stack since the last
-//! `take` are one release sequence, because each is a read-modify-write. So the owner sees every
-//! link, and all work of each pusher before its push.
+//! M1: `push` releases; `take`, `close` and `peek` acquire. Each push is a read-modify-write, so it
+//! continues the release sequences of the earlier pushes since the last `take`. So the owner sees
+//! every link, and all work of each pusher before its push.
 //!
 //! # Models
 //!
@@ -62,15 +60,15 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. No other head has this value, because its two indices differ.
+/// The head of a closed stack. No other head has this value, because two messages never have the
+/// same index.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const HAS_PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
-/// The bits of both indices.
 const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
-/// The value to which a full count wraps. Counts from this value on are a lower bound.
+/// The value to which a full count wraps. Counts from this value on are lower bounds.
 const COUNT_LIMIT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
@@ -81,25 +79,24 @@ const _: () = assert!(
     "a count that goes round passes a multiple as often as before"
 );
 
-/// The two stacks of messages to one owner.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     urgent: Stack,
     low: Stack,
 }
 
-/// Messages of one kind.
+/// The queued messages of one kind.
 #[derive(Debug)]
 struct Stack {
     head: AtomicU64,
 }
 
-/// A node's link in the mailbox: to the second message after it in its stack, or 0. While the node
-/// is not in a mailbox, the thread that uses the node may use the link for other lists.
+/// A node's link in the mailbox: the index of the message after the next one, or 0. While the node
+/// is free, a list of free nodes may use the link.
 #[derive(Debug)]
 pub(crate) struct MailboxLink(AtomicU32);
 
-/// Messages of one kind: newest first, or oldest first after a reversal.
+/// A list of messages of one kind: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageList {
     /// The index of the first message, or 0. The link of this message leads to the third.
@@ -108,7 +105,7 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// The priority of a message. An owner must not fall asleep while an urgent message is queued.
+/// The priority of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     /// The message is about a cancelled timer whose payload the owner must drop.
@@ -119,15 +116,14 @@ pub(crate) enum Priority {
     Urgent,
 }
 
-/// The result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
-    /// The message is queued, and `depth` messages of its kind wait. Beyond `COUNT_LIMIT`, `depth`
-    /// is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this is the only queued
-    /// message about a payload.
+    /// The message is queued, and its stack now has `depth` messages. From `COUNT_LIMIT` on,
+    /// `depth` is correct only modulo `WAKE_BACKLOG`. `is_first_payload` is true if this is the
+    /// only queued message about a payload.
     Queued { depth: u32, is_first_payload: bool },
-    /// The shard has ended, and its owner sweeps the node. The pusher does nothing more.
+    /// The message was not queued, because the shard has ended.
     Closed,
 }
 
@@ -163,36 +159,34 @@ impl Mailbox {
     /// `backlog` low-priority messages are queued. Before a long sleep, one message about a payload
     /// suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
-        // The loads are relaxed: the fence of the announcement orders them (see `parker`).
+        // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
         self.has_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
     }
 
-    /// Returns true if the owner has ended.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: a hint; only a push decides.
+        // Relaxed: a hint; a later push fails if the mailbox is closed.
         self.urgent.head.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Returns true if the owner sees no message. The mailbox must be open.
+    /// Returns true if the mailbox is open and the owner sees no message.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed, both: a message missed here is seen by the next turn, and `take` acquires.
+        // Relaxed, both: the next turn sees a message that is missed here, and `take` acquires.
         let [urgent, low] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
         urgent | low == EMPTY
     }
 
-    /// Returns true if an urgent message is queued.
     pub(crate) fn has_urgent(&self) -> bool {
         self.urgent.depth() > 0
     }
 
-    /// Returns the number of queued messages; for each kind, `COUNT_LIMIT` is a lower bound.
+    /// Returns the number of queued messages. From `COUNT_LIMIT` on, it is a lower bound.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of messages about cancelled timers; `COUNT_LIMIT` is a lower bound.
+    /// Returns the number of queued messages about cancelled timers.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
@@ -217,7 +211,7 @@ impl Stack {
             if head == CLOSED {
                 return PushOutcome::Closed;
             }
-            // Relaxed: published by the swap below.
+            // Relaxed: the swap below publishes the link.
             link.0.store(second_of(head), Ordering::Relaxed);
             let second = u64::from(newest_of(head)) << INDEX_BITS;
             let new = add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload;
@@ -233,15 +227,15 @@ impl Stack {
         }
     }
 
-    /// Returns true if there are messages. It only reads, because an idle turn should not write the
-    /// cache line to which other threads push.
+    /// Returns true if there are messages. Unlike `take`, it does not write to the cache line to
+    /// which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: a message missed here is seen by the next turn, and `take` acquires.
+        // Relaxed: the next turn sees a message that is missed here, and `take` acquires.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
-    /// Takes all messages of a stack that is not empty.
+    /// Takes all messages of a stack that is neither empty nor closed.
     #[inline]
     fn take(&self) -> MessageList {
         // Acquire (M1): sees the links, and the pushers' work.
@@ -302,7 +296,6 @@ impl MessageList {
         if self.count < COUNT_LIMIT { self.count.wrapping_sub(messages) } else { COUNT_LIMIT }
     }
 
-    /// Returns the number of messages; `COUNT_LIMIT` is a lower bound.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         if self.first == 0 { 0 } else { self.count }
@@ -314,9 +307,9 @@ impl MailboxLink {
         Self(AtomicU32::new(next))
     }
 
-    /// Sets the link. The caller has exclusive use of this node.
+    /// Sets the link. The caller has exclusive use of the node.
     pub(crate) fn set(&self, index: u32) {
-        // Relaxed: published with the node.
+        // Relaxed: other threads use the link only after a push of the node, which publishes it.
         self.0.store(index, Ordering::Relaxed);
     }
 
@@ -327,16 +320,14 @@ impl MailboxLink {
         before
     }
 
-    /// Returns the link.
     #[inline]
     pub(crate) fn get(&self) -> u32 {
-        // Relaxed: the caller has acquired the head, by `take`, `close` or `peek` (M1), or the head
-        // of a page's free list (G1).
+        // Relaxed: the caller has acquired the head of the stack (M1), or of a page's free list (G1
+        // in `slab::page`).
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Returns a head that counts one more message.
 #[inline]
 fn add_one_to_count(head: u64) -> u64 {
     head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| wrap_count(head))

@@ -1,24 +1,22 @@
 //! Decides when shared memory can be freed: after every thread that could have seen it has
 //! unpinned. Only this file uses `crossbeam_epoch`.
 //!
-//! A thread that reads shared memory is *pinned*, and [`Pinned`] proves it. Values that it finds in
-//! a [`Published`] or a [`PublishedPointer`] stay alive until it unpins. A value that is retracted
-//! is released when all threads that were pinned at that moment have unpinned.
+//! A thread that reads shared memory is *pinned*, which [`Pinned`] proves. The values that a pinned
+//! thread finds in a [`Published`] or a [`PublishedPointer`] stay alive until the thread unpins. A
+//! retracted value is released when all threads that were pinned at its retraction have unpinned.
 //!
 //! # Who frees
 //!
-//! Deferred work runs on an arbitrary pinning thread, perhaps a canceller, which should not pay for
+//! Deferred work runs on any thread that pins, such as a canceller, which should not pay for
 //! freeing memory. So deferred work frees neither pages of nodes nor shards:
 //!
-//! * For a page of nodes, deferred work only marks the page as reclaimable. The owner frees it
-//!   later (`slab`).
-//! * Deferred work only moves a shard to `GARBAGE`. The next thread that ends a shard frees all
-//!   shards in `GARBAGE`, while that thread is not pinned. If no thread is pinned, a thread that
-//!   ends a shard frees its own shard's memory at once.
+//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later (`slab`).
+//! * Deferred work moves a shard to `GARBAGE`. The next thread that ends a shard frees all shards
+//!   in `GARBAGE`. If no thread is pinned, a thread that ends a shard frees the memory of this
+//!   shard at once.
 //!
-//! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So a thread that pins
-//! here never runs deferred work of another user of that crate, and a thread that stays pinned
-//! there delays nothing here.
+//! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
+//! crate cannot delay the freeing of memory here, and their deferred work never runs here.
 //!
 //! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
 //! again, so deferred work never waits.
@@ -48,28 +46,27 @@ lazy_per_thread! {
 /// Retracted values that no thread can see any more.
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
-/// Proof that this thread is pinned: no value that it loads from a [`Published`] is freed. Keep it
-/// briefly, because it delays all freeing.
+/// Proof that this thread is pinned. While the proof exists, no value that the thread loads from a
+/// [`Published`] is freed. Keep it only briefly, because it delays all freeing.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 
-/// Pins this thread.
 #[inline]
 pub(crate) fn pin() -> Pinned {
     // If the thread-locals are destroyed, registers a participant for this call only.
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| EPOCHS.register().pin()))
 }
 
-/// A cell for a value: one thread publishes and later retracts it, and other threads read it
-/// without waiting. The cell owns one reference to the `Arc`.
+/// A cell for a value in an `Arc`: one thread publishes and later retracts the value, and other
+/// threads read it without waiting. The cell owns one reference to the `Arc`.
 #[derive(Debug)]
 pub(crate) struct Published<T>(Atomic<T>);
 
 /// A published value, borrowed by a pinned thread.
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
-    /// The value in an `Arc`, which the cell's reference keeps alive. The field is no `&T`, because
-    /// `to_arc` needs the counts of the `Arc`.
+    /// Points to the value in its `Arc`, which the cell's reference keeps alive. A `&T` does not
+    /// suffice, because `to_arc` changes the counts of the `Arc`.
     pointer: NonNull<T>,
     pinned: &'p Pinned,
 }
@@ -100,8 +97,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
     }
 
-    /// Retracts the value. When its current readers have unpinned, some thread passes the cell's
-    /// reference to `release_ref`, which should be fast.
+    /// Retracts the value. When all threads that are pinned now have unpinned, deferred work passes
+    /// the cell's reference to `release_ref`, which must be fast.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         let Pinned(guard) = pin();
@@ -124,7 +121,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { guard.defer_unchecked(release_ref) };
     }
 
-    /// Calls `look` with the value, or `None` if the cell is empty, while this thread is pinned.
+    /// Calls `look` with the value, or with `None` if the cell is empty. This thread is pinned
+    /// during the call.
     #[inline]
     pub(crate) fn with<R>(&self, look: impl FnOnce(Option<Protected<'_, T>>) -> R) -> R {
         let pinned = pin();
@@ -159,7 +157,6 @@ impl<'p, T> Protected<'p, T> {
         self.pinned
     }
 
-    /// Returns another reference to the value.
     #[allow(unsafe_code)]
     pub(crate) fn to_arc(&self) -> Arc<T> {
         // SAFETY: `publish` made the pointer from an `Arc`, which is alive (see `deref`).
@@ -206,8 +203,8 @@ impl<T> PublishedPointer<T> {
         swapped.is_ok()
     }
 
-    /// Empties the cell. When every thread that is pinned now has unpinned, some thread calls
-    /// `then` with the pointer. The owner must not free the target before that.
+    /// Empties the cell. When all threads that are pinned now have unpinned, deferred work calls
+    /// `then` with the pointer. The owner must not free the target before this call.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
@@ -225,7 +222,7 @@ impl<T> PublishedPointer<T> {
         unsafe { guard.defer_unchecked(then) };
     }
 
-    /// Returns the pointer, if there is one. Its target lives as long as the thread is pinned.
+    /// Returns the pointer, if there is one. Its target lives at least until the thread unpins.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
         // Acquire: pairs with the Release of `publish_if_empty`, or of `retract` if the cell is
@@ -234,7 +231,6 @@ impl<T> PublishedPointer<T> {
         NonNull::new(pointer.as_raw().cast_mut())
     }
 
-    /// Removes the pointer, if there is one. The caller has exclusive access.
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
         // SAFETY: the `Owned` becomes a pointer again below, never the `Box` that it stands for.
@@ -248,13 +244,13 @@ impl<T> PublishedPointer<T> {
 /// A pointer on its way to the thread that runs deferred work.
 struct SendPointer<T>(NonNull<T>);
 
-/// Publishes this thread's deferred work and advances the epoch by one step, so that little
-/// deferred work is left to cancellers.
+/// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
+/// runs deferred work that is ready, so that little of it is left to cancellers.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }
 
-/// Stores a value that no thread can see, for the next thread that ends a shard to free.
+/// Stores a value that no thread can see any more. The next thread that ends a shard frees it.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if LOOM_SEES_EPOCHS {
         // A loom model must not free values of an earlier execution.
@@ -268,7 +264,8 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     }
 }
 
-/// Frees the stored values that no thread reads any more. Called by a thread that ends a shard.
+/// Advances the epochs as far as possible, and frees all stored values. Called by a thread that
+/// ends a shard.
 pub(crate) fn free_garbage() {
     for _ in 0..EPOCH_FLUSHES {
         advance_epoch();

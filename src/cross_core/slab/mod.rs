@@ -1,54 +1,56 @@
-//! The nodes of a shard: pages of timers by index, which other threads may read and add to.
+//! The nodes of a shard's timers, in pages. Other threads may read the nodes and add timers.
 //!
 //! A timer is one node. Other threads share its state word, its mailbox link and the deadlines of
-//! their resets. Its own deadline, its position in the wheel and its payload belong to the owner.
-//! So a cancel from another core touches one cache line of the node's page and one of the mailbox.
+//! their resets. Its due tick, its position in the wheel and its payload belong to the owner.
+//! So a cancel from another core writes one cache line of the node's page and one of the mailbox.
 //!
 //! There are two views of the pages. Other threads use the [`Slab`], a table of pointers, while
-//! they are pinned. The owner uses [`OwnerNodes`], a private vector of the same pages.
+//! they are pinned. The owner uses [`OwnerNodes`], a private table.
 //!
 //! # Ownership of pages
 //!
-//! A page belongs to the owner or to the adders, never to both, so that an add on the owner's
-//! thread needs no atomic read-modify-write. A thread that adds to another core takes a free node
-//! from a page of the adders by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a
-//! new page. From then on the node belongs to that thread, which writes the payload and the
-//! requested deadline, and the period of a periodic timer into the node's own deadline. Then it
-//! arms the word as *queued* and *moved*, which publishes these values (S3 in `state`). The owner
-//! consumes the message, adopts the page if it is new, admits the timer, and links the node into
-//! its wheel. When the timer has ended and no message of it is queued, the owner returns the node
-//! to its page, together with other nodes of that page.
+//! A page belongs either to the owner or to the *adders*, the threads that add remote timers. So an
+//! add on the owner's thread needs no atomic read-modify-write. An adder takes a free node from a
+//! page of the adders by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a new
+//! page. From then on the node belongs to that adder. It writes the payload, the requested deadline
+//! and, for a periodic timer, the period. Then it arms the word as *queued* and *moved*, which
+//! publishes these values (S3 in `state`). The owner consumes the message, adopts the page if it is
+//! new, admits the timer, and links the node into its wheel. After the timer has ended and its last
+//! message was consumed, the owner returns the node to its page, together with other nodes of that
+//! page.
 //!
 //! # Generations
 //!
-//! One generation bit distinguishes the owner's timers from the adders' timers. The owner numbers
-//! its own timers by a counter. An adder gives its timer the node's last generation plus one, so it
-//! needs no counter that all adders write. A new page begins after all generations of the retired
-//! pages. The number of nodes that the owner has returned to a page bounds the page's generations.
-//! By the publication of a page, an adder acquires the retraction of the previous page of that
-//! number. After that it reads the first generation and gives the nodes to all adders.
+//! One generation bit distinguishes the adders' timers from the owner's. The owner numbers its
+//! timers by a counter. An adder gives its timer the node's last generation plus one, so adders
+//! share no counter. The nodes of a new page begin after all generations of the retired pages. An
+//! add uses one generation of its node. So the number of nodes that the owner has returned to a
+//! page bounds the page's generations.
 //!
 //! # Publication and retirement
 //!
 //! Any thread publishes a page by a compare-and-swap. Only the owner retracts a page, so the owner
 //! reads pages without pinning. When more pages are empty than are kept as spares, the owner
-//! retires one. All nodes of that page are free: `Idle` and not queued. From a page of the adders,
-//! the owner first takes all nodes by one compare-and-swap. An adder that stalls while it holds a
-//! node delays the retirement of that page only.
+//! retires empty pages, whose nodes are all `Idle` and not queued. From a page of the adders, the
+//! owner first takes all nodes by one compare-and-swap. An adder that stalls while it holds a node
+//! delays the retirement of that page only.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. The owner retracts
 //! the page from the table. When every thread that was pinned at that moment has unpinned, deferred
-//! work marks the page, and then the owner frees it (`retired`). A canceller stays pinned until it
-//! has pushed the node. A page with a node in `Cancelled` or in the mailbox is not retired.
+//! work marks the page as reclaimable, and the owner may free it (`retired`). A canceller stays
+//! pinned until it has pushed the node. A page with a node in `Cancelled` or in the mailbox is not
+//! retired.
 //!
-//! *No stale handle reaches another timer.* A handle contains a generation that never repeats
-//! (`state`), and a stale handle's timer has ended. No live timer has its generation, so every
-//! answer is `Ended`, even if the page was retired:
+//! *No stale handle reaches another timer.* A handle contains the numbers of its shard and node,
+//! and a generation that the timers of this node never repeat (`state`). So no live timer matches a
+//! stale handle, and every answer is `Ended`. If the page was retired, the handle finds one of
+//! these:
 //!
-//! * the handle finds no page, or the retired page, whose words are all `Idle`;
-//! * or the handle finds a new page, whose words begin with generation 0, which no timer has, and
-//!   are armed with later generations.
+//! * no page;
+//! * the retired page, whose words are all `Idle`;
+//! * a new page, whose words have generation 0, which no timer has, or the generation of a later
+//!   timer.
 //!
 //! *A handle of a live timer finds its node.* The page was published before the handle existed, and
 //! is not retired while the timer lives.
@@ -59,13 +61,10 @@
 //!
 //! # Room
 //!
-//! One *room bit* per page means that an adder may find a free node there. The adder that takes the
-//! last node clears the bit and checks the list again. The owner sets the bit after it has returned
+//! A page's *room bit* is set if an adder may find a free node there. The adder that takes the last
+//! node clears the bit and checks the list again. The owner sets the bit after it has returned
 //! nodes to an empty list. R1: setting releases and clearing acquires. So if an adder clears a bit
 //! that the owner has set, its second check sees the returned nodes.
-//!
-//! The table itself is freed with the shard. Of its 64 KiB, only parts with published pages occupy
-//! physical memory.
 //!
 //! # Models
 //!
@@ -156,7 +155,6 @@ unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
 const PAGES_MAX: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
 const ROOM_WORDS: usize = PAGES_MAX.div_ceil(64);
 
-/// The slot in which a page is published.
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
@@ -164,13 +162,10 @@ struct PageSlot {
 }
 
 /// The nodes of one shard, as other threads see them.
-///
-/// A reader sees either a whole page or none. A stale handle may find no page, or a page that was
-/// published after its timer ended, even a page of a newer shard with the same number.
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
-    /// The room bits: which pages may have free nodes for adders.
+    /// The room bit of each page.
     room_bits: [AtomicU64; ROOM_WORDS],
     layout: PageLayout,
     /// Payloads are callbacks, so other threads may add timers.
@@ -178,22 +173,22 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Values that change with adds. They share no cache line with the other fields of the slab, which
-/// every remote operation reads.
+/// Fields that remote adds may change. They share no cache line with the fields that every remote
+/// operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
-    /// The page number from which an adder searches for an unpublished page.
+    /// The page number from which the search for an empty slot begins.
     unpublished_page: Hint,
     /// The number of a page that probably has free nodes.
     page_with_room: Hint,
     /// The number of adders' pages whose nodes are all free.
     empty_pages: Hint,
-    /// The generation with which the nodes of a new page of the adders begin.
+    /// The generation with which the nodes of a new adders' page begin.
     first_generation: AtomicU64,
 }
 
-/// A node, as any thread sees it.
+/// A node, as a pinned thread sees it.
 #[derive(Debug)]
 pub(crate) struct NodeView<'p> {
     pub(crate) state: &'p StateWord,
@@ -213,14 +208,13 @@ pub(crate) struct RemoteNode {
 }
 
 impl PageSlot {
-    /// Returns the table of a new slab.
     fn new_table() -> Box<[Self]> {
         if IS_LOOM {
             return (0..PAGES_MAX).map(|_| Self::default()).collect();
         }
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_LOOM) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
-        // The allocator provides zeroed memory without writing it.
+        // Zeros, because an allocator can often provide zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
         // SAFETY: an empty slot is a null pointer, which is zero, and has the layout of a `usize`.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
@@ -236,12 +230,13 @@ impl PageSlot {
 }
 
 impl Slab {
-    /// Returns the two views of a new slab.
+    /// Creates a slab. Returns the view of the other threads, and the owner's view.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
         Self::with_layout(false)
     }
 
-    /// Returns the two views of a new slab that other threads may add to.
+    /// Creates a slab to which other threads may add timers. Returns their view, and the owner's
+    /// view.
     pub(crate) fn of_callbacks() -> (Arc<Self>, OwnerNodes<Callback>) {
         Self::with_layout::<Callback>(true)
     }
@@ -264,7 +259,6 @@ impl Slab {
         (slab, nodes)
     }
 
-    /// Returns true if payloads are callbacks, as in a thread's wheel.
     pub(crate) fn holds_callbacks(&self) -> bool {
         self.holds_callbacks
     }
@@ -316,7 +310,6 @@ impl Slab {
         self.add_remote_page()
     }
 
-    /// Takes a free node of the page with this number.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `take_remote_node`")]
     fn take_from_page(&self, number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
@@ -350,19 +343,20 @@ impl Slab {
         }
     }
 
-    /// Returns true if more adders' pages are empty than the number of spare pages.
+    /// Returns true if more than [`SPARE_PAGES_MAX`] adders' pages are empty.
     fn has_surplus(&self) -> bool {
         self.hints.empty_pages.get() > SPARE_PAGES_MAX
     }
 
-    /// Sets the room bit: an adder may find a free node in this page.
+    /// Records that an adder may find a free node in this page.
     fn set_room_bit(&self, number: usize) {
-        // Release (R1): publishes the returned nodes, and the page.
+        // Release (R1): publishes the returned nodes, or the new page.
         self.room_bits[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
         self.hints.page_with_room.lower(as_u32(number));
     }
 
-    /// Publishes a page for adders. Its first node belongs to the caller.
+    /// Publishes a page for adders. Returns the page, and the index of its first node, which
+    /// belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
         // Refuses a new page if its nodes could run out of generations.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
@@ -376,8 +370,8 @@ impl Slab {
         };
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // The page is published, so all earlier pages of its number were retired, and the first
-        // generation is after theirs.
+        // Reads the first generation after the publication, so it is after the generations of all
+        // earlier pages with this number.
         header.release_to_adders(self.first_generation());
         if PAGE_LEN > 1 {
             self.set_room_bit(number);
@@ -386,28 +380,27 @@ impl Slab {
         Some((page, index_of(number, 0)))
     }
 
-    /// Returns the generation with which the nodes of a new page of the adders begin.
     pub(crate) fn first_generation(&self) -> u64 {
         // Relaxed: an adder that has published a page has acquired the retraction of the previous
-        // page of that number.
+        // page with the same number.
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
-    /// Raises the first generation of new adders' pages to at least this one. Called by the owner,
-    /// or before other threads can see the slab.
+    /// Raises the first generation of new adders' pages to at least this one. The caller is the
+    /// owner, or no other thread can see the slab yet.
     pub(crate) fn raise_first_generation(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
         // Relaxed: the retraction of a page, or the publication of the shard, publishes it.
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Publishes a page in an empty slot: slot 0 for the owner's first page, any slot otherwise.
-    /// Returns the slot's number, or `None` if no slot is empty.
+    /// Publishes a page in an empty slot: slot 0 for the owner's first page, another slot for all
+    /// other pages. Returns the slot's number, or `None` if no slot is empty.
     fn publish(&self, page: PagePtr, is_first: bool) -> Option<usize> {
         if is_first {
             return self.publish_at(0, page).then_some(0);
         }
-        // Also tries numbers before the hint, which may be too high.
+        // The hint may be too high, so this also tries lower numbers.
         let hint = self.hints.unpublished_page.get() as usize;
         let number =
             (hint..PAGES_MAX).chain(1..hint).find(|&number| self.publish_at(number, page))?;
@@ -421,7 +414,8 @@ impl Slab {
         slot.page.publish_if_empty(page.pointer())
     }
 
-    /// Removes a page from the table. The owner keeps the page until deferred work has marked it.
+    /// Removes a page from the table. The owner must not free the page before it is marked as
+    /// reclaimable.
     fn retract(&self, number: usize) {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
@@ -429,7 +423,6 @@ impl Slab {
         self.hints.unpublished_page.lower(as_u32(number));
     }
 
-    /// Returns the numbers of the published pages.
     fn published_pages(&self) -> Vec<usize> {
         let pinned = crate::cross_core::reclaim::pin();
         (0..PAGES_MAX).filter(|&number| self.page(number, &pinned).is_some()).collect()
@@ -469,7 +462,7 @@ impl NodeView<'_> {
         unsafe { self.page.deadline(self.layout.linked, self.place) }
     }
 
-    /// Cancels the timer. If the cancel gives the payload to this thread, moves it to `taken`.
+    /// Cancels the timer. If this thread gets the payload, moves it to `taken`.
     #[inline]
     pub(crate) fn cancel(
         &self,
@@ -489,8 +482,8 @@ impl NodeView<'_> {
         (lives, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
     }
 
-    /// Takes the payload after a transition of the word has returned [`FollowUp::Take`] to this
-    /// thread. Then makes the timer `Cancelled`.
+    /// Moves the payload to `taken`, after the word has returned [`FollowUp::Take`] to this thread.
+    /// Then makes the timer `Cancelled`, and returns the next step.
     #[cold]
     #[inline(never)]
     fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {
@@ -554,7 +547,7 @@ impl RemoteNode {
         generation
     }
 
-    /// Ends the timer that this thread has armed and could not push, because the owner has ended.
+    /// Ends the timer that this thread has armed and could not push, because the shard has ended.
     /// Returns its callback, or `None` if the owner's last sweep has ended the timer.
     pub(crate) fn disarm(self) -> Option<SendCallback> {
         let node = self.node();

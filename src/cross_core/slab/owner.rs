@@ -1,5 +1,4 @@
-//! The owner's view of a shard's nodes. The owner finds a node by one load from a table, without
-//! pinning.
+//! The owner's view of a shard's nodes. The owner finds a page by one load, without pinning.
 
 use std::{
     cell::{Cell, RefCell},
@@ -45,23 +44,21 @@ struct ReturnChain {
     count: u32,
 }
 
-/// The owner's nodes, and the nodes that other threads armed on pages that the owner has adopted.
+/// The nodes of the owner's pages, and of the adders' pages that the owner has adopted.
 pub(crate) struct OwnerNodes<T> {
     slab: Arc<Slab>,
-    /// The owner's pages, and the adders' pages that the owner has adopted.
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
     free: FreePlaces,
-    /// The numbers of the adopted pages.
     adopted_pages: Vec<usize>,
-    /// The schedules of periodic timers, by page number and place. Most pages have no schedules.
+    /// The schedules of periodic timers, by page number and place.
     schedules: Vec<Vec<Schedule>>,
     return_chain: ReturnChain,
     /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
     retired: RefCell<RetiredPages>,
     /// There may be pages to free.
     has_garbage: bool,
-    /// Payloads belong to the owner, which is one thread at a time.
+    /// Payloads belong to the owner. The `Cell` makes the type `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
 }
 
@@ -93,15 +90,14 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).as_page_of() }
     }
 
-    /// Makes the node of a handle readable by the owner: adopts the page of a remote timer, if the
-    /// owner has not adopted it yet. Returns false if that page is not published. With a stale
-    /// handle, the node may hold another timer, which has another generation.
+    /// Adopts the page of a handle's node if the timer is remote. Returns false if that page is not
+    /// published. The node of a stale handle may hold another timer, with another generation.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
     }
 
-    /// Takes a free node. Returns `None` if none is left.
+    /// Takes a free node, if one is left.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take_from_current_page`")]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
@@ -125,7 +121,7 @@ impl<T> OwnerNodes<T> {
         })
     }
 
-    /// Frees the node of an ended timer of this generation. No message of the node may be queued.
+    /// Frees the node of an ended timer of this generation. No message about it may be queued.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -147,8 +143,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees the node of an ended remote timer. The node is returned to its page together with
-    /// other nodes of that page.
+    /// Adds the node of an ended remote timer to the return chain.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
         let (number, place) = (page_of(index), place_of(index));
@@ -168,13 +163,14 @@ impl<T> OwnerNodes<T> {
         *count += 1;
     }
 
-    /// Returns true if there are nodes to return, or there may be memory to free.
+    /// Returns true if the return chain has nodes, or there may be pages to free.
     #[inline]
     pub(crate) fn has_housekeeping(&self) -> bool {
         self.return_chain.count | u32::from(self.has_garbage) != 0
     }
 
-    /// Returns free nodes of remote timers to their page.
+    /// Returns the nodes of the return chain to their page. If too many adders' pages are empty,
+    /// retires some.
     pub(crate) fn flush_return_chain(&mut self) {
         if self.return_chain.count > 0 {
             let ReturnChain { first, last, count, .. } = mem::take(&mut self.return_chain);
@@ -194,7 +190,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Takes a free node when the current page's free list is empty, perhaps from a new page.
+    /// Takes a free node when the current page's free list is empty. Adds a page if necessary.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
@@ -206,7 +202,7 @@ impl<T> OwnerNodes<T> {
         self.take_from_current_page()
     }
 
-    /// Adds a page of the owner and takes its first node. Returns `None` if all numbers are taken.
+    /// Adds a page of the owner, and takes a node of it. Returns `None` if no page number is left.
     fn add_page(&mut self) -> Option<(usize, usize)> {
         let page = Page::<T>::allocate();
         let Some(number) = self.slab.publish(page, false) else {
@@ -234,7 +230,6 @@ impl<T> OwnerNodes<T> {
         true
     }
 
-    /// Returns true if the page of an index is in the owner's table.
     pub(crate) fn has_page_of(&self, index: u32) -> bool {
         self.pages.has(page_of(index))
     }
@@ -247,14 +242,13 @@ impl<T> OwnerNodes<T> {
         self.entry(index)
     }
 
-    /// Adopts all pages, for the last sweep.
     pub(crate) fn adopt_all(&mut self) {
         for number in self.slab.published_pages() {
             self.adopt(number);
         }
     }
 
-    /// Allocates memory for `timers` timers, which only [`shrink`](Self::shrink) frees.
+    /// Allocates pages for `timers` timers. Only [`shrink`](Self::shrink) frees them.
     pub(crate) fn reserve(&mut self, timers: u32) {
         self.free.min_spare_at_least(timers / as_u32(PAGE_LEN) + 1);
         while self.free.capacity() < timers as usize {
@@ -268,8 +262,8 @@ impl<T> OwnerNodes<T> {
         self.free.capacity()
     }
 
-    /// Frees all empty pages of the owner, even reserved ones. If other threads are reading pages,
-    /// some are freed only in later turns.
+    /// Frees all empty pages of the owner, even reserved ones. Pages that other threads may be
+    /// reading are freed in later turns.
     pub(crate) fn shrink(&mut self) {
         self.free.min_spare_at_most(0);
         self.has_garbage = true;
@@ -277,8 +271,7 @@ impl<T> OwnerNodes<T> {
         self.free.min_spare_at_least(SPARE_PAGES_MAX);
     }
 
-    /// Returns the indices of the nodes of the owner's pages that were ever used, and of all nodes
-    /// of adopted pages. Some of these nodes are free.
+    /// Returns the indices of all nodes that may have a timer or a payload. Some are free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places = |number| (number, self.free.used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
@@ -288,14 +281,13 @@ impl<T> OwnerNodes<T> {
         indices.filter(|&index| index != 0)
     }
 
-    /// Returns true if there may be memory to free.
     #[inline]
     pub(crate) fn has_garbage(&self) -> bool {
         self.has_garbage
     }
 
-    /// Retires surplus empty pages, and frees pages that no thread can see any more. Called when a
-    /// page becomes empty, and then in each turn until there is no garbage.
+    /// Retires surplus empty pages, and frees some retired pages that no other thread can see. Each
+    /// turn calls it while [`has_garbage`](Self::has_garbage) returns true.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -309,7 +301,8 @@ impl<T> OwnerNodes<T> {
             };
             self.retract_page(number);
         }
-        // Besides, publishes this thread's deferred work, since the shard may leave this thread.
+        // This call also publishes this thread's deferred work. The shard may move to another
+        // thread, which could not publish it.
         self.retired.get_mut().free_some();
         let has_surplus = self.free.has_surplus() || self.slab.has_surplus();
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
@@ -325,8 +318,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees all surplus pages now: during a long sleep, no turn would free them. If other threads
-    /// are reading pages, some are kept.
+    /// Frees all surplus pages at once, except those that other threads may be reading.
     pub(crate) fn trim_fully(&mut self) {
         self.flush_last_freed();
         for _ in 0..=self.pages.numbers_end() / RETIRED_PAGES_MAX {
@@ -337,15 +329,15 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Frees all retired pages that no thread can see any more.
+    /// Frees all retired pages that no other thread can see.
     pub(crate) fn free_retired(&self) {
         if self.has_garbage {
             self.retired.borrow_mut().free_all();
         }
     }
 
-    /// Takes all nodes of one empty remote page, if there is a surplus of such pages. Returns its
-    /// number.
+    /// Takes all nodes of one empty adders' page, if there is a surplus of such pages. Returns the
+    /// page's number.
     fn take_empty_remote_page(&mut self) -> Option<usize> {
         if !self.slab.has_surplus() {
             return None;
@@ -359,7 +351,7 @@ impl<T> OwnerNodes<T> {
     }
 
     /// Returns a generation after those of all remote timers. The mailbox must be closed, so that
-    /// later adds fail and return no handle.
+    /// no further add returns a handle. All pages must be adopted.
     pub(crate) fn next_remote_generation(&self) -> u64 {
         let ends = self
             .adopted_pages
@@ -381,7 +373,7 @@ impl<T> OwnerNodes<T> {
         self.retired.get_mut().push(page);
     }
 
-    /// Returns where and when the admitted timers with a payload were added.
+    /// Returns the add records of the admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
     pub(crate) fn add_records(&self) -> impl Iterator<Item = AddRecord> {
         let nodes = self.indices().map(|index| self.entry(index));
@@ -394,7 +386,6 @@ impl<T> OwnerNodes<T> {
         *self.schedule_mut(index) = schedule;
     }
 
-    /// Returns the schedule of a periodic timer.
     pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut Schedule {
         let (number, place) = (page_of(index), place_of(index));
         if self.schedules.len() <= number {
@@ -457,7 +448,6 @@ impl<T> OwnerNodes<T> {
         None
     }
 
-    /// Returns the number of pages in the owner's table.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn page_count(&self) -> usize {
         self.pages.numbers().count()
@@ -477,8 +467,8 @@ impl OwnerNodes<Callback> {
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 
-    /// Returns the callback of a timer that was just cancelled, to drop it in place. The node is
-    /// neither freed nor armed before the drop.
+    /// Returns the callback of a timer that was just cancelled, to drop it in place. The node must
+    /// not be freed or armed before the drop.
     #[inline]
     pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackInPlace {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
@@ -486,8 +476,8 @@ impl OwnerNodes<Callback> {
         unsafe { CallbackInPlace::new(node.node().payload()) }
     }
 
-    /// Returns the callback of a timer that was just claimed, to run it in place. The node is
-    /// neither freed nor armed before the run has ended.
+    /// Returns the callback of a timer that was just claimed, to run it in place. The node must not
+    /// be freed or armed before the run has ended.
     #[inline]
     pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackInPlace {
         // SAFETY: the owner has just claimed the timer, so the payload is present. The state
@@ -564,13 +554,13 @@ impl<'n, T> NodeRef<'n, T> {
         &self.page.linked[place_of(self.index)]
     }
 
-    /// Returns true if the owner has not admitted the timer yet.
+    /// Returns true if the owner has not admitted this remote timer yet.
     #[inline]
     pub(crate) fn is_not_admitted(self) -> bool {
         self.location() == NOT_ADMITTED
     }
 
-    /// Returns the period of a periodic timer that is not admitted yet.
+    /// Returns the period, in nanoseconds, of a periodic timer that is not admitted yet.
     pub(crate) fn requested_period(self) -> u64 {
         debug_assert!(self.is_not_admitted());
         self.deadline()
@@ -582,7 +572,7 @@ impl<'n, T> NodeRef<'n, T> {
         self.set_deadline(period);
     }
 
-    /// Admits a remote timer: from now on the owner counts it. Records the time that `now` returns.
+    /// Marks a remote timer as admitted, and records the time that `now` returns.
     pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
         self.set_location(Location::UNLINKED);
         // SAFETY: this is the owner, and the adder has released the node.
@@ -591,7 +581,7 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.add_record().set(added.with_time(now)) };
     }
 
-    /// Arms a free node with a new timer, not yet linked into a slot. Records the call site and
+    /// Arms a free node with a new timer, without linking it into a slot. Records the call site and
     /// the time of the add.
     #[inline]
     pub(crate) fn arm(
@@ -618,7 +608,7 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().take_payload() }
     }
 
-    /// Ends the timer of a shard that ends. Returns the payload if it is present and not in use.
+    /// Ends a timer at the end of its shard. Returns the payload if it is present and not in use.
     pub(crate) fn sweep(self) -> (Swept, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {

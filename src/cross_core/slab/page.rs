@@ -1,4 +1,4 @@
-//! Pages of nodes in memory: typed for the owner, untyped for other threads.
+//! Pages of nodes, and untyped pointers to pages for threads that do not know the payload type.
 
 use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
@@ -12,7 +12,7 @@ use crate::{
     wheel::{Links, Location},
 };
 
-/// A cell that only one thread at a time uses: the owner, or the adder that has taken the node.
+/// A cell that one thread at a time uses: the owner, or the adder that has taken the node.
 #[derive(Debug)]
 pub(super) struct ExclusiveCell<T>(UnsafeCell<T>);
 
@@ -40,7 +40,7 @@ impl<T: Copy> ExclusiveCell<T> {
     }
 }
 
-/// The part of a node that other threads may read, and the fields of the owner's wheel.
+/// The part of a node that does not depend on the payload type.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct NodeHeader {
@@ -56,18 +56,17 @@ pub(crate) struct NodeHeader {
 #[repr(C, align(64))]
 pub(super) struct Node<T> {
     pub(super) header: NodeHeader,
-    /// The payload. The state word determines whether it is initialised; see `StateWord`.
+    /// The payload. The state word determines whether it is initialised.
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A deadline in nanoseconds of the clock, which the owner and other threads use: the requested or
-/// the linked deadline of a timer (`state`).
+/// The requested or linked deadline of a timer (`state`), in nanoseconds of the clock.
 #[derive(Debug)]
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. The caller has exclusive use of this field, and publishes the deadline
-    /// by a later change of the state word.
+    /// Stores the deadline. The caller has exclusive use of this field, and then publishes the
+    /// deadline by a change of the state word.
     #[inline]
     pub(crate) fn write(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
@@ -76,26 +75,26 @@ impl SharedDeadline {
 
     #[inline]
     pub(crate) fn read(&self) -> u64 {
-        // Relaxed: the word was acquired (S3 in `state`). The value may belong to a later move that
-        // has not ended yet.
+        // Relaxed: the caller has acquired the word (S3 in `state`). The value may belong to a move
+        // in progress.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The beginning of every page.
+/// The part of a page that does not depend on the payload type.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct PageHeader {
-    /// The free nodes of a page that belongs to the adders.
+    /// The free nodes, if the page belongs to the adders.
     pub(super) free: FreeList,
-    /// In a page of the adders, the generation with which the nodes begin.
+    /// The generation with which the nodes begin, if the page belongs to the adders.
     first_generation: AtomicU64,
-    /// The number of nodes that the owner has returned to the adders.
+    /// Counts each return of a node to the adders.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
-    /// The page has been retracted, and no thread can read it any more.
+    /// The page has been retracted, and no thread but the owner can read it.
     pub(super) reclaimable: UnmodelledFlag,
-    /// The function that frees a page of this page's payload type.
+    /// Frees a page of this page's payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
 }
 
@@ -109,17 +108,17 @@ pub(super) struct Page<T> {
     pub(super) requested: [SharedDeadline; PAGE_LEN],
     /// The deadlines at which the owner has linked *deferrable* timers.
     pub(super) linked: [SharedDeadline; PAGE_LEN],
-    /// The neighbours of a timer in a slot of the wheel, or the next free node of the owner.
+    /// The neighbours of a timer in its slot of the wheel, or the link of a free node of the owner.
     pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
     pub(super) add_records: [ExclusiveCell<AddRecord>; PAGE_LEN],
 }
 
-/// The layout of a slab's pages, for threads that do not know the payload type.
+/// The layout of a slab's pages in bytes, for threads that do not know the payload type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
     nodes: usize,
+    /// The distance between two nodes.
     stride: usize,
-    /// The offsets of arrays of [`SharedDeadline`]s.
     pub(super) requested: usize,
     pub(super) linked: usize,
 }
@@ -151,22 +150,21 @@ impl PageLayout {
 }
 
 impl PageHeader {
-    /// Makes all nodes available to the adders, except the first, which the caller takes.
+    /// Makes all nodes available to the adders, except the first, which the caller keeps.
     pub(super) fn release_to_adders(&self, first_generation: u64) {
         // Relaxed: the free list publishes the value, and the caller itself has the first node.
         self.first_generation.store(first_generation | REMOTE_GENERATION, Ordering::Relaxed);
         self.free.add_all_but_first();
     }
 
-    /// Counts nodes that the owner has returned to the adders.
     pub(super) fn count_returned(&self, count: u32) {
         // Relaxed, both: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
         self.returned_count.store(returned, Ordering::Relaxed);
     }
 
-    /// Returns a generation after the generations of all remote timers of this page. Each add uses
-    /// one generation of its node, and a node has at most one more add than returns.
+    /// Returns a generation after those of all remote timers of this page. Each add uses one
+    /// generation of its node, and the owner returns the node between two adds.
     pub(super) fn end_of_generations(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
@@ -203,7 +201,7 @@ impl<T> Page<T> {
         PagePtr(page.cast())
     }
 
-    /// Writes all fields of a page in a loom model, where zeroed memory is no valid atomic.
+    /// Writes all fields of a page. Only for loom models, where a zeroed atomic is not valid.
     ///
     /// # Safety
     ///
@@ -264,8 +262,6 @@ impl PagePtr {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the header of the node at `place`.
-    ///
     /// # Safety
     ///
     /// The page is alive for `'p`, and has this layout.
@@ -343,13 +339,14 @@ impl<T> Node<T> {
     }
 }
 
-/// The free nodes of a page that belongs to the adders, as a stack through their mailbox links.
+/// The free nodes of an adders' page: a stack that is linked through the nodes' mailbox links.
 ///
 /// A thread that stalls between reading the first node's link and its swap must not install a stale
 /// link (ABA). So the head has a tag that counts the nodes taken.
 ///
 /// A link is relative: zero leads to the next place. So the nodes of a new page, whose bytes are
-/// all zero, are already linked. The count tells which node is the last.
+/// all zero, are already linked. The link of the last free node is not followed, because the count
+/// shows that it is the last.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -391,7 +388,7 @@ impl FreeList {
             let next = if left == 0 { 0 } else { follow_link(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
             // Acquire, both (G1): sees the work of the node's last user, or after a failure the
-            // links from another head.
+            // links of the new head's list.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count_of(new))),
                 Err(found) => head = found,
@@ -422,7 +419,7 @@ impl FreeList {
         }
     }
 
-    /// Takes all nodes of the page, if all are free.
+    /// Takes all nodes of the page if all are free, and returns whether they were.
     pub(super) fn take_all(&self) -> bool {
         // Relaxed: checked by the swap.
         let head = self.0.load(Ordering::Relaxed);
@@ -451,8 +448,8 @@ pub(super) fn relative_link(place: usize, next: usize) -> u32 {
     as_u32(next).wrapping_sub(as_u32(place + 1))
 }
 
-/// Follows the link of the node at `place`. Returns the place that it leads to, plus one. A stale
-/// link may lead anywhere.
+/// Returns one plus the place to which the link of the node at `place` leads. A stale link may lead
+/// anywhere.
 fn follow_link(place: usize, link: u32) -> u16 {
     let [low, high, ..] = link.wrapping_add(as_u32(place + 2)).to_le_bytes();
     u16::from_le_bytes([low, high])
@@ -472,7 +469,7 @@ fn first_free_of(head: u64) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Without the tag, a thread could mistake the head for an earlier head.
+    /// Without the tag, a thread could mistake a new head for an old one.
     #[test]
     fn a_head_that_recurs_has_another_tag() {
         let (head, links) = (FreeList::new(), [MailboxLink::new(0), MailboxLink::new(0)]);

@@ -1,4 +1,4 @@
-//! Pages that an owner has retracted, until no other thread reads them.
+//! Pages that an owner has retracted and not yet freed, because other threads may be reading them.
 
 use std::{collections::VecDeque, ptr::NonNull};
 
@@ -46,8 +46,8 @@ impl RetiredPages {
         self.0.len() < RETIRED_PAGES_MAX
     }
 
-    /// Advances the epochs by one step, and frees up to [`PAGES_FREED_MAX`] pages that no thread
-    /// can see any more.
+    /// Advances the epoch by one step, and frees up to [`PAGES_FREED_MAX`] pages that no thread can
+    /// see any more.
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
             reclaim::advance_epoch();
@@ -55,8 +55,7 @@ impl RetiredPages {
         }
     }
 
-    /// Advances the epochs as far as possible without other threads, and frees every page that no
-    /// thread can see any more.
+    /// Advances the epoch by several steps, and frees every page that no thread can see any more.
     pub(super) fn free_all(&mut self) {
         for _ in 0..EPOCH_FLUSHES {
             reclaim::advance_epoch();
@@ -77,7 +76,7 @@ impl Drop for RetiredPages {
     }
 }
 
-/// Frees retracted pages of ended shards. Called by a thread that ends a shard.
+/// Frees the retracted pages of ended shards that no thread can see any more.
 pub(crate) fn free_orphaned_pages() {
     for _ in 0..ORPHANED_PAGES.len() {
         // Another thread may be taking pages at the same time.

@@ -1,8 +1,8 @@
 //! The state word: decides which thread ends a timer.
 //!
-//! Every timer has one 64-bit word. The thread that moves it out of `Armed` owns the ending. Other
-//! threads learn from their failed swap how the timer ended. There is no second flag, no lock and
-//! no reference count.
+//! Every timer has one 64-bit word. One change of this word decides whether the timer fires, is
+//! cancelled or is handed back. A thread whose compare-and-swap fails reads the winner's change in
+//! the word. There is no lock and no reference count.
 //!
 //! ```text
 //!  63             9       8           7            6           5       4         3       2     0
@@ -13,17 +13,17 @@
 //!
 //! The *generation* identifies the timer. The owner takes its timers' generations from a counter
 //! that never repeats a value; the registry passes the counter on to the next shard of the same
-//! number. A remote timer gets the node's last generation plus one, with a bit that marks remote
-//! timers (`slab`). A handle is stale if the word has another generation.
+//! number. A remote timer gets the next generation of its node, with a bit that marks remote timers
+//! (`slab`). A handle is stale if the word has another generation.
 //!
 //! | flag | meaning |
 //! |---|---|
-//! | *periodic* | the timer runs repeatedly; the flag does not change while the timer lives |
-//! | *queued* | a message of the node is not consumed yet; the setter of the flag pushes it |
-//! | *moved* | the owner has not linked the timer at its new requested deadline yet |
-//! | *payload taken* | cancelled; the thread that sets the flag takes the payload |
-//! | *by owner* | the owner has cancelled the timer, and has its payload or is in its last run |
-//! | *deferrable* | a reset to the linked deadline or a later one needs no message (see [below](#a-reset-without-a-message)); only in `Armed` and `Moving`, and never with *queued* |
+//! | *periodic* | the timer repeats; constant while the timer lives |
+//! | *queued* | a message about the node is in the mailbox, or will be pushed by the thread that set the flag |
+//! | *moved* | the owner has not taken over the requested deadline yet |
+//! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
+//! | *by owner* | the owner has cancelled the timer; either the owner has taken the payload, or the last run is in progress |
+//! | *deferrable* | a reset needs no message unless it moves the timer before its [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
 //!
 //! # Phases
 //!
@@ -32,108 +32,115 @@
 //! | `Idle` | ended, or never used | none |
 //! | `Private` | pending; no other thread can have a handle | the owner's |
 //! | `Armed` | pending | the owner's |
-//! | `Moving` | pending; another thread is writing its deadline, and the owner must not run it | the owner's |
-//! | `Running` | its callback runs | the owner's, in use by the run |
-//! | `Stopping` | its last run is in progress (periodic only) | the owner's, in use by the run |
-//! | `Cancelled` | cancelled, and its message is queued: the owner must not run it, and will free the node | the owner's, unless *payload taken* |
-//! | `Cancelling` | cancelled, but a mover or the canceller still uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken* |
+//! | `Moving` | pending; a thread is writing the requested deadline, so the owner must not run the timer | the owner's |
+//! | `Running` | the callback runs | the owner's, in use by the run |
+//! | `Stopping` | the last run is in progress (periodic only) | the owner's, in use by the run |
+//! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken* |
+//! | `Cancelling` | cancelled; a mover or the canceller still uses the node, and afterwards makes the timer `Cancelled` | the owner's, or that thread's if *payload taken* |
 //!
-//! Other threads never touch the wheel's entry, and touch the payload only if *payload taken* is
-//! set. Other threads also use three shared fields: this word, the mailbox link beside it, and the
-//! requested deadline. A node is free for reuse when it is `Idle` and not queued.
+//! After a timer is armed, other threads use four fields of its node: this word, the mailbox link
+//! beside it, the requested deadline and the linked deadline. Another thread touches the payload
+//! only after it has set *payload taken*, or after its own `undo_arm_remote`. A node can be reused
+//! when it is `Idle` and not queued.
 //!
 //! # Transitions
 //!
-//! | from | to | thread | method | decides |
-//! |---|---|---|---|---|
-//! | `Idle` | `Private`, `Armed` | owner | `arm` | |
-//! | `Idle` | `Armed`, queued, moved | the adder that has taken the node | `arm_remote` | |
-//! | `Private` | `Armed` | owner | `share` | |
-//! | `Private` | `Running`, `Idle` | owner | `claim`, `cancel_own` | a plain store: no other thread has a handle |
-//! | `Private` | `Idle` | owner | `sweep` | swap, as in every phase |
-//! | `Armed`, not moved | `Running` | owner | `claim` | swap: it fires |
-//! | `Armed`, moved | not moved | owner | `claim`, `begin_own_move`, `collect` | swap: the owner takes over the deadline |
-//! | `Armed`, no flags | deferrable | owner | `set_deferrable` | swap |
-//! | `Armed` or `Moving`, deferrable | not deferrable | owner | `claim`, `begin_own_move` | swap: the wheel no longer keeps the timer at the linked deadline |
-//! | any, queued | not queued | owner | `collect` | swap: the message has been consumed |
-//! | `Armed` | `Idle` | owner | `cancel_own`, `sweep` | swap: it is cancelled, or handed back |
-//! | `Armed` | `Cancelled`, queued | any thread | `cancel` | swap: it is cancelled |
-//! | `Armed`, added by another thread | `Cancelling`, payload taken | any thread | `cancel` | swap: it is cancelled |
-//! | `Armed` | `Moving` | any thread | `begin_move` | swap: it is moved |
-//! | `Moving` | `Armed`, queued, moved | the mover | `end_move` | swap |
-//! | `Moving`, deferrable | `Armed`, moved, deferrable | the mover | `end_deferred_move` | swap |
-//! | `Moving` | `Cancelling` | any thread | `cancel`, `cancel_own` | swap: it is cancelled |
-//! | `Cancelling`, added by another thread | payload taken | the mover | `end_move` | swap |
-//! | `Cancelling` | `Cancelled`, queued | the mover, or the thread that has cancelled it | `end_move` | swap |
-//! | `Moving` | `Idle` | owner | `sweep` | swap: it is handed back; nodes are not reused |
-//! | `Running` | `Stopping` | any thread | `cancel`, `cancel_own` | swap, periodic only: this run is the last |
-//! | `Running` | `Armed` | owner | `rearm` | swap, periodic only: it continues |
-//! | `Running` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase, except to `Stopping` (periodic only), which the store ends too |
-//! | `Stopping` | `Idle` | owner | `finish` | a plain store: no other thread leaves this phase |
-//! | `Cancelled` | `Idle` | owner | `collect`, `sweep` | a plain store, or a swap: no other thread leaves this phase |
-//! | `Cancelling` | `Idle` | owner | `sweep` | swap: nodes are not reused |
-//! | `Armed`, queued, moved | `Idle` | the adder that has armed it | `undo_arm_remote` | swap: the mailbox is closed, and the last sweep may end the timer first |
+//! The owner's transitions. Those marked *store* are plain stores, the others compare-and-swaps.
+//!
+//! | method | from | to |
+//! |---|---|---|
+//! | `arm` | `Idle` | `Private`, `Armed` (store) |
+//! | `share` | `Private` | `Armed` (store) |
+//! | `claim` | `Private` | `Running` (store) |
+//! | `claim` | `Armed`, not moved | `Running` |
+//! | `claim`, `begin_own_move`, `collect` | `Armed`, moved | not moved |
+//! | `claim`, `begin_own_move` | `Armed` or `Moving`, deferrable | not deferrable |
+//! | `set_deferrable` | `Armed`, no flags | deferrable |
+//! | `rearm` | `Running`, periodic | `Armed` |
+//! | `finish` | `Running`, `Stopping` | `Idle` (store) |
+//! | `cancel_own` | `Private` | `Idle` (store) |
+//! | `cancel_own` | `Armed` | `Idle` |
+//! | `cancel_own` | `Moving` | `Cancelling`, by owner |
+//! | `cancel_own` | `Running`, periodic | `Stopping`, by owner |
+//! | `collect` | `Cancelled` | `Idle`, not queued (store) |
+//! | `collect` | any other, queued | not queued |
+//! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
+//!
+//! The transitions of other threads:
+//!
+//! | method | from | to |
+//! |---|---|---|
+//! | `arm_remote` | `Idle` | `Armed`, queued, moved (store) |
+//! | `undo_arm_remote` | `Armed`, queued, moved | `Idle` |
+//! | `cancel`, `try_cancel_fast` | `Armed`, added by the owner | `Cancelled`, queued |
+//! | `cancel` | `Armed`, added by another thread | `Cancelling`, payload taken |
+//! | `cancel` | `Moving` | `Cancelling` |
+//! | `cancel` | `Running`, periodic | `Stopping` |
+//! | `begin_move` | `Armed` | `Moving` |
+//! | `end_move` | `Moving` | `Armed`, queued, moved |
+//! | `end_deferred_move` | `Moving`, deferrable | `Armed`, moved, deferrable |
+//! | `end_move` | `Cancelling`, added by another thread | payload taken |
+//! | `end_move` | `Cancelling`, payload taken or added by the owner | `Cancelled`, queued |
 //!
 //! # Exactly one ending
 //!
-//! In every phase, either only one thread may write, or all writers swap. A timer leaves `Armed`
-//! for its ending by a compare-and-swap on the whole word, which includes the generation, so an
-//! armed timer ends once. A one-shot timer is armed once per generation, so exactly one of fire,
-//! cancel and hand back happens. A periodic timer returns to `Armed` by a swap from `Running`,
-//! which fails if a cancel has made it `Stopping`. A move returns to `Armed` by a swap from
-//! `Moving`, which fails if a cancel has made it `Cancelling`.
+//! In every phase, either only one thread may write, or all writers swap the whole word, generation
+//! included. So of several threads that try to end an armed timer, one succeeds. A periodic timer
+//! returns to `Armed` by a swap from `Running`, which fails if a cancel has made it `Stopping`. A
+//! moved timer returns to `Armed` by a swap from `Moving`, which fails if a cancel has made it
+//! `Cancelling`.
 //!
-//! # The four traps
+//! # Four hazards
 //!
 //! 1. *Twice in the mailbox.* A swap that needs a message sets *queued*, and only the thread that
 //!    has set the flag pushes the node. So a node is in the mailbox at most once. The owner clears
-//!    the flag when it consumes the message; a later request finds the flag clear and pushes again.
-//!    If a timer ends while its message is queued, its node stays `Idle` and queued. The node is
-//!    reused only after the owner has consumed that message. The owner reads the link before it
-//!    frees the index.
-//! 2. *Leftover entries.* A timer is one entry in the wheel. The entry is in at most one slot and
-//!    knows which. A move leaves the entry there or relinks it, and never makes a second entry. A
-//!    timer that is `Moving`, `Cancelled` or *moved* may still be in its slot, or in no slot if it
-//!    was due and its claim failed. The next operation on the timer handles both cases.
-//! 3. *Reset from another core.* A thread that moves a timer has exclusive use of the requested
-//!    deadline from `Moving` until its second swap. During that time the node cannot be reused:
-//!    only that thread ends `Moving` or `Cancelling`, apart from the end of the shard, after which
-//!    no node is reused. The owner does not fire a timer that is `Moving`, and fires a *moved*
-//!    timer by its new deadline. A reset by the owner clears *moved*, so it overrides an earlier
-//!    remote reset. A remote reset that is still `Moving` is ordered after the owner's. A second
-//!    thread that finds a timer `Moving` writes nothing: its reset is ordered directly before the
-//!    reset in progress.
+//!    the flag when it consumes the message, so that the next request pushes the node again. If a
+//!    timer ends while its message is queued, its node is reused only after the owner has consumed
+//!    that message. The owner reads the link before it frees the node.
+//! 2. *Leftover entries.* A timer is one entry in the wheel, in at most one slot. A move leaves the
+//!    entry there or relinks it, and never makes a second entry. If a timer is `Moving`,
+//!    `Cancelling`, `Cancelled` or *moved*, its entry may be in a slot. The entry is in no slot if
+//!    the timer was due and its claim failed, or if the owner has not admitted the timer. The
+//!    owner's next operation on the timer handles both cases.
+//! 3. *Reset from another core.* A mover has exclusive use of the requested deadline from its swap
+//!    to `Moving` until its second swap. The node is not reused between these swaps: a cancel only
+//!    changes `Moving` to `Cancelling`, and only the mover ends that phase. The last sweep ends
+//!    both phases, but after it no node is reused. The owner does not fire a `Moving` timer, and
+//!    fires a *moved* timer at its requested deadline.
 //! 4. *The end.* When the shard drains for the last time, a canceller or mover may have won its
 //!    swap and not pushed yet. The owner first closes the mailbox, and then sweeps all words.
-//!    Timers that are `Armed` or `Moving` are handed back. `Cancelled` and `Cancelling` timers
-//!    count as cancelled, with or without a push. A pusher that finds the mailbox closed does
-//!    nothing more. The words are freed through epochs, after the last thread that might read them
-//!    has unpinned.
+//!    Pending timers are handed back. `Cancelled` and `Cancelling` timers count as cancelled, even
+//!    without a push. A canceller or mover that finds the mailbox closed does nothing more. The
+//!    words are freed through epochs, after the last thread that might read them has unpinned.
 //!
-//! # The moment of a reset
+//! # The order of resets
 //!
-//! A remote reset that has made the timer `Moving` returns true, and takes effect between its two
-//! swaps. The owner fires the timer by the old deadline before the first swap, or by the new one
-//! after the second. A thread that stalls between the swaps delays only this timer. If the timer is
-//! cancelled between them, the move is ordered before the cancel. If the shard ends between them,
-//! the reset returns false, although other resets that found the timer `Moving` have returned true.
-//! The timer is handed back with one of the requested deadlines, or with its previous deadline.
+//! A remote reset that has made the timer `Moving` takes effect between its two swaps, and returns
+//! true. A cancel between these swaps is ordered after the reset. A second thread that finds the
+//! timer `Moving` writes nothing: its reset is ordered directly before the reset in progress. A
+//! reset by the owner clears *moved*, so it overrides an earlier remote reset. A remote reset in
+//! progress is ordered after the owner's reset. A thread that stalls between the swaps delays only
+//! this timer.
+//!
+//! If the shard ends between the swaps, the reset returns false, although other resets that found
+//! the timer `Moving` have returned true. The timer is then handed back with the old deadline or
+//! with a requested one.
 //!
 //! # A reset without a message
 //!
-//! Most resets only postpone a timer, often again and again. The owner need not know of such a
-//! reset before the earlier deadline comes. So after the owner has linked a one-shot timer at a
-//! requested deadline, it stores this *linked deadline* in the node and sets *deferrable*. If a
-//! mover finds the flag, and its new deadline is not before the linked one, it ends the move with
-//! *moved* and without *queued*. When the linked deadline comes, the owner's `claim` finds the
-//! timer *moved*, and the owner links it at the deadline that was requested last. To bound this
-//! work of a tick, each slot of the wheel's first level counts such timers, and the owner sets the
-//! flag only in a slot that has few of them (P7).
+//! Most resets only postpone a timer. The owner need not know of such a reset before the old
+//! deadline comes. So after the owner has linked a one-shot timer at a requested deadline, it
+//! stores this *linked deadline* in the node and sets *deferrable*. If a mover finds the flag, and
+//! its new deadline is not before the linked one, the mover sets *moved* and sends no message. At
+//! the linked deadline, the owner's `claim` finds the timer *moved*, and the owner links it at the
+//! deadline that was requested last. To bound the number of such relinks per tick (P7), each slot
+//! of the wheel's first level counts its deferrable timers. The owner does not set the flag if the
+//! slot has many of them.
 //!
 //! The owner clears the flag when it claims or resets the timer. If another thread is moving the
 //! timer at that moment, that thread's `end_deferred_move` fails, and the thread sends a message.
-//! Otherwise the timer could be lost: if `claim` finds a due timer `Moving`, the timer is in no
-//! slot any more, and only a message makes the owner link it again.
+//! Without this message, a timer that `claim` has found `Moving` would be lost: it is in no slot,
+//! and the owner would not link it again.
 //!
 //! # Orderings, in pairs
 //!
@@ -142,28 +149,29 @@
 //!   before the owner drops the payload.
 //! - S2: the owner's `finish` and `rearm` release; `cancel`, `status` and `is_running` acquire. So
 //!   a thread with the answer `Ended` after the timer fired sees the callback's work. A thread that
-//!   cancels a periodic timer sees the work of its runs. A reader may find a later word of the node
-//!   instead of the word of `finish` or `rearm`. So every plain store of the owner releases, which
-//!   costs nothing on x86. Swaps continue the release sequence of the word they replace.
+//!   cancels a periodic timer sees the work of its runs. A thread may read a later word of the node
+//!   instead of the word of `finish` or `rearm`. So every plain store releases. Swaps continue the
+//!   release sequence of the word they replace.
 //! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The calls that clear *moved*
-//!   (`claim`, `begin_own_move`, `collect`, `sweep`) acquire, and so does the next `begin_move`. So
-//!   the requested deadline is read and written in order, and the owner reads the period that the
-//!   adder has written. `set_deferrable` releases the linked deadline to the next `begin_move`.
-//! - S4: the owner's `collect` releases when it clears *queued*; `cancel` and `end_move` acquire
-//!   when they set the flag. So the owner's use of a node's link happens before the next pusher's.
-//!   `arm_remote` needs no acquire: its node comes from a free list (G1 in `slab::page`).
+//!   (`claim`, `begin_own_move`, `collect`, `sweep`) acquire, and so do `is_pending_and_moved` and
+//!   the next `begin_move`. So the requested deadline is read and written in order, and the owner
+//!   reads the period that the adder has written. `set_deferrable` releases the linked deadline to
+//!   the next `begin_move`.
+//! - S4: the owner's `collect` releases when it clears *queued*; `cancel`, `try_cancel_fast` and
+//!   `end_move` acquire when they set the flag. So the owner's use of a node's link happens before
+//!   the next pusher's. `arm_remote` needs no acquire, because taking a node from its free list
+//!   acquires (G1 in `slab::page`).
 //!
 //! # The payload
 //!
 //! An adder writes the payload before `arm_remote`, the owner before `arm`. From then on the
-//! payload belongs to the owner. The owner takes the payload with the transition that ends or
-//! claims the timer. After `undo_arm_remote` the adder takes the payload back. An `Idle` node has
-//! no payload, so a page of free nodes can be freed at once.
+//! payload belongs to the owner, which takes it when it claims or ends the timer. After
+//! `undo_arm_remote` the adder takes the payload back. Free nodes have no payload.
 //!
-//! The payload of a remotely added timer is `Send`. The thread that cancels the timer also drops
-//! its payload, since the owner may sleep for long. This thread makes the timer `Cancelling` with
-//! *payload taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If
-//! another thread is moving the timer, the mover takes and drops the payload instead. The swap that
+//! The payload of a remotely added timer is `Send`. A remote thread that cancels the timer also
+//! drops its payload, since the owner may sleep for long. This thread makes the timer `Cancelling`
+//! with *payload taken*, moves the payload to its own stack, and then makes the timer `Cancelled`.
+//! If another thread is moving the timer, the mover takes and drops the payload. The swap that
 //! sets *payload taken* acquires the adder's writes and the runs of a periodic timer (S2). The swap
 //! to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends between the
 //! two swaps, `sweep` leaves the payload to the thread that has taken it.
@@ -220,7 +228,6 @@ impl Phase {
         }
     }
 
-    /// Returns true for a pending one-shot timer without flags that is not private.
     #[inline]
     const fn is_plain_armed(word: u64) -> bool {
         word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
@@ -231,20 +238,19 @@ impl Phase {
         (word & !(PHASE_MASK | DEFERRABLE)) | self as u64
     }
 
-    /// Returns the word of an ended timer: it keeps the generation and the flag *queued*.
+    /// Returns the phase `Idle` with only the generation and the flag *queued* of `word`.
     const fn idle(word: u64) -> u64 {
         word & (u64::MAX << GENERATION_SHIFT | QUEUED)
     }
 }
 
-/// The kind of a new timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerKind {
     /// One-shot, and only the owner has a handle, so that ending it needs no swap.
     Private,
     /// One-shot; any thread may have a handle.
     Shared,
-    /// Runs repeatedly until it is cancelled; any thread may have a handle.
+    /// Repeats; any thread may have a handle.
     Periodic,
 }
 
@@ -252,13 +258,14 @@ pub(crate) enum TimerKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ClaimOutcome {
-    /// The timer is `Running` now. The owner takes the payload and must call `finish` or `rearm`.
+    /// The timer is `Running` now. The owner may use the payload, and must call `finish` or
+    /// `rearm`.
     Fires(ClaimedRun),
-    /// Another thread has moved the timer. The owner must link it at the new deadline, and claim it
-    /// again if it is due.
+    /// Another thread has moved the timer. The owner must link it at its requested deadline, or
+    /// claim it again if that deadline is due.
     Moved { periodic: bool },
-    /// Another thread has cancelled the timer or is moving it. Its message is in the mailbox, or
-    /// about to be pushed.
+    /// Another thread has cancelled the timer or is moving it. A message about it is queued, or
+    /// will be pushed.
     AwaitsMessage,
 }
 
@@ -279,7 +286,7 @@ impl ClaimedRun {
     }
 }
 
-/// The answer of a cancel, available at once on any thread.
+/// The result of a cancel. A cancel on any thread returns it without waiting for the owner.
 ///
 /// # Examples
 ///
@@ -296,16 +303,16 @@ impl ClaimedRun {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancel {
-    /// The callback has not started and never will, even if it was due in a turn in progress.
+    /// The callback of a one-shot timer has not started and never will, even if the timer is due in
+    /// a turn in progress. A periodic timer will not run again.
     Cancelled,
-    /// The callback is running at this moment. For a periodic timer: no further run will start.
+    /// The callback is running. If the timer is periodic, this run is the last.
     Running,
-    /// The timer had ended before this call (fired, cancelled, handed back), or the handle is
-    /// stale.
+    /// The timer had already ended: it was fired, cancelled or handed back.
     Ended,
 }
 
-/// The phase of a timer; from [`TimerHandle::status`](crate::TimerHandle::status).
+/// What a timer is doing, as [`TimerHandle::status`](crate::TimerHandle::status) returns it.
 ///
 /// # Examples
 ///
@@ -322,9 +329,10 @@ pub enum Cancel {
 pub enum TimerStatus {
     /// The timer waits for its deadline, or for the turn that fires it.
     Pending,
-    /// The timer's callback is running. A periodic timer is pending again after the run.
+    /// The callback is running. A periodic timer is pending again after the run, unless the timer
+    /// is cancelled during the run.
     Running,
-    /// The timer fired, was cancelled or was handed back, or the handle is stale.
+    /// The timer has ended: it was fired, cancelled or handed back.
     Ended,
 }
 
@@ -334,7 +342,8 @@ pub enum TimerStatus {
 pub(crate) enum Freed {
     /// The node can be reused.
     Now,
-    /// The node's message has not been consumed. `collect` will free the node.
+    /// A message about the node is queued or will be pushed. The owner frees the node when it
+    /// consumes the message.
     Later,
 }
 
@@ -344,9 +353,9 @@ pub(crate) enum Freed {
 pub(crate) enum OwnMove {
     /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
-    /// The timer is pending. If `unlinked` is true, it may be in no slot; otherwise it is linked.
+    /// The timer is pending. If `unlinked` is false, it is linked; if true, it may be in no slot.
     Slow { periodic: bool, unlinked: bool },
-    /// The timer has ended or is running, or the handle is stale.
+    /// The timer has ended or is running.
     Refused,
 }
 
@@ -359,23 +368,24 @@ pub(crate) enum Collected {
     Cancelled { has_payload: bool },
     /// The timer had ended before the owner consumed this message. The node can be reused.
     Freed,
-    /// Another thread has moved the timer: the owner must link it at the new deadline.
+    /// Another thread has added or moved the timer: the owner must link it at its requested
+    /// deadline.
     Moved { periodic: bool },
-    /// Nothing is left to do for this message.
+    /// The message requires nothing.
     Nothing,
 }
 
-/// The result of the last sweep for a word.
+/// What the shard's last sweep finds in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Swept {
     /// The timer was pending: its payload is handed back. If `moved` is true, its deadline is the
     /// requested one.
     HandedBack { moved: bool },
-    /// The timer had been cancelled: the owner drops the payload, unless another thread has taken
-    /// it.
+    /// Another thread had cancelled the timer. The owner drops the payload, unless another thread
+    /// has taken it.
     Cancelled { has_payload: bool },
-    /// There is no payload to take, or the run in progress uses it.
+    /// The node has no payload, or a run in progress uses it.
     NoPayload,
 }
 
@@ -387,11 +397,10 @@ pub(crate) enum FollowUp {
     Push,
     /// Take the payload of the cancelled timer, and then call [`end_move`](StateWord::end_move).
     Take,
-    /// Nothing: the owner needs no message, one is queued already, or another thread pushes one.
+    /// Nothing: a message is not needed, is already queued, or is pushed by another thread.
     Nothing,
 }
 
-/// The thread that moves a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mover {
     Owner,
@@ -406,10 +415,10 @@ pub(crate) enum MoveOutcome {
     /// and the new deadline is not before the linked one, the caller first tries
     /// [`end_deferred_move`](StateWord::end_deferred_move).
     Begun { deferrable: bool },
-    /// Another thread's move of the timer is in progress. This move is ordered directly before it,
-    /// and nothing is left to do.
+    /// Another thread's move of the timer is in progress. This move is ordered directly before that
+    /// move, and is complete.
     Superseded,
-    /// The timer has ended or is running, or the handle is stale.
+    /// The timer has ended or is running.
     Refused,
 }
 
@@ -420,7 +429,7 @@ impl FollowUp {
     }
 }
 
-/// The word of one node.
+/// The state word of one node.
 #[derive(Debug)]
 pub(crate) struct StateWord(AtomicU64);
 
@@ -431,8 +440,7 @@ impl Default for StateWord {
 }
 
 impl StateWord {
-    /// Compares and exchanges the word with the caller's orderings. The caller's comment justifies
-    /// them.
+    /// Compares and exchanges the word. Each caller justifies its orderings.
     #[inline]
     fn swap(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
         self.0.compare_exchange(from, to, success, failure).map(drop)
@@ -440,13 +448,14 @@ impl StateWord {
 
     #[inline]
     fn load_relaxed(&self) -> u64 {
-        // Relaxed: the value is the owner's own last write, or a later swap confirms it.
+        // Relaxed: a swap confirms the value later, or the caller reads no data that the writer of
+        // this value has published with it.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The owner's operations. They store in phases in which no other thread may write, and swap in all
-/// other phases.
+/// The owner's operations. They use a plain store only if no other thread's change can be lost, and
+/// a swap otherwise.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -462,7 +471,8 @@ impl StateWord {
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
-    /// Allows other threads to have a handle from now on.
+    /// Makes a private timer `Armed`, so that other threads may have a handle. Does nothing in
+    /// other phases.
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
@@ -475,7 +485,6 @@ impl StateWord {
     #[inline]
     pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
-        // The common case: a shared one-shot timer without flags.
         if Phase::is_plain_armed(word) {
             let running = Phase::Running.set_in(word);
             // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
@@ -504,7 +513,7 @@ impl StateWord {
                     ClaimOutcome::Moved { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // The mover's `end_deferred_move` fails, so the mover sends a message.
+                // Makes the mover's `end_deferred_move` fail, so that the mover sends a message.
                 Phase::Moving if word & DEFERRABLE != 0 => {
                     (word & !DEFERRABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -517,8 +526,8 @@ impl StateWord {
         }
     }
 
-    /// Cancels a timer on the owner's thread. If the cancel wins, the caller must take the payload
-    /// at once. The error says why the cancel did not win.
+    /// Cancels a timer on the owner's thread. After `Ok`, the caller must take the payload at once.
+    /// The error is [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
         let idle = generation << GENERATION_SHIFT;
@@ -569,11 +578,11 @@ impl StateWord {
     /// Arms a periodic timer again after a run. Returns false if a cancel has forbidden further
     /// runs.
     pub(crate) fn rearm(&self) -> bool {
-        // Acquire (S1): the canceller's earlier work happens before the drop of the payload.
+        // Acquire (S1): the canceller's work happens before the drop of the payload.
         let word = self.0.load(Ordering::Acquire);
         let armed = Phase::Armed.set_in(word);
-        // Release (S2): a later cancel or query sees the work of the run. Acquire (S1): the
-        // canceller's work happens before the drop of the payload.
+        // Release (S2): a later cancel or query sees the work of the run. On failure, Acquire (S1):
+        // as for the load.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running
             && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
@@ -602,7 +611,8 @@ impl StateWord {
     /// link.
     #[inline]
     pub(crate) fn collect(&self) -> Collected {
-        // Acquire (S1): the mailbox acquires only the pusher's work, not another canceller's.
+        // Acquire (S1): taking the message has acquired the pusher's work, but the canceller may be
+        // another thread.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             Phase::Cancelled => {
@@ -645,8 +655,8 @@ impl StateWord {
                 ),
                 Phase::Idle => (word & !QUEUED, Collected::Freed),
                 Phase::Cancelled => return self.collect(),
-                // A mover or canceller in progress pushes the node again. Other phases need
-                // nothing.
+                // In `Moving` and `Cancelling`, another thread will push the node again. The other
+                // phases need nothing.
                 _ => (word & !QUEUED, Collected::Nothing),
             };
             // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
@@ -657,15 +667,14 @@ impl StateWord {
         }
     }
 
-    /// Ends the timer of a shard that ends. The mailbox must be closed.
+    /// Ends a timer at the end of its shard. The mailbox must be closed.
     pub(crate) fn sweep(&self) -> Swept {
         loop {
             let word = self.load_relaxed();
             let swept = match Phase::of(word) {
-                // The run in progress will end the timer.
+                // A run in progress ends its timer itself.
                 Phase::Idle | Phase::Running | Phase::Stopping => return Swept::NoPayload,
-                // A move in progress does not count, but may have overwritten the requested
-                // deadline.
+                // A move in progress fails, but may have overwritten the requested deadline.
                 Phase::Private | Phase::Armed | Phase::Moving => {
                     Swept::HandedBack { moved: word & MOVED != 0 }
                 }
@@ -684,8 +693,8 @@ impl StateWord {
         }
     }
 
-    /// Returns whether the owner may still move the timer. If so, discards the deadline of an
-    /// earlier remote reset, and makes a remote reset in progress send a message.
+    /// Returns whether the owner may move the timer. If so, discards the deadline of an earlier
+    /// remote reset, and makes a remote reset in progress send a message.
     #[inline]
     pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMove {
         let plain = generation << GENERATION_SHIFT;
@@ -706,12 +715,12 @@ impl StateWord {
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
                 Phase::Armed | Phase::Private => word & !(MOVED | DEFERRABLE),
-                // The remote reset takes effect after this one, perhaps at an earlier deadline, so
-                // it must send a message.
+                // The remote reset takes effect after the owner's, perhaps at an earlier deadline
+                // than the owner's. So it must send a message.
                 Phase::Moving => word & !DEFERRABLE,
                 _ => return OwnMove::Refused,
             };
-            // Acquire (S3): an earlier remote reset is ordered before this one. Relaxed: a failed
+            // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
             // swap is retried.
             if to == word || self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return yes;
@@ -719,9 +728,9 @@ impl StateWord {
         }
     }
 
-    /// Lets other threads move the timer to a later deadline without a message. The owner has
-    /// linked the timer at its requested deadline and stored that deadline as the linked one. Does
-    /// nothing if another thread has changed the word since the owner took over that deadline.
+    /// Lets other threads postpone the timer without a message. The owner must have linked the
+    /// timer at its requested deadline, and stored that deadline as the linked one. Does nothing if
+    /// another thread has changed the word since the owner took over that deadline.
     #[inline]
     pub(crate) fn set_deferrable(&self) {
         let word = self.load_relaxed();
@@ -731,8 +740,8 @@ impl StateWord {
         }
     }
 
-    /// Returns whether another thread has moved a pending timer to a deadline at which the owner
-    /// has not linked it yet. Returns `None` if the timer is not pending.
+    /// Returns whether a pending timer is *moved*: the owner has not taken over its requested
+    /// deadline. Returns `None` if the timer is not pending.
     pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
@@ -749,8 +758,8 @@ impl StateWord {
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
     }
 
-    /// Returns the generation of the node's timer, if it is pending and the owner added it. Its
-    /// payload is then present until the owner takes it.
+    /// Returns the generation of the node's timer, if it is pending and the owner added it. The
+    /// payload of such a timer is present until the owner takes it.
     pub(crate) fn pending_owner_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
@@ -791,7 +800,7 @@ impl StateWord {
     }
 }
 
-/// The operations of any thread. They swap, and never wait.
+/// The operations of any thread. They never wait.
 impl StateWord {
     /// Arms a new timer in a node that this thread has taken from a free list. The timer is due at
     /// the node's requested deadline. The caller must push the node on the owner's mailbox.
@@ -817,8 +826,8 @@ impl StateWord {
                 .is_ok()
     }
 
-    /// Cancels a one-shot timer of the owner from another thread, if the timer is `Armed` without
-    /// flags. If this returns true, the caller must push the node.
+    /// On a remote thread, cancels a timer that the owner has added, if the timer is `Armed` and
+    /// has no flags. If this returns true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
         // Tries the likely word without a load. A load before the swap would fetch the cache line
@@ -830,8 +839,7 @@ impl StateWord {
         self.swap(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Cancels the timer from another thread than the owner's. Returns the answer, and the caller's
-    /// next step.
+    /// Cancels the timer on a remote thread. Returns the result and the caller's next step.
     pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
@@ -868,8 +876,8 @@ impl StateWord {
         }
     }
 
-    /// Begins a remote move. If the answer is [`MoveOutcome::Begun`], the caller has exclusive use
-    /// of the node's requested deadline until it ends the move.
+    /// Begins a move. After [`MoveOutcome::Begun`], the caller has exclusive use of the node's
+    /// requested deadline until it ends the move.
     #[inline]
     pub(crate) fn begin_move(&self, generation: u64) -> MoveOutcome {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
@@ -958,7 +966,6 @@ impl StateWord {
         }
     }
 
-    /// Returns what the timer of this generation is doing.
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees what the callback did.
         let word = self.0.load(Ordering::Acquire);
@@ -970,16 +977,13 @@ impl StateWord {
         }
     }
 
-    /// Returns true if the timer waits for its deadline.
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
-        // Relaxed: no other access depends on the answer, which may be outdated at once. The owner
-        // sees its own last write.
+        // Relaxed: the answer may be outdated at once, and no other access depends on it.
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)
     }
 
-    /// Returns true if the timer's callback runs.
     pub(crate) fn is_running(&self, generation: u64) -> bool {
         // Acquire (S2): a thread that reads the end of the run sees the callback's work.
         let word = self.0.load(Ordering::Acquire);
@@ -988,7 +992,6 @@ impl StateWord {
     }
 }
 
-/// Returns the word of a moved timer without *queued* and *moved*.
 #[inline]
 fn without_message_flags(word: u64) -> u64 {
     word & !(QUEUED | MOVED)

@@ -43,13 +43,13 @@ pub(super) struct VirtualCore {
 
 /// The tasks of a core, on its thread.
 struct Tasks {
-    /// By task number; ordered, so that the drop order of unfinished tasks is deterministic.
+    /// The tasks by number. Ordered, so that unfinished tasks are dropped in the same order each
+    /// time.
     futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next: Cell<usize>,
     ready: Arc<ReadyQueue>,
 }
 
-/// A task that has not finished.
 struct UnfinishedTask {
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
@@ -94,8 +94,8 @@ impl VirtualCore {
         let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
         let run = move || {
             config.install().expect("a new thread");
-            // Seeds `When::spread` by the core's index, because the number of its shard depends on
-            // earlier shards of the process.
+            // Seeds `When::spread` with the core's index. The default seed, the shard's number,
+            // would depend on earlier shards of the process.
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let _ = Local::with(|local| local.shared.spread.seed_from(number));
             set_thread_number(index + 1);
@@ -108,12 +108,12 @@ impl VirtualCore {
         (core, referred.recv().expect("it has a timer"))
     }
 
-    /// Takes a step. Returns true if it did some work, which may have given other cores work.
+    /// Takes a step. Returns true if the step did some work, after which other cores may have work.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
-                // A batch that the turn sends is work for the receiving core.
+                // If the turn sends messages of a purgatory, other cores have work.
                 let flush_is_pending = || Local::with(Local::flush_is_pending).unwrap_or(false);
                 let sends = flush_is_pending();
                 let turn = local_timer().turn();
@@ -144,7 +144,8 @@ impl VirtualCore {
         self.ready.queue().live
     }
 
-    /// Runs a job on the core's thread, waits for it, and resumes its panic here.
+    /// Runs a job on the core's thread and waits for the result. A panic of the job continues on
+    /// the calling thread.
     fn run_on_core<R: Send + 'static>(&self, job: impl FnOnce(&Tasks) -> R + Send + 'static) -> R {
         let (done, result) = channel::<Result<R, Box<dyn Any + Send>>>();
         let job = move |tasks: &Tasks| {
@@ -159,8 +160,8 @@ impl VirtualCore {
 impl Drop for VirtualCore {
     fn drop(&mut self) {
         self.jobs = None;
-        // A panic in a destructor of an unfinished task has been printed, and no caller is left to
-        // report it to.
+        // Ignores a panic in a destructor of an unfinished task: it has been printed, and there is
+        // no caller to report it to.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -10,20 +10,18 @@ use self::core::{Step, VirtualCore};
 pub use self::task::Task;
 use crate::{clock::ManualClock, local::ShardRef};
 
-/// A small executor for tests: tasks on one or several virtual cores, and a clock that the test
-/// moves. [`run`](Self::run) and [`block_on`](Self::block_on) advance the clock to the next
-/// deadline whenever all tasks are idle.
+/// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
+/// [`block_on`](Self::block_on) advance the clock to the next deadline whenever all tasks are idle.
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
-/// a step: a poll of one task, or a turn. The seed decides the order of the steps, so that a test
-/// runs the same way each time, and another seed tries another order. The executor controls tasks,
-/// timers and wakers, but neither other threads nor sockets. Random choices of the program stay
-/// random, such as the order of a `HashMap`, or where
-/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) places keys. With
-/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by) the test places them.
+/// a step: a poll of one task, or a turn. The seed decides the order of the steps, so a test runs
+/// the same way each time with the same seed. The executor controls neither other threads nor
+/// sockets. Random choices of the program stay random, such as the order of a `HashMap`. Instead of
+/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new), which places keys at random, a
+/// test should use [`by`](crate::purgatory::PurgatoryGroup::by).
 ///
-/// A panic in a task propagates to the caller that runs the executor. Unfinished tasks are dropped
-/// with the executor.
+/// A panic in a task propagates to the method that runs the task. Unfinished tasks are dropped with
+/// the executor.
 ///
 /// # Examples
 ///
@@ -82,7 +80,7 @@ pub struct VirtualTime {
     clock: ManualClock,
     cores: Vec<VirtualCore>,
     shards: Vec<ShardRef>,
-    /// The state of the random sequence.
+    /// The state of the pseudo-random number generator.
     random: Cell<u64>,
 }
 
@@ -114,7 +112,7 @@ impl VirtualTime {
         Self::with_cores(1, 0)
     }
 
-    /// Creates an executor with `cores` cores, at least one. The seed decides the order of their
+    /// Creates an executor with `cores` cores, at least one. `seed` decides the order of their
     /// steps.
     ///
     /// # Panics
@@ -136,8 +134,8 @@ impl VirtualTime {
         Self { clock, cores, shards, random: Cell::new(seed) }
     }
 
-    /// Creates a future on the first core and spawns it there as a task. The future need not be
-    /// `Send`.
+    /// Calls `make` on the first core, and spawns the returned future there as a task. The future
+    /// need not be `Send`.
     ///
     /// # Panics
     ///
@@ -164,7 +162,7 @@ impl VirtualTime {
         self.spawn_on(0, make)
     }
 
-    /// Creates a future on a core and spawns it there as a task.
+    /// Calls `make` on the core with index `core`, and spawns the returned future there as a task.
     ///
     /// # Panics
     ///
@@ -193,7 +191,7 @@ impl VirtualTime {
         self.cores[core].spawn(make)
     }
 
-    /// Spawns a future as another task, on the core of the calling task.
+    /// Spawns a future as a task on the core of the calling task.
     ///
     /// # Panics
     ///
@@ -220,13 +218,13 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Spawns a future on the first core and runs all tasks until the future is ready, advancing
-    /// the clock whenever all tasks are idle. Returns the output of the future. Later calls
-    /// continue the other tasks.
+    /// Spawns a future on the first core, and runs all tasks until the future is ready. Advances
+    /// the clock whenever all tasks are idle. Returns the output of the future. Tasks that have not
+    /// finished stay for later calls.
     ///
     /// # Panics
     ///
-    /// If the future would wait for ever, because all tasks are idle and there is no deadline. If
+    /// If all tasks are idle and there is no deadline, so that the future would wait for ever. If
     /// `make` or a task panics.
     ///
     /// # Examples
@@ -252,9 +250,8 @@ impl VirtualTime {
         task.take().expect("all tasks are idle and there is no deadline: it would wait for ever")
     }
 
-    /// Runs all tasks until they have finished, advancing the clock whenever all are idle. Returns
-    /// the number of unfinished tasks, which would wait for ever: all are idle and there is no
-    /// deadline.
+    /// Runs all tasks, and advances the clock whenever all are idle, until there is no deadline or
+    /// no unfinished task. Returns the number of unfinished tasks, which would wait for ever.
     ///
     /// The call does not return while a task sets one deadline after another, such as a task that
     /// loops over an interval. For such tasks use [`advance`](Self::advance).
@@ -281,7 +278,7 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next. At each deadline it runs tasks
+    /// Advances the clock by `by`, from one deadline to the next. At each deadline, runs tasks
     /// until all are idle.
     ///
     /// # Panics
@@ -333,8 +330,8 @@ impl VirtualTime {
     /// assert_eq!(task.take(), Some(7));
     /// ```
     pub fn settle(&self) {
-        // The cores whose next turn may find work: since their last turn, the clock has advanced or
-        // a step of some core has done work.
+        // The cores whose next turn may find work, because the clock has advanced or a core has
+        // done work since their last turn.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some(Choice { core, step }) = self.choose_step(&wants_turn) {
             let found_something = self.cores[core].step(step);
@@ -382,7 +379,7 @@ impl VirtualTime {
         &self.clock
     }
 
-    /// Returns the wheels of the cores, by index.
+    /// Returns the wheel of each core.
     ///
     /// # Examples
     ///
@@ -426,15 +423,15 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the time until the next deadline of any core. A deadline at the last representable
-    /// moment counts as none, because the clock stops there.
+    /// Returns the time until the next deadline of any core. Ignores a deadline at the last
+    /// representable time, because the clock stops there.
     fn time_until_next(&self) -> Option<Duration> {
         const END: Duration = Duration::from_nanos(u64::MAX);
         let wait = self.cores.iter().filter_map(VirtualCore::time_until_next).min()?;
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// Chooses one of the possible steps, all with equal probability.
+    /// Chooses one of the possible steps at random. Returns `None` if there is none.
     fn choose_step(&self, wants_turn: &[bool]) -> Option<Choice> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
         let polls = polls.map(|(core, _)| Choice { core, step: Step::Poll(self.random()) });
@@ -445,7 +442,7 @@ impl VirtualTime {
         Some(choices[chosen])
     }
 
-    /// Returns the next number of a sequence that the seed decides (`splitmix64`).
+    /// Returns the next pseudo-random number (`splitmix64`).
     #[allow(clippy::cast_possible_truncation)] // Any bits will do.
     fn random(&self) -> usize {
         let state = self.random.get().wrapping_add(0x9E37_79B9_7F4A_7C15);

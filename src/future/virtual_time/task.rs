@@ -7,8 +7,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// A task of a [`VirtualTime`](super::VirtualTime). As a future, it is ready with the output of the
-/// task. Dropping it does not end the task.
+/// A handle of a task of a [`VirtualTime`](super::VirtualTime). Awaiting the handle returns the
+/// output of the task. Dropping the handle does not end the task.
 ///
 /// # Examples
 ///
@@ -75,7 +75,7 @@ impl<T> Task<T> {
         matches!(*self.state(), State::Finished(_))
     }
 
-    /// Runs `future` and stores its output for the other handle of this task.
+    /// Runs `future`, stores its output, and wakes the task that awaits it.
     pub(super) async fn run(self, future: impl Future<Output = T>) {
         let output = future.await;
         let before = std::mem::replace(&mut *self.state(), State::Finished(Some(output)));

@@ -18,7 +18,7 @@ impl UnmodelledFlag {
     }
 }
 
-/// A number that may be outdated: only the speed of an operation depends on it.
+/// A number that may be outdated. Only speed and memory use depend on it.
 #[derive(Debug)]
 pub(crate) struct Hint(AtomicU32);
 
@@ -33,8 +33,8 @@ impl Hint {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the number. Writes nothing if the number has this value already, because many threads
-    /// read its cache line.
+    /// Sets the number. Does not write the same value again, because many threads read the number's
+    /// cache line.
     pub(crate) fn set(&self, value: u32) {
         if self.get() != value {
             // Relaxed: it orders nothing.
@@ -42,7 +42,6 @@ impl Hint {
         }
     }
 
-    /// Lowers the number to `value`, if it is larger.
     pub(crate) fn lower(&self, value: u32) {
         if self.get() > value {
             // Relaxed: it orders nothing.
@@ -50,7 +49,6 @@ impl Hint {
         }
     }
 
-    /// Adds one.
     pub(crate) fn increment(&self) {
         // Relaxed: it orders nothing.
         self.0.fetch_add(1, Ordering::Relaxed);

@@ -8,14 +8,14 @@ pub(crate) use loom::{
     thread::{Thread, current as this_thread, yield_now},
 };
 
-/// True in a model, where loom interleaves all atomics and time does not advance.
+/// True in a loom model, where time does not advance.
 pub(crate) const IS_LOOM: bool = true;
 
 /// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = cfg!(crossbeam_loom);
 
-/// A lock that is only ever tried: a `Mutex` with a flag that shows loom whether the lock is held.
-/// Loom does not see the memory order that the lock creates; no code relies on that order.
+/// A lock that threads try and never wait for: a `Mutex` with a flag that shows loom whether the
+/// lock is held. Loom does not see the memory order of the `Mutex`; no code relies on that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
@@ -29,8 +29,8 @@ impl<T> TryLock<T> {
 
     /// Calls `act` under the lock; returns `None` if another thread holds it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: weaker than `Mutex::try_lock`. A swap would write `true` even if another thread
-        // holds the lock, and loom would let threads read this `true` after the release.
+        // Relaxed: weaker than `Mutex::try_lock`. An unconditional swap would write `true` even if
+        // another thread holds the lock, and loom would let threads read it after the release.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -42,7 +42,7 @@ impl<T> TryLock<T> {
 }
 
 /// A value that is set once and then visible to all threads: a `OnceLock` with a flag that shows
-/// loom its guarantee.
+/// loom the memory order of the `OnceLock`.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
@@ -70,8 +70,8 @@ impl<T> SetOnce<T> {
     }
 }
 
-/// Shows loom the guarantee of a pointer of `crossbeam-epoch` that loom does not see: a thread that
-/// reads the pointer after a change also sees the writes before that change.
+/// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer: a
+/// thread that reads the pointer after a change also sees the writes before that change.
 ///
 /// Each call is directly before the operation on the pointer. Loom switches threads only before its
 /// own operations, so the call and the operation are one step. A read-modify-write of `changes`
@@ -99,8 +99,8 @@ impl LoomPointerOrder {
     }
 }
 
-/// Asserts that no thread reads a value after an epoch has released it. Has an effect only if loom
-/// sees the epochs.
+/// Asserts that no thread reads a value after its release. Has an effect only if loom sees the
+/// epochs.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {
     released: AtomicU32,
@@ -120,7 +120,6 @@ impl ReadCheck {
         }
     }
 
-    /// Marks the value as released.
     pub(crate) fn forbid_reads(&self) {
         if LOOM_SEES_EPOCHS {
             // Relaxed: publishes nothing, see `assert_allowed`.
@@ -129,8 +128,8 @@ impl ReadCheck {
     }
 }
 
-/// Declares a global that is initialised by its first use: in each execution of a model under
-/// `crossbeam_loom`, otherwise once per process.
+/// Declares a global that is initialised by its first use in the process or, under
+/// `crossbeam_loom`, in each execution of a model.
 #[cfg(not(crossbeam_loom))]
 macro_rules! global {
     (static $name:ident: $type:ty = $value:expr;) => {
@@ -173,7 +172,7 @@ macro_rules! lazy_per_thread {
     };
 }
 
-/// Declares a thread local of a thread of the model.
+/// Declares a thread local of the threads of a model.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         loom::thread_local! { $(#[$attribute])* static $name: $type = $value; }

@@ -1,15 +1,13 @@
 //! The concurrency primitives of `std` or loom, behind one interface.
 //!
-//! Only this module chooses the library. It chooses loom under `--cfg loom` with the feature
-//! `models`. Only the package in `models/`, which builds this source for the models, has that
-//! feature. So a program that tests itself under `--cfg loom` gets an ordinary corewheel.
+//! This module chooses loom under `--cfg loom` with the feature `models`. Only the package in
+//! `models/`, which builds this source for the models, has this feature. So a program that tests
+//! itself under `--cfg loom` gets an ordinary corewheel.
 //!
-//! `crossbeam_loom` is the flag under which `crossbeam-epoch` uses loom too. Without it the
-//! registry, whose pointers loom does not see, is an ordinary global.
+//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Without this flag, loom does not
+//! see the pointers of the registry, so the registry is an ordinary global.
 //!
-//! `Arc` and `Mutex` are `std`'s everywhere: they guard the creation and the end of a shard, never
-//! the race for a timer. Under loom, `TryLock`, the lock of the default wake-up, has a flag that
-//! loom sees.
+//! `Arc` and `Mutex` are `std`'s even under loom, because no race for a timer depends on them.
 
 mod hint;
 #[cfg(all(loom, feature = "models"))]

@@ -22,7 +22,7 @@ pub(crate) fn fence_after_swap(ordering: Ordering) {
     }
 }
 
-/// A lock that is only ever tried.
+/// A lock that threads try and never wait for.
 #[derive(Debug)]
 pub(crate) struct TryLock<T>(Mutex<T>);
 
@@ -85,8 +85,7 @@ impl LoomPointerOrder {
     pub(crate) fn before_load(&self) {}
 }
 
-/// Checks that no thread reads a value after an epoch has released it. Only loom's version has an
-/// effect.
+/// Checks that no thread reads a value after its release. Only loom's version has an effect.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {}
 
@@ -120,7 +119,7 @@ macro_rules! lazy_per_thread {
     };
 }
 
-/// Declares a thread local with a constant initial value, whose first use costs nothing.
+/// Declares a thread local with a constant initial value, so that no use initialises it.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
