@@ -4,20 +4,19 @@ use std::marker::PhantomData;
 
 use super::inner::Local;
 
-/// A module with many timers on a thread's wheel, and work at the end of turns.
+/// A module that keeps many timers on a thread's wheel, and does work at the end of turns.
 pub(crate) trait Client {
     /// Expires the client's timer `index`.
     fn expire(&self, index: u32);
 
-    /// Sends the queued messages.
+    /// Sends the queued messages to other cores.
     fn flush(&self);
 
-    /// Frees spare memory; before a long sleep, all of it. Returns true if it must be called again
-    /// in the next turn.
+    /// Frees some spare memory; before a long sleep, all of it. Returns true if it must be called
+    /// again in the next turn.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 
-/// Identifies a [`Client`] of a thread's wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(pub(super) u32);
 

@@ -20,14 +20,16 @@ use crate::{
 
 type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 
-/// The threads of a thread-per-core program, each pinned to a core and with its own wheel.
+/// The threads of a thread-per-core program, each with its own wheel and, by default, pinned to a
+/// core.
 ///
-/// [`stop`](Cores::stop) asks them to end, and [`join`](Cores::join) waits for them. If this value
-/// is dropped, the threads continue.
+/// [`stop`](Cores::stop) asks the threads to end, and [`join`](Cores::join) waits for them. If this
+/// value is dropped, the threads continue.
 ///
 /// # Examples
 ///
-/// Each thread has a poll, whose waker ends its sleep when another thread adds an earlier timer:
+/// Each thread has a poll, whose waker ends the thread's sleep when another thread adds an earlier
+/// timer:
 ///
 /// ```
 /// use corewheel::{Config, Cores, local_timer};
@@ -62,7 +64,7 @@ type MakeConfig = dyn Fn(usize) -> Config + Send + Sync;
 /// ```
 #[must_use = "dropped, the threads run on and nobody waits for them"]
 pub struct Cores<R> {
-    /// A thread returns `None` if it was not admitted to `run`.
+    /// A thread returns `None` if the start failed and the thread did not enter `run`.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned: Vec<Option<usize>>,
     shared: Arc<CoresShared>,
@@ -92,7 +94,6 @@ pub struct Core {
     shared: Arc<CoresShared>,
 }
 
-/// The data that all threads share.
 #[derive(Debug)]
 struct CoresShared {
     shards: Box<[ShardRef]>,
@@ -100,7 +101,7 @@ struct CoresShared {
     stopping: Box<[AtomicBool]>,
 }
 
-/// How the threads are created; from [`Cores::builder`].
+/// Configures and starts the threads of [`Cores`]; from [`Cores::builder`].
 ///
 /// # Examples
 ///
@@ -143,7 +144,7 @@ impl Core {
         self.index
     }
 
-    /// Returns the core that the thread is pinned to, or `None` if it is not pinned.
+    /// Returns the number of the core that the thread is pinned to, or `None` if it is not pinned.
     ///
     /// # Examples
     ///
@@ -159,7 +160,7 @@ impl Core {
         self.pinned
     }
 
-    /// Returns references to the wheels of all threads, by index.
+    /// Returns references to the wheels of all threads, ordered by index.
     ///
     /// # Examples
     ///
@@ -182,8 +183,8 @@ impl Core {
     /// stop](Self::is_stopping).
     ///
     /// The thread parks between its turns. A wake hook in the configuration ([`Config::on_wake`])
-    /// must unpark the thread. The end of the thread drops its pending timers;
-    /// [`LocalTimer::drain`](crate::LocalTimer::drain) hands them back instead.
+    /// must unpark the thread. After this call, [`LocalTimer::drain`](crate::LocalTimer::drain)
+    /// returns the timers that are still pending.
     ///
     /// # Examples
     ///
@@ -201,8 +202,8 @@ impl Core {
         local_timer().run_until(|| self.is_stopping());
     }
 
-    /// Returns true if [`Cores::stop`] was called and one of the thread's turns has processed the
-    /// request. A loop checks it after each turn. Cost: a load.
+    /// Returns true if [`Cores::stop`] was called and a turn of this thread has processed the
+    /// request. A loop calls this after each turn. Cost: a load.
     ///
     /// # Examples
     ///
@@ -216,21 +217,23 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed: the thread itself stores it. Other threads may see it late.
+        // Relaxed: the thread itself stores the flag. Other threads may see the store late.
         self.shared.stopping[self.index].load(Ordering::Relaxed)
     }
 }
 
 impl Cores<()> {
-    /// Builds threads for all available cores, each with a wheel in the default configuration.
+    /// Returns a builder that starts a thread for each available core, each with a wheel in the
+    /// default configuration.
     ///
-    /// Their number is [`thread::available_parallelism`], which respects affinity and the quota of
-    /// a container. On a thread that is pinned to one core, the number is 1.
+    /// The number of threads is [`thread::available_parallelism`], which respects affinity and the
+    /// quota of a container. If the calling thread is pinned to one core, the number is 1.
     ///
     /// The threads are pinned to the cores that the process may use, in the system's order, and
     /// from the first core again if there are more threads than cores. To exclude a core, start the
-    /// program under `taskset` or in a cpuset. If containers share a machine by quotas only, do not
-    /// [pin](CoresBuilder::pin): all containers would use the first cores.
+    /// program under `taskset` or in a cpuset. If containers share a machine by quotas only,
+    /// disable [pinning](CoresBuilder::pin): otherwise the threads of all containers are pinned to
+    /// the first cores.
     ///
     /// # Examples
     ///
@@ -297,7 +300,7 @@ impl<R> Cores<R> {
         &self.pinned
     }
 
-    /// Returns references to the wheels of the threads, by index.
+    /// Returns references to the wheels of all threads, ordered by index.
     ///
     /// # Examples
     ///
@@ -323,16 +326,15 @@ impl<R> Cores<R> {
 
     /// Asks all threads to end.
     ///
-    /// Each thread normally sees the request within two turns, for which a sleeping thread is
-    /// woken. From then on its [`Core::is_stopping`] is true. Each thread decides when to end, and
-    /// [`join`](Self::join) waits for them. Further calls have no effect.
+    /// A sleeping thread is woken. Each thread normally processes the request within two turns.
+    /// After that, its [`Core::is_stopping`] returns true, and the thread decides when to end.
+    /// Further calls have no effect.
     ///
-    /// The caller's earlier adds and resets are processed first. Closures that the caller submitted
-    /// with [`ShardRef::run`] before this call run before the loop sees the request, even if the
-    /// caller is one of these threads. Work that a thread's budget defers beyond two turns may run
-    /// later.
+    /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted before this call are
+    /// processed before the request, even if the caller is one of these threads. The exception is
+    /// work that a thread's budget defers beyond two turns.
     ///
-    /// The request goes twice through each mailbox, and counts as two timers.
+    /// The request counts as two timers.
     ///
     /// # Examples
     ///
@@ -351,16 +353,16 @@ impl<R> Cores<R> {
                 // The second message is sent from a turn, so that it arrives after the thread's
                 // requests to itself.
                 let heard = Arc::clone(&shared);
-                // Relaxed: see the load in `is_stopping`.
+                // Relaxed: this thread itself reads the flag. Other threads may see the store late.
                 shared.shards[index]
                     .post(move || heard.stopping[index].store(true, Ordering::Relaxed));
             });
         }
     }
 
-    /// Waits for all threads, and returns the result of each or the panic that ended it. It does
-    /// not ask the threads to end; [`stop`](Self::stop) does. The end of a thread drops its pending
-    /// callbacks, unless the thread [drains](crate::LocalTimer::drain) its wheel.
+    /// Waits for all threads, and returns the result of each, or the panic that ended it. This call
+    /// does not ask the threads to end; [`stop`](Self::stop) does. The end of a thread drops its
+    /// pending callbacks, unless the thread [drains](crate::LocalTimer::drain) its wheel.
     ///
     /// # Examples
     ///
@@ -391,8 +393,7 @@ impl<R> fmt::Debug for Cores<R> {
 }
 
 impl CoresBuilder {
-    /// Sets the number of threads, each with its wheel. It may exceed the number of cores. Zero
-    /// counts as one.
+    /// Sets the number of threads, which may exceed the number of cores. Zero counts as one.
     ///
     /// # Examples
     ///
@@ -424,8 +425,7 @@ impl CoresBuilder {
         self
     }
 
-    /// Sets the configuration of each thread's wheel. The function is called on that thread, with
-    /// its index.
+    /// Sets the configuration of each thread's wheel. Each thread calls `config` with its index.
     ///
     /// # Examples
     ///
@@ -475,9 +475,8 @@ impl CoresBuilder {
     /// Starts a thread for each element of `args`, and runs `run` on it with that element.
     ///
     /// An element is a value prepared for its thread, such as a poll whose waker the configuration
-    /// uses. The number of elements is the number of threads; [`shards`](Self::shards) is for
-    /// [`start`](Self::start). `run` starts only after every thread has its wheel and, where
-    /// possible, is pinned. [`Cores`] has an example.
+    /// uses. The number of threads is the number of elements; [`shards`](Self::shards) has no
+    /// effect. `run` starts only after every thread has its wheel and, where possible, is pinned.
     ///
     /// # Errors
     ///
@@ -541,7 +540,6 @@ impl fmt::Debug for CoresBuilder {
     }
 }
 
-/// The arguments of a thread.
 struct ThreadArgs<F, S> {
     index: usize,
     core_id: Option<CoreId>,
@@ -551,7 +549,8 @@ struct ThreadArgs<F, S> {
 }
 
 impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
-    /// Runs the thread. Returns `None` if it was not admitted to `run`.
+    /// Pins the thread, creates its wheel, and reports the result. Then waits for the permission to
+    /// call `run`. Returns `None` if the permission is refused.
     fn run_thread(
         self,
         report: &mpsc::Sender<StartReport>,
@@ -560,8 +559,7 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
-        // The receiver of the report answers with the permission to run, or drops the sender of the
-        // answer.
+        // The receiver of the report sends the permission, or refuses it by dropping the sender.
         let _ = report.send(ready);
         let shared = admission.recv().ok()?;
         Some((self.run)(Core { index: self.index, pinned, shared }, self.arg))
@@ -593,7 +591,8 @@ impl<R: Send + 'static> Starting<R> {
         Ok(())
     }
 
-    /// Lets the threads run if all of them have started successfully.
+    /// Lets the threads run if all have started successfully. Otherwise ends them, and returns an
+    /// error or panics.
     fn finish(self) -> io::Result<Cores<R>> {
         let reports: Result<Vec<_>, _> = self.reports.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {

@@ -1,5 +1,5 @@
-//! The wheel behind `local_timer()`. It borrows the shard for one step at a time, and runs
-//! callbacks between two steps.
+//! The implementation of `local_timer()`. It borrows the thread's engine for one step at a time,
+//! and runs callbacks between two steps.
 
 #![allow(unsafe_code)]
 
@@ -37,26 +37,25 @@ per_thread! {
 }
 
 per_thread! {
-    /// A pointer to the value in `LOCAL`. Reading it needs no check of the destruction state.
+    /// A pointer to the value in `LOCAL`. It has no destructor, so an access need not check whether
+    /// it was destroyed.
     static CURRENT: Cell<Option<NonNull<Local>>> = Cell::new(None);
 }
 
 /// Whether a loop drives the wheel.
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
-    /// A loop has turned or announced a sleep, and is not in a turn.
+    /// A loop has turned or asked how long it may sleep, and is not in a turn.
     Driven,
-    /// A turn is under way.
     InTurn,
-    /// A loop has registered, and has neither turned nor announced a sleep yet.
+    /// A driver has registered, and has neither turned nor asked how long it may sleep.
     Registered,
-    /// No loop has registered.
+    /// No driver is registered.
     Undriven,
     /// The wheel was drained.
     Ended,
 }
 
-/// Ends a turn when it is dropped.
 struct TurnGuard<'turn>(&'turn Cell<DriverState>);
 
 impl Drop for TurnGuard<'_> {
@@ -78,8 +77,8 @@ pub(crate) struct Local {
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
     /// The end of the last announced sleep, in nanoseconds of the clock. The first add or reset
-    /// after that sleep sets `AWAKE`. Without a driver the value is `u64::MAX`, so that adds take
-    /// the slow path.
+    /// after that sleep sets it to [`AWAKE`]. Without a driver it is `u64::MAX`, so that adds check
+    /// for overdue timers.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -96,7 +95,6 @@ impl Sampler {
         Self { one_in, until_selected: Cell::new(one_in) }
     }
 
-    /// Returns true if this callback is to be measured.
     #[inline]
     fn selects_this(&self) -> bool {
         if self.one_in == 0 {
@@ -115,8 +113,7 @@ struct EndOfTurnWork {
     trim: bool,
 }
 
-/// The value of `announced_until` while no sleep is announced. No deadline is earlier, so adds skip
-/// the wake-up.
+/// The value of `announced_until` when no sleep is announced.
 const AWAKE: u64 = 0;
 
 impl Local {
@@ -141,7 +138,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Creates this thread's wheel and registers a driver. Returns an error if the wheel exists.
+    /// Creates this thread's wheel and registers a driver.
     pub(super) fn install(config: Config) -> Result<(), ConfigError> {
         let installed = LOCAL.try_with(|place| {
             if place.get().is_some() {
@@ -154,8 +151,8 @@ impl Local {
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
     }
 
-    /// Calls `look` with this thread's wheel, and creates the wheel on first use. Returns an error
-    /// if the thread is exiting or cannot have a wheel.
+    /// Calls `look` with this thread's wheel, which the first call creates. Returns an error if the
+    /// thread is exiting or cannot have a wheel.
     #[inline]
     pub(crate) fn with<R>(look: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
@@ -164,7 +161,6 @@ impl Local {
         Ok(look(unsafe { local.as_ref() }))
     }
 
-    /// Calls `look` with this thread's engine. Returns an error if there is none.
     #[inline]
     pub(crate) fn with_current_engine<R>(
         look: impl FnOnce(&mut Engine<Callback>) -> R,
@@ -172,7 +168,6 @@ impl Local {
         Self::with(|local| local.with_engine(look))
     }
 
-    /// Returns this thread's wheel, and creates it on first use.
     #[inline]
     fn get_or_create() -> Result<NonNull<Self>, AddErrorReason> {
         match CURRENT.try_with(Cell::get) {
@@ -185,7 +180,7 @@ impl Local {
     #[inline(never)]
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
         let made = LOCAL.try_with(|place| {
-            // The default configuration is valid, so only too many shards can be an error.
+            // The default configuration is valid, so the only possible error is too many shards.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
             Ok(NonNull::from(Self::set_current(place, local)))
         });
@@ -195,7 +190,7 @@ impl Local {
     /// Makes `local` the wheel of this thread, which has none yet.
     fn set_current(place: &OnceCell<Self>, local: Self) -> &Self {
         let local = place.get_or_init(|| local);
-        // If `CURRENT` is already destroyed, destructors of thread-locals find no wheel.
+        // Fails only if the exiting thread has destroyed `CURRENT`.
         let _ = CURRENT.try_with(|here| here.set(Some(NonNull::from(local))));
         local
     }
@@ -203,15 +198,15 @@ impl Local {
     /// Returns true if the thread's wheel was drained, or if the thread is exiting and has dropped
     /// its wheel or is dropping it.
     pub(crate) fn has_ended() -> bool {
-        // For a thread that owns a wheel, `current_shard` is one load, and suffices.
+        // `current_shard` is only one load, and returns `Some` if the thread owns a live wheel.
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
         Owner::current_shard().is_none() && LOCAL.try_with(has_ended).unwrap_or(true)
     }
 
-    /// Moves a timer of this thread to the moment that `due` returns, and ends an announced sleep
-    /// that would miss it. Returns that moment, or `None` if the timer cannot be moved.
+    /// Moves a timer of this thread to the deadline that `due` returns, and ends an announced sleep
+    /// that would miss it. Returns the deadline, or `None` if the timer is running or has ended.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
@@ -269,7 +264,7 @@ impl Local {
     }
 
     /// Drops timers that other threads have cancelled, until there is room for another timer. Also
-    /// reports an overdue timer, see [`report_if_undriven`](Self::report_if_undriven).
+    /// calls [`report_if_undriven`](Self::report_if_undriven).
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
@@ -282,13 +277,12 @@ impl Local {
         Ok(())
     }
 
-    /// Records that a loop of the thread is going to turn the wheel.
     pub(super) fn register_driver(&self) {
         self.has_registered_loop.set(true);
         self.expect_turns();
     }
 
-    /// Counts a descriptor or task that is going to turn the wheel.
+    /// Registers a descriptor or task that is going to turn the wheel.
     pub(super) fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_registered_loop.set(!matches!(self.driver.get(), DriverState::Undriven));
@@ -296,7 +290,8 @@ impl Local {
         self.expect_turns();
     }
 
-    /// Ends the registration of a descriptor or task. In a turn, the thread stays registered.
+    /// Ends the registration of a descriptor or task. If no driver is left, marks the wheel as
+    /// undriven, except in a turn.
     pub(super) fn remove_driver(&self) {
         self.driver_count.update(|drivers| drivers - 1);
         let is_last = self.driver_count.get() == 0 && !self.has_registered_loop.get();
@@ -318,14 +313,14 @@ impl Local {
         }
     }
 
-    /// Publishes that no loop drives the wheel, and the earliest deadline of remote requests.
+    /// Publishes that no loop drives the wheel, and that `remote_due` is the earliest deadline of
+    /// queued remote requests.
     fn publish_undriven_state(&self, remote_due: u64) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.record_lost_driver(remote_due);
         self.shared.parker.set_undriven();
     }
 
-    /// Panics if no driver has registered.
     #[inline]
     pub(crate) fn assert_driven(&self) {
         if let DriverState::Undriven = self.driver.get() {
@@ -333,8 +328,8 @@ impl Local {
         }
     }
 
-    /// Records the loop's first turn or announced sleep. Returns false inside a turn, and after the
-    /// wheel was drained.
+    /// Records that a loop drives the wheel. Returns false inside a turn, and after the wheel was
+    /// drained.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
         matches!(self.driver.get(), DriverState::Driven) || self.begin_driving_slow()
@@ -352,8 +347,8 @@ impl Local {
         true
     }
 
-    /// Reports a timer that has been overdue for too long, if the loop of a registered driver has
-    /// not begun. Returns the number of adds until the next check.
+    /// If a driver has registered and its loop has not begun, reports a timer that has been overdue
+    /// for too long. Returns the number of adds until the next check.
     fn report_if_undriven(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
@@ -362,9 +357,9 @@ impl Local {
         self.with_engine(|engine| engine.adds_until_report())
     }
 
-    /// Handles a new deadline at `nanos` of this thread when no sleep is announced. Before the
-    /// loop's first turn or announced sleep, it publishes the next deadline for other threads.
-    /// Without a driver, it also reports a timer that has been overdue for too long.
+    /// Handles a new deadline at `nanos` of this thread when no sleep is announced. If the loop has
+    /// not begun, publishes the wheel's next deadline for other threads. Without a driver, also
+    /// reports a timer that has been overdue for too long.
     fn publish_deadline_if_undriven(&self, nanos: u64) {
         match self.driver.get() {
             DriverState::Driven | DriverState::InTurn | DriverState::Ended => {
@@ -389,23 +384,20 @@ impl Local {
         }
     }
 
-    /// Runs a turn.
     pub(super) fn turn(budget: usize) -> Turn {
         Self::turn_with(budget, Engine::try_idle_turn)
     }
 
-    /// Runs the turn of a loop that has read the clock itself.
     pub(super) fn turn_at(now: Instant) -> Turn {
         Self::turn_with(usize::MAX, |engine| engine.try_idle_turn_at(now))
     }
 
-    /// Runs a turn. If there is no work, `try_idle` returns true and the turn ends. Most turns of a
-    /// busy loop are idle.
+    /// Runs a turn. Ends it at once if `try_idle` returns true, because there is no work. Most
+    /// turns of a busy loop are idle.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn turn_with(budget: usize, try_idle: impl FnOnce(&mut Engine<Callback>) -> bool) -> Turn {
-        // `with` would copy the result, so this uses the pointer. A thread without a wheel has
-        // nothing to turn.
+        // `with` would copy the result, so this function uses the pointer itself.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
@@ -416,7 +408,6 @@ impl Local {
         local.run_pass(engine, budget)
     }
 
-    /// Runs a turn that may find work.
     #[inline(never)]
     fn run_pass<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
         let mut turn = Turn::default();
@@ -460,8 +451,8 @@ impl Local {
         turn
     }
 
-    /// Consumes remote requests: runs callbacks that are already due, and drops those of cancelled
-    /// timers. Consumes urgent requests at the beginning of a pass, and the rest at its end.
+    /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
+    /// cancelled timers. At the beginning of a pass, the engine yields urgent requests only.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -484,7 +475,7 @@ impl Local {
         engine
     }
 
-    /// Runs the callback of a claimed timer, and ends its run.
+    /// Runs the callback of a claimed timer. Then ends the timer, or rearms it if it is periodic.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a callback 20 instructions")]
     fn run_callback(
@@ -522,7 +513,6 @@ impl Local {
         self.engine.borrow_mut()
     }
 
-    /// Calls the user's code, and measures it if the sampler selects this call.
     #[inline]
     fn call_measured(&self, callback: impl FnOnce()) {
         let began = self.sampler.selects_this().then(|| self.shared.clock().nanos());
@@ -532,8 +522,8 @@ impl Local {
         }
     }
 
-    /// After a cancel during an announced sleep, or before the loop's first turn, publishes the
-    /// lower number of live timers.
+    /// After a cancel, publishes the lower number of live timers, unless the thread is known to be
+    /// awake.
     #[inline]
     pub(super) fn publish_cancel_if_asleep(&self) {
         if self.announced_until.get() != AWAKE {
@@ -541,11 +531,11 @@ impl Local {
         }
     }
 
-    /// Publishes the capacity that a cancel has freed.
+    /// Publishes the number of live timers and, without a driver, the counts and the next deadline.
     #[cold]
     fn publish_cancel(&self) {
         self.with_engine(|engine| {
-            // Other threads may need the freed capacity before the sleep ends.
+            // Other threads may need the capacity that a cancel has freed.
             engine.publish_live();
             if let DriverState::Undriven = self.driver.get() {
                 let _ = engine.publish_before_first_turn();
@@ -573,15 +563,15 @@ impl Local {
     }
 
     pub(crate) fn prepare_sleep_of_task(&self, task: &Waker) -> PreparedSleep<'static> {
-        // Another thread is waking the task right now, so the task must not sleep.
+        // This fails if another thread is waking the task right now. Then the task must not sleep.
         if !self.shared.hooks.set_driver_task(Some(task)) {
             return PreparedSleep::zero_length();
         }
         self.prepare_sleep()
     }
 
-    /// Returns the time until the next deadline, or zero if a flush is pending: the last flush may
-    /// have called a wake hook that queued further messages.
+    /// Returns the time until the wheel next needs a turn. Returns zero if a flush is pending,
+    /// because the last flush may have called a wake hook that queued further messages.
     fn time_until_turn(&self) -> Option<Duration> {
         let time = self.with_engine(|engine| engine.time_until_next());
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
@@ -607,8 +597,7 @@ impl Local {
         })
     }
 
-    /// Ends the wheel, and returns the pending callbacks with their deadlines, in nanoseconds of
-    /// the clock.
+    /// Ends the wheel, and returns the pending callbacks with their deadlines.
     ///
     /// # Panics
     ///
@@ -620,8 +609,8 @@ impl Local {
             "a callback cannot drain its wheel"
         );
         self.flush();
-        // Another shard may get this shard's number, so this thread must no longer count as its
-        // owner.
+        // `close` frees this shard's number for another shard, which this thread must not seem to
+        // own.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
@@ -632,8 +621,8 @@ impl Local {
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
     }
 
-    /// Registers a client. The client must cancel its timers before it is dropped, since another
-    /// client may then get its identifier and its expiries.
+    /// Registers a client. A client must cancel its timers before it is dropped. Otherwise they
+    /// would expire for another client that gets its identifier.
     pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
         // The other clients keep their positions, because timers refer to clients by position.
@@ -704,7 +693,6 @@ impl Local {
         self.announced_until.get() != AWAKE
     }
 
-    /// Ends an announced sleep that would miss a timer of this thread.
     #[cold]
     pub(super) fn wake_for_timer(&self, timer: TimerHandle) {
         self.wake_for_deadline_slow(self.with_engine(|engine| engine.due_nanos(timer.index())));
@@ -718,7 +706,7 @@ impl Local {
         }
     }
 
-    /// Wakes the owner if a deadline at `nanos` is before the end of its announced sleep. If no
+    /// Calls the wake hook if the announced sleep would last beyond a deadline at `nanos`. If no
     /// sleep is announced, calls
     /// [`publish_deadline_if_undriven`](Self::publish_deadline_if_undriven).
     #[cold]
@@ -728,7 +716,8 @@ impl Local {
             return self.publish_deadline_if_undriven(nanos);
         };
         if self.with_engine(|engine| engine.tick().round_up(nanos)) < self.announced_until.get() {
-            // Cleared before the call, because the hook may itself add timers and announce a sleep.
+            // The hook may add timers and announce a sleep, so `announced_until` is cleared before
+            // the call.
             let until = self.announced_until.replace(AWAKE);
             if !self.shared.wake(asleep) && self.announced_until.get() == AWAKE {
                 self.announced_until.set(until);
@@ -736,7 +725,6 @@ impl Local {
         }
     }
 
-    /// Cancels a timer of this thread, for `TimerHandle::cancel`.
     pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
         let cancelled = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
@@ -753,8 +741,8 @@ impl Local {
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
-                    // The timer's queued message frees the node when it is consumed, perhaps during
-                    // the drop. So the callback must not stay in the node.
+                    // Consuming the timer's queued message frees the node, perhaps during the drop.
+                    // So the callback must not stay in the node.
                     let callback = engine.take_cancelled(handle, Freed::Later);
                     drop(engine);
                     local.publish_cancel_if_asleep();
@@ -767,17 +755,13 @@ impl Local {
         cancelled.unwrap_or(Cancel::Ended)
     }
 
-    /// Returns true if this is a pending timer of this thread.
     pub(crate) fn is_pending(handle: TimerHandle) -> bool {
         Self::with_current_engine(|engine| engine.is_pending(handle)).unwrap_or(false)
     }
 
     /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
     /// client must cancel the timer before it reuses `index`. It must call
-    /// [`wake_for_client_timer`](Self::wake_for_client_timer) as soon as nothing is borrowed.
-    ///
-    /// The callback has no destructor, so adding and cancelling the timer cost less than with a
-    /// closure that owns a reference to the client.
+    /// [`wake_for_client_timer`](Self::wake_for_client_timer) as soon as it holds no borrow.
     #[inline(never)]
     pub(crate) fn add_client_timer(
         client: ClientId,
@@ -800,7 +784,6 @@ impl Local {
         added.ok().flatten().map(LocalHandle::new)
     }
 
-    /// Ends an announced sleep that would miss `timer`, which a client has just added.
     #[inline]
     pub(crate) fn wake_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|local| {
@@ -811,7 +794,7 @@ impl Local {
     }
 
     /// Cancels a timer that [`add_client_timer`](Self::add_client_timer) has added. Returns true if
-    /// the cancel won.
+    /// this call ended the timer.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(crate) fn cancel_client_timer(timer: LocalHandle) -> bool {
@@ -826,7 +809,6 @@ impl Local {
         cancelled.unwrap_or(false)
     }
 
-    /// Runs the user's code and catches its panic.
     #[inline]
     pub(crate) fn catch_panic(place: PanicPlace, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
@@ -848,7 +830,6 @@ impl Local {
     }
 }
 
-/// Panics because a future's timer would never fire.
 #[cold]
 fn panic_without_driver() -> ! {
     panic!(
@@ -878,17 +859,14 @@ static OWNER_OPS: OwnerOps = OwnerOps {
     is_turning,
 };
 
-/// Moves a timer of this thread to a delay from now, for `TimerHandle::reset`.
 fn reset(handle: TimerHandle, delay: Duration) -> bool {
     Local::reset(handle, |engine| engine.due_after(delay)).is_some()
 }
 
-/// Moves a timer of this thread to `when`, for `TimerHandle::reset` to anything but a delay.
 fn reset_when(handle: TimerHandle, when: When) -> bool {
     Local::reset(handle, |engine| engine.shared().due_when(when)).is_some()
 }
 
-/// Moves a timer of this thread to the moment at which the clock shows `nanos`.
 fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
     Local::reset(handle, |_| nanos).is_some()
 }

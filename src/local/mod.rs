@@ -1,7 +1,7 @@
-//! `local_timer()`: the thread's wheel, a shard of callbacks.
+//! The wheel of the current thread, from [`local_timer`]: a shard whose payloads are callbacks.
 //!
-//! The shard is borrowed for one step at a time and never while the user's code runs: a callback, a
-//! hook or a destructor may add, cancel, reset and even turn (P5).
+//! The shard is never borrowed while user code runs. So a callback, a hook or a destructor may add,
+//! cancel and reset timers of the wheel.
 
 mod client;
 #[cfg(feature = "cores")]
@@ -46,16 +46,16 @@ use crate::{
     when::When,
 };
 
-/// Returns this thread's wheel. It is created on first use, with a tick of a millisecond and the
-/// monotonic clock. To change them, install a [`Config`] first.
+/// Returns this thread's wheel. Its first use creates it, with a tick of a millisecond and the
+/// monotonic clock. For another tick or clock, [install](Config::install) a [`Config`] first.
 ///
-/// The thread's loop drives it: it calls [`turn`](LocalTimer::turn) to fire timers, and
-/// [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep. When the thread
-/// ends, its pending callbacks are dropped and its handles are stale. While a thread exits, its
-/// wheel behaves as if it were empty: its length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) is an error and [`add`](LocalTimer::add) panics.
+/// The thread's loop drives the wheel: the loop calls [`turn`](LocalTimer::turn) to fire timers,
+/// and [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep.
 ///
-/// A thread that cannot have a wheel, because 16,384 shards exist, behaves like an exiting thread.
+/// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
+/// stale. From then on the wheel's length is zero, a turn fires nothing,
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. The same
+/// is true of a thread that cannot have a wheel because 16,384 shards exist.
 ///
 /// # Examples
 ///
@@ -72,8 +72,7 @@ pub fn local_timer() -> LocalTimer {
     LocalTimer(PhantomData)
 }
 
-/// The wheel of the current thread; from [`local_timer`]. It is an empty token: copy it, or call
-/// `local_timer` again.
+/// A reference to the wheel of the current thread; from [`local_timer`].
 ///
 /// # Examples
 ///
@@ -88,8 +87,8 @@ pub fn local_timer() -> LocalTimer {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalTimer(PhantomData<*const UseTimersForSendFutures>);
 
-/// Appears in the compiler's error if a future of this thread must be `Send`; its name states the
-/// solution.
+/// The compiler names this type in its error if a future that uses this thread's wheel must be
+/// `Send`.
 enum UseTimersForSendFutures {}
 
 /// The result of a turn.
@@ -110,17 +109,18 @@ enum UseTimersForSendFutures {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Turn {
-    /// Number of callbacks run: one for each timer that fired and for each run of a periodic one.
+    /// Number of callbacks that ran, including each run of a periodic timer.
     pub fired: usize,
-    /// Number of timers collected after a remote cancel.
+    /// Number of remotely cancelled timers that the turn freed.
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
-    /// Number of wheel entries that the turn touched.
+    /// Number of times that a wheel entry was linked, moved, unlinked or fired during the turn.
     pub touched: u64,
-    /// The turn has left work: it used up its budget, or more than 1,024 remote requests waited.
+    /// The next turn has work left: this turn used up its budget, or more than 1,024 remote
+    /// requests waited.
     pub behind: bool,
-    /// The turn was called from a callback of another turn, and did nothing.
+    /// The turn was called by a callback of another turn, and did nothing.
     pub nested: bool,
 }
 
@@ -135,12 +135,13 @@ impl fmt::Display for Turn {
 
 impl LocalTimer {
     /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
-    /// [`When`]. It runs in the first turn at or after that moment, rounded up to a tick; never
-    /// early, and never in a turn that has begun. A zero delay runs in the next turn; a delay
+    /// [`When`]. The callback runs in the first turn that begins at or after its deadline, rounded
+    /// up to a tick. A callback with a zero delay runs in the next turn. A callback with a delay
     /// beyond 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 timers need another page of memory. A
-    /// callback that captures more than 32 bytes, or a value aligned to more than 8, is boxed.
+    /// callback that captures more than 32 bytes, or a value aligned to more than 8 bytes, is
+    /// boxed.
     ///
     /// # Panics
     ///
@@ -163,14 +164,16 @@ impl LocalTimer {
         AddError::or_panic(self.try_add(when, callback))
     }
 
-    /// Runs `callback` once, and returns an error where [`add`](Self::add) panics.
+    /// Adds a timer, and returns an error where [`add`](Self::add) panics.
     ///
     /// # Errors
     ///
-    /// If the wheel has ended, because the thread is exiting or has drained it; if 16,384 shards
-    /// exist; or if the wheel has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). The error carries the callback
-    /// back.
+    /// In these cases returns an error that carries the callback back:
+    ///
+    /// - The wheel has ended, because the thread is exiting or has drained the wheel.
+    /// - The thread has no wheel yet, and 16,384 shards exist.
+    /// - The wheel has reached its limit of live timers ([`Config::limit`](crate::Config::limit),
+    ///   at most 2^25 - 1).
     ///
     /// # Examples
     ///
@@ -195,13 +198,13 @@ impl LocalTimer {
         Self::insert_once(TimerKind::Shared, Origin::caller(), when.into(), callback)
     }
 
-    /// Runs `callback` every `period` until it is cancelled, for the first time one period from
-    /// now. Runs keep to their schedule: the period does not drift, even if it is no multiple of
-    /// the tick. Runs that the loop missed are skipped. A period shorter than a tick, zero
-    /// included, counts as a tick.
+    /// Runs `callback` every `period` until the timer is cancelled, for the first time one period
+    /// from now. Late runs do not shift later runs, so the period does not drift, even if it is no
+    /// multiple of the tick. Runs that the loop missed are skipped. A period shorter than a tick,
+    /// zero included, counts as a tick.
     ///
-    /// If the callback cancels its own timer, the callback is dropped after that run. A run that
-    /// panics is reported, and the timer continues.
+    /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
+    /// the callback is reported, and the timer continues.
     ///
     /// # Panics
     ///
@@ -258,8 +261,9 @@ impl LocalTimer {
         Self::insert_periodic(period, Origin::caller(), callback)
     }
 
-    /// Runs `callback` once, and lets only this thread cancel the timer, so that its ending needs
-    /// no atomic swap. See [`add`](Self::add) for the rest.
+    /// Adds a timer as [`add`](Self::add) does, but one that only this thread can cancel or move,
+    /// so that no atomic swap is needed when it ends. [`LocalHandle::share`] lets other threads
+    /// cancel and move it too.
     ///
     /// # Panics
     ///
@@ -313,26 +317,29 @@ impl LocalTimer {
         added.map(LocalHandle::new)
     }
 
-    /// Fires the due timers. First it consumes remote adds and resets in FIFO order and runs the
-    /// callbacks that were submitted to run at once. Then timers fire in tick order, regardless of
-    /// which thread added them; the order within a tick is unspecified. Finally it consumes remote
-    /// cancels and new requests.
+    /// Fires the due timers, in three steps:
     ///
-    /// A turn consumes up to 1,024 remote requests. If enough cancels wait, half of this number is
-    /// reserved for them. The next turn consumes the rest; until then, [`Turn::behind`] is true and
-    /// [`time_until_next`](Self::time_until_next) is zero. A timer that a callback adds fires in a
-    /// later turn.
+    /// 1. The turn consumes remote adds and resets in FIFO order. It runs the closures of
+    ///    [`ShardRef::run`], and callbacks whose deadlines passed before the last turn.
+    /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
+    ///    is unspecified.
+    /// 3. The turn consumes remote cancels. It may also consume requests that arrived during the
+    ///    turn.
     ///
-    /// A panic of a callback is caught and reported, and the other callbacks still run. A nested
-    /// call from a callback does nothing and sets [`Turn::nested`].
+    /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
+    /// waiting cancels. If requests are left, [`Turn::behind`] is true, and
+    /// [`time_until_next`](Self::time_until_next) returns zero until the next turn. A timer that a
+    /// callback adds fires in a later turn.
     ///
-    /// Cost: one reading of the clock and some tens of nanoseconds when nothing is due; constant
-    /// per timer besides the callback. Each elapsed tick relinks a few entries from a higher level
-    /// of the wheel, and at most 96 entries that were reset from this tick to a later one. A
-    /// purgatory of several cores sends one message for up to 64 events, and an event checks all
-    /// operations that watch its key. Each consumed message costs about a cache miss. Putting
-    /// remote adds and resets into FIFO order costs another cache miss each, for at most 4,096 of
-    /// them in a turn, whatever the budget is.
+    /// A panic of a callback is caught and reported, and the other callbacks still run. A turn that
+    /// a callback calls does nothing, and sets [`Turn::nested`].
+    ///
+    /// Cost: if nothing is due, one reading of the clock and some tens of nanoseconds. Otherwise a
+    /// constant for each timer, plus its callback. Each elapsed tick relinks a few entries of a
+    /// higher level of the wheel, and at most 96 entries that were reset from this tick to a later
+    /// one. Each consumed request costs about a cache miss. Putting remote adds and resets into
+    /// FIFO order costs another cache miss for each, for at most 4,096 in a turn, regardless of the
+    /// budget.
     ///
     /// # Examples
     ///
@@ -351,9 +358,9 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn consumes at most `budget` remote requests,
-    /// each of which may run a timer. Then it touches at most `budget` entries of the wheel; an
-    /// entry is touched when it fires or moves. The next turn begins with the rest, in order. Until
-    /// then, [`Turn::behind`] is true and [`time_until_next`](Self::time_until_next) is zero.
+    /// each of which may run a timer. Then it fires or moves at most `budget` entries of the wheel.
+    /// The next turn continues with the rest, in order. If work is left, [`Turn::behind`] is true,
+    /// and [`time_until_next`](Self::time_until_next) returns zero until the next turn.
     ///
     /// # Examples
     ///
@@ -372,11 +379,11 @@ impl LocalTimer {
         Local::turn(budget)
     }
 
-    /// Fires the due timers, as [`turn`](Self::turn) does, at a time `now` that the loop has just
-    /// read.
+    /// Fires the due timers as [`turn`](Self::turn) does, but uses `now` instead of reading the
+    /// clock.
     ///
-    /// `now` is an instant of the wheel's clock. If it is before the latest reading, that reading
-    /// is used. If it is in the future, timers fire early.
+    /// `now` must be an instant of the wheel's clock. If `now` is before the wheel's latest
+    /// reading, the turn uses that reading. If `now` is in the future, timers fire early.
     ///
     /// # Examples
     ///
@@ -395,8 +402,7 @@ impl LocalTimer {
     /// Returns the moment at which the wheel next needs a turn. See
     /// [`Shard::next_deadline`](crate::Shard::next_deadline).
     ///
-    /// This call also sends the messages of the thread's purgatories to other cores, since a loop
-    /// may sleep until that moment.
+    /// This call also sends the messages of the thread's purgatories to other cores.
     ///
     /// # Examples
     ///
@@ -412,11 +418,12 @@ impl LocalTimer {
         Local::with(Local::next_deadline).ok().flatten()
     }
 
-    /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if it has elapsed.
-    /// Reads the clock.
+    /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
+    /// passed.
     ///
-    /// A loop calls this before it sleeps. It sends the messages of the thread's purgatories to
-    /// other cores, and records the wake-up time of the loop for [`metrics`](crate::metrics).
+    /// A loop calls this before it sleeps. The call reads the clock, sends the messages of the
+    /// thread's purgatories to other cores, and records the loop's wake-up time for
+    /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -439,17 +446,17 @@ impl LocalTimer {
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel in a sleep longer than [`Config::drop_within`], unless the
     ///   canceller drops the callback itself.
-    /// - The 1,024th queued message about deadlines, or about cancelled timers.
-    /// - An add refused by a full shard where cancelled timers would make room.
+    /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
+    /// - An add that a full wheel refuses while messages wait in its mailbox.
     /// - An add or reset by this thread, before it sleeps, whose deadline is before the end of the
     ///   sleep.
     /// - A message to or from a purgatory of this thread.
     ///
-    /// The timeout is zero in an exiting thread whose wheel has ended, and in a thread that cannot
-    /// have one. Such a thread must not sleep, since nothing would wake it.
+    /// The timeout is zero if the wheel has ended, or if the thread cannot have a wheel. Such a
+    /// thread must not sleep, because nothing would wake it.
     ///
-    /// The announcement ends with the value: keep it until the sleep is over, or use
-    /// [`sleep_with`](Self::sleep_with).
+    /// Dropping the [`PreparedSleep`] ends the announcement. So keep it until the sleep is over, or
+    /// use [`sleep_with`](Self::sleep_with).
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
     /// next occupied slot.
@@ -471,10 +478,8 @@ impl LocalTimer {
         Local::with(Local::prepare_sleep).unwrap_or_else(|_| PreparedSleep::zero_length())
     }
 
-    /// Announces a sleep, calls `wait` with its [timeout](PreparedSleep::timeout), and ends the
-    /// announcement when `wait` returns.
-    ///
-    /// See [`prepare_sleep`](Self::prepare_sleep). If `wait` panics, the announcement ends as well.
+    /// [Announces a sleep](Self::prepare_sleep), calls `wait` with its
+    /// [timeout](PreparedSleep::timeout), and ends the announcement when `wait` returns or panics.
     ///
     /// # Examples
     ///
@@ -505,9 +510,9 @@ impl LocalTimer {
     /// Drives a thread that only runs timers: [parks](PreparedSleep::park) and turns until
     /// `is_over` returns true.
     ///
-    /// It calls `is_over` before each sleep, including the first. A thread that changes the answer
-    /// must wake the loop: with a request to this wheel such as [`ShardRef::run`], or by unparking
-    /// this thread.
+    /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
+    /// what `is_over` returns must wake the loop, by a request to this wheel such as
+    /// [`ShardRef::run`], or by unparking this thread.
     ///
     /// # Examples
     ///
@@ -546,18 +551,18 @@ impl LocalTimer {
     /// first turn must call this first.
     ///
     /// A future of [`corewheel::future`](crate::future) that has to wait
-    /// [panics](crate::future#without-a-driver) on a thread whose wheel has no driver. Every driver
-    /// registers when it is created: [`future::drive`](crate::future::drive), a `TimerFd`,
-    /// [`Config::install`], [`Cores`](crate::Cores), the packages for runtimes. A loop registers by
-    /// its first call of [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
-    /// [`time_until_next`](Self::time_until_next).
+    /// [panics](crate::future#without-a-driver) on a thread whose wheel has no registered driver.
+    /// These register a driver: [`future::drive`](crate::future::drive), a `TimerFd`,
+    /// [`Config::install`], [`Cores`](crate::Cores), and the packages for runtimes. A loop also
+    /// registers by its first call of [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep)
+    /// or [`time_until_next`](Self::time_until_next).
     ///
-    /// A thread stays registered, unless only `TimerFd`s and tasks of `drive` have registered it:
-    /// then it has no driver after the last of them is dropped outside of a turn. A loop registers
-    /// again at its next turn.
+    /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
+    /// the thread without a driver, a loop registers again by its next turn.
     ///
-    /// Until the loop begins, an add by any thread reports, once, a timer that is overdue: by 100
-    /// ms if no driver is registered, otherwise by 1 s. See [`metrics`](crate::metrics).
+    /// Before the loop's first turn, an add by any thread may report, once, that a timer is
+    /// overdue: by 100 ms without a registered driver, by 1 s with one. See
+    /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -576,12 +581,11 @@ impl LocalTimer {
         let _ = Local::with(Local::register_driver);
     }
 
-    /// Returns a reference by which other threads can add to this thread's wheel.
+    /// Returns a reference by which other threads can add timers to this thread's wheel.
     ///
     /// # Panics
     ///
-    /// If the thread is exiting and its wheel has ended, or cannot have one because 16,384 shards
-    /// exist.
+    /// If the wheel has ended, or if the thread cannot have one because 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -602,8 +606,9 @@ impl LocalTimer {
         }
     }
 
-    /// Returns the number of live timers. Remotely cancelled timers count until the owner has
-    /// collected them. Remotely added timers count once a turn has admitted them.
+    /// Returns the number of live timers. A remotely cancelled timer counts until this thread has
+    /// consumed the cancel. A remotely added timer counts as soon as this thread has consumed the
+    /// add.
     ///
     /// # Examples
     ///
@@ -636,7 +641,7 @@ impl LocalTimer {
         self.len() == 0
     }
 
-    /// Returns the present time of this thread's clock: real, or virtual if its [`Config`] says so.
+    /// Returns the present time of this wheel's clock, which [`Config::clock`] can make virtual.
     ///
     /// # Examples
     ///
@@ -656,8 +661,8 @@ impl LocalTimer {
             .unwrap_or_else(|_| Clock::monotonic().now())
     }
 
-    /// Returns this thread's clock, for a [`Shard`](crate::Shard) or a wheel of another thread that
-    /// must see the same time. In an exiting thread it is the monotonic clock.
+    /// Returns this wheel's clock, so that a [`Shard`](crate::Shard) or another thread's wheel can
+    /// use it too. In an exiting thread, returns the monotonic clock.
     ///
     /// # Examples
     ///
@@ -685,8 +690,8 @@ impl LocalTimer {
             .unwrap_or_else(|_| Clock::monotonic())
     }
 
-    /// Returns the counts of this thread's timers so far. Cost: some nanoseconds for each queued
-    /// message.
+    /// Returns the counts of this wheel's timers since its creation. Cost: some nanoseconds for
+    /// each queued message.
     ///
     /// # Examples
     ///
@@ -702,7 +707,7 @@ impl LocalTimer {
         Local::with_current_engine(|engine| engine.counts()).unwrap_or_default()
     }
 
-    /// Returns the activity of this thread's wheel and the lateness of its timers; see
+    /// Returns the counts of this thread's wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics). Returns `None` in an exiting thread and in a thread that cannot
     /// have a wheel.
     ///
@@ -722,9 +727,9 @@ impl LocalTimer {
         Local::with_current_engine(|engine| engine.metrics()).ok()
     }
 
-    /// Returns the calls that added the live timers, and the timers' ages. Use it to find timers
-    /// that are never cancelled. A periodic timer is left out during its own run. The report of an
-    /// exiting thread is empty. Needs the feature `origins`.
+    /// Returns where in the source the live timers were added, and their ages. Use it to find
+    /// timers that are never cancelled. The report omits a periodic timer during its own run. In an
+    /// exiting thread the report is empty. Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -747,11 +752,11 @@ impl LocalTimer {
         Local::with_current_engine(|engine| engine.live_report()).unwrap_or_default()
     }
 
-    /// Returns the deadline of a pending timer of this thread, rounded up to a tick. For a periodic
-    /// timer, this is the time of the next run.
+    /// Returns the deadline of a pending timer of this thread, rounded up to a tick. The deadline
+    /// of a periodic timer is the time of its next run.
     ///
-    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
-    /// wheel. While another thread moves the timer, this is the old deadline or the new one.
+    /// Returns `None` if the timer is running or has ended, or if it belongs to another thread's
+    /// wheel. While another thread moves the timer, returns the old deadline or the new one.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -772,9 +777,9 @@ impl LocalTimer {
     }
 
     /// Returns the time until the [`deadline`](Self::deadline) of a pending timer of this thread;
-    /// zero if it has elapsed.
+    /// zero if the deadline has elapsed.
     ///
-    /// Returns `None` if the timer is running or has ended, or the handle is of another thread's
+    /// Returns `None` if the timer is running or has ended, or if it belongs to another thread's
     /// wheel. Cost: constant, one reading of the clock.
     ///
     /// # Examples
@@ -797,11 +802,11 @@ impl LocalTimer {
 
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
-    /// The next run keeps its time. If this is called during a run, the next run is one new period
-    /// after the deadline of that run. [`TimerHandle::reset`] moves the next run. A period shorter
+    /// The time of the next run stays; [`TimerHandle::reset`] changes it. After a call during a
+    /// run, the next run is one new period after the deadline of the current run. A period shorter
     /// than a tick, zero included, counts as a tick.
     ///
-    /// Returns false if the timer has ended or is not periodic, or the handle is of another
+    /// Returns false if the timer has ended or is not periodic, or if it belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
     ///
     /// # Examples
@@ -824,12 +829,10 @@ impl LocalTimer {
     /// Call it before the thread ends, to run, save or count these timers. Otherwise the end of the
     /// thread drops their callbacks.
     ///
-    /// From now on the wheel behaves as in an [exiting thread](local_timer): handles answer
-    /// [`Cancel::Ended`](crate::Cancel::Ended), [`try_add`](Self::try_add) is an error, a turn
-    /// fires nothing, and a sleep has the timeout zero. A cancel on another thread that races with
-    /// this call returns the true outcome. The returned timers include those of futures that wait
-    /// on this thread: running or dropping such a timer wakes the task, whose next poll finds [no
-    /// timer](crate::future#without-a-timer). Later calls return nothing.
+    /// From then on the wheel behaves as in an [exiting thread](local_timer). A concurrent cancel
+    /// by another thread still returns the true outcome. Timers of waiting futures are among the
+    /// returned timers. Running or dropping such a timer wakes the task, whose next poll finds [no
+    /// timer](crate::future#without-a-timer). Later calls return an empty vector.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -864,7 +867,8 @@ impl LocalTimer {
     /// Returns a file descriptor that is readable when this thread's wheel must turn. Later calls
     /// return the same descriptor.
     ///
-    /// It is not readable until it is [armed](TimerFd::arm). A wake also calls the hook of
+    /// The descriptor is not readable until it is [armed](TimerFd::arm). A thread that wakes this
+    /// thread makes the descriptor readable, and also calls the hook of
     /// [`Config::on_wake`](crate::Config::on_wake).
     ///
     /// # Errors
@@ -886,7 +890,6 @@ impl LocalTimer {
         TimerFd::open()
     }
 
-    /// Adds a one-shot timer; the error carries the callback back.
     #[inline]
     fn insert_once<F: FnOnce() + 'static>(
         kind: TimerKind,
@@ -904,8 +907,7 @@ impl LocalTimer {
         }
     }
 
-    /// Adds a one-shot timer at an instant, or with slack or spread. Not generic, to avoid a second
-    /// copy of the insertion code per closure type.
+    /// Not generic, to avoid a second copy of the insertion code per closure type.
     fn insert_when(
         kind: TimerKind,
         origin: Origin,
@@ -915,7 +917,6 @@ impl LocalTimer {
         Self::insert_in_place(kind, origin, |engine| engine.due_when(when), callback)
     }
 
-    /// Adds a one-shot timer; the error carries the callback back.
     #[inline]
     pub(super) fn insert<F: FnOnce() + 'static>(
         kind: TimerKind,
@@ -928,7 +929,6 @@ impl LocalTimer {
             .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
     }
 
-    /// Adds a one-shot timer that is due when the clock shows `nanos`.
     pub(super) fn insert_at_nanos<F: FnOnce() + 'static>(
         nanos: u64,
         origin: Origin,
@@ -963,17 +963,16 @@ impl LocalTimer {
 }
 
 impl Config {
-    /// Creates this thread's wheel with this configuration. Call it before anything else uses
-    /// [`local_timer`] in the thread.
+    /// Creates this thread's wheel with this configuration. Call it before anything else in the
+    /// thread uses [`local_timer`].
     ///
-    /// It also registers a [driver](LocalTimer::register_driver), on the assumption that a loop
-    /// follows. It drives nothing itself: without a loop that turns the wheel, futures of this
-    /// thread wait for ever.
+    /// This call also registers a [driver](LocalTimer::register_driver). Without a loop that turns
+    /// the wheel, futures of this thread wait for ever.
     ///
     /// # Errors
     ///
-    /// If the thread's wheel is in use already, the tick is shorter than a microsecond, or 16,384
-    /// shards exist.
+    /// If the thread's wheel exists already or has ended, the tick is shorter than a microsecond,
+    /// or 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -992,7 +991,7 @@ impl Config {
 }
 
 impl LocalHandle {
-    /// Returns the deadline of the timer if it is pending. See [`LocalTimer::deadline`].
+    /// Returns the deadline of the timer if it is pending; see [`LocalTimer::deadline`].
     ///
     /// # Examples
     ///
@@ -1009,8 +1008,8 @@ impl LocalHandle {
         local_timer().deadline(self.handle())
     }
 
-    /// Returns the time until the deadline if the timer is pending; zero if it has elapsed. See
-    /// [`LocalTimer::time_left`].
+    /// Returns the time until the deadline if the timer is pending; zero if the deadline has
+    /// elapsed. See [`LocalTimer::time_left`].
     ///
     /// # Examples
     ///
@@ -1027,7 +1026,7 @@ impl LocalHandle {
     }
 }
 
-/// Calls `look` with the thread's engine, if `handle` refers to a pending timer of this thread.
+/// Returns the result of `look` if `handle` refers to a pending timer of this thread.
 fn with_pending<R>(
     handle: TimerHandle,
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,

@@ -14,17 +14,16 @@ use crate::{
 };
 
 /// A timer of this thread that keeps its callback. It can be armed again after it has fired or was
-/// cancelled, like a `Timer` of Go or an `hrtimer` of Linux.
+/// cancelled.
 ///
-/// A new timer is not armed. [`arm`](Self::arm) arms it, or moves it if it is pending. Dropping the
-/// timer cancels it. The callback gets a reference to the timer, and can arm it again.
+/// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
-/// keep-alive, the wait for a batch. For a timer that runs once, [`LocalTimer::add`] needs no
-/// owner.
+/// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], which
+/// returns no value that must be kept.
 ///
 /// Cost: one allocation, when the timer is created. Arming costs as much as
-/// [`LocalTimer::add_local`]; if the timer is pending, as much as a reset.
+/// [`LocalTimer::add_local`], or as a reset if the timer is pending.
 ///
 /// [`LocalTimer::add`]: crate::LocalTimer::add
 /// [`LocalTimer::add_local`]: crate::LocalTimer::add_local
@@ -56,19 +55,19 @@ use crate::{
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
     shared: Rc<OwnedTimerState<OwnedCallback>>,
-    /// False for the reference that a callback gets, whose drop does not cancel the timer.
+    /// False for the reference that a callback gets: dropping it does not cancel the timer.
     cancels_on_drop: bool,
 }
 
 type OwnedCallback = dyn FnMut(&OwnedTimer);
 
-/// The part that the `OwnedTimer` and the armed callback share.
+/// The state that the `OwnedTimer` and the armed callback share.
 struct OwnedTimerState<F: ?Sized> {
-    /// The timer of the last arming.
+    /// The handle of the last arming.
     armed_handle: Cell<Option<LocalHandle>>,
-    /// The timer of the last arming has fired.
+    /// True if the timer has fired since its last arming.
     has_fired: Cell<bool>,
-    /// The user's callback. Borrowed while it runs; it is never called inside itself.
+    /// Borrowed while the callback runs. The callback never runs inside itself.
     callback: RefCell<F>,
 }
 
@@ -100,8 +99,8 @@ pub enum TimerEnd {
 impl OwnedTimer {
     /// Creates a timer that is not armed.
     ///
-    /// `callback` runs on this thread, each time that the timer fires, and gets a reference to the
-    /// timer. A panic of the callback is reported, and the timer can be armed again.
+    /// `callback` runs on this thread each time that the timer fires. A panic of the callback is
+    /// reported, and the timer can be armed again.
     ///
     /// # Examples
     ///
@@ -153,10 +152,9 @@ impl OwnedTimer {
     ///
     /// # Errors
     ///
-    /// If the wheel has ended, because the thread is exiting or has drained it; if 16,384 shards
-    /// exist; or if the wheel has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit)). Then the timer is not armed, and keeps its
-    /// callback.
+    /// If the thread has no wheel, or its wheel has ended or is full; see
+    /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). In these cases the timer is not armed,
+    /// and keeps its callback.
     ///
     /// # Examples
     ///
@@ -189,9 +187,8 @@ impl OwnedTimer {
         (*self.shared.callback.borrow_mut())(&self);
     }
 
-    /// Cancels the timer. It keeps its callback and can be armed again. See
-    /// [`TimerHandle::cancel`] for the answers; a timer that was never armed has
-    /// [ended](Cancel::Ended).
+    /// Cancels the timer, which keeps its callback and can be armed again. Returns the answer of
+    /// [`TimerHandle::cancel`], or [`Cancel::Ended`] if the timer was never armed.
     ///
     /// # Examples
     ///
@@ -252,7 +249,7 @@ impl OwnedTimer {
     }
 
     /// Returns the handle of the last arming, by which any thread can cancel and move the timer.
-    /// After the timer has ended, the next arming makes a new handle. Returns `None` before the
+    /// When the timer is armed again after its end, it gets a new handle. Returns `None` before the
     /// first arming.
     ///
     /// # Examples

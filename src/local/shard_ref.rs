@@ -22,14 +22,14 @@ use crate::{
     when::When,
 };
 
-/// A reference to the wheel of a thread, for adds from any other thread; from
+/// A reference to the wheel of a thread, by which other threads add timers to the wheel; from
 /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref) or
 /// [`Cores::shards`](crate::Cores::shards).
 ///
-/// The callback runs on the thread that owns the wheel, in its turn. A reference does not keep the
-/// thread or its wheel alive: when the thread has ended, an add is an error. It keeps some memory:
-/// the hooks, the descriptor, and the nodes. The nodes take 80 bytes times the largest number of
-/// live timers so far.
+/// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
+/// thread nor its wheel alive: after the thread has ended, an add returns an error. It keeps some
+/// memory: the hooks, the descriptor, and the nodes. The nodes take 80 bytes times the largest
+/// number of live timers so far.
 ///
 /// # Examples
 ///
@@ -63,15 +63,15 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, after a delay or at an instant of
-    /// that wheel's clock, with slack or spread if wanted; see [`When`]. It runs in the owner's
-    /// first turn at or after that moment, rounded up to a tick. The handle works at once, even
-    /// before the owner has admitted the timer. See [`LocalTimer::add`](crate::LocalTimer::add).
+    /// that wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
+    /// owner's first turn at or after its deadline, rounded up to a tick. The handle works at once,
+    /// even before the owner has consumed the add.
     ///
-    /// On the owning thread itself this is `LocalTimer::add`.
+    /// On the owner's thread, this is [`LocalTimer::add`].
     ///
     /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. Each
     /// 4,096 remote timers need another page of memory. A callback that captures more than 32
-    /// bytes, or a value aligned to more than 8, is boxed. If the owner sleeps beyond the new
+    /// bytes, or a value aligned to more than 8 bytes, is boxed. If the owner sleeps beyond the new
     /// deadline, it is woken.
     ///
     /// # Panics
@@ -102,9 +102,9 @@ impl ShardRef {
     ///
     /// # Errors
     ///
-    /// If the thread has ended, or its wheel has reached its limit of live timers
+    /// If the wheel has ended, or has reached its limit of live timers
     /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). Concurrent adds that are being
-    /// refused may count against the limit. The error carries the callback back.
+    /// refused may count towards the limit. The error carries the callback back.
     ///
     /// # Examples
     ///
@@ -133,17 +133,16 @@ impl ShardRef {
         self.send_once(nanos, Origin::caller(), callback)
     }
 
-    /// Runs `callback` on the thread that owns the wheel every `period` until it is cancelled, for
-    /// the first time one period from now. Runs keep to their schedule: the period does not drift,
-    /// even if it is no multiple of the tick. Runs that the owner's loop missed are skipped. A
-    /// period shorter than a tick of that wheel, zero included, counts as a tick.
+    /// Runs `callback` on the thread that owns the wheel every `period` until the timer is
+    /// cancelled, for the first time one period from now. [`LocalTimer::add_periodic`] describes
+    /// late runs, missed runs and short periods.
     ///
-    /// The handle works at once, from any thread. After a cancel during a run, no further run
-    /// follows, and the owner drops the callback. After a cancel between runs, the canceller drops
-    /// it. A run that panics is reported, and the timer continues. The owner changes the period by
-    /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
+    /// The handle works at once, from any thread. A cancel during a run prevents further runs, and
+    /// the owner drops the callback. After a cancel between runs, the canceller drops the callback.
+    /// A panic of the callback is reported, and the timer continues. The owner changes the period
+    /// by [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
-    /// On the owning thread itself this is [`LocalTimer::add_periodic`]. Cost: the same as
+    /// On the owner's thread, this is [`LocalTimer::add_periodic`]. The cost is that of
     /// [`add`](Self::add).
     ///
     /// # Panics
@@ -211,14 +210,15 @@ impl ShardRef {
         self.send(Schedule { due, period }, Origin::caller(), callback, RunRepeatedly, |run| run.0)
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, in its next turn. It counts as a
-    /// timer that is already due. A sleeping owner is woken. See [`add`](Self::add) for the rest.
+    /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
+    /// current one. The callback counts as a timer that is already due. A sleeping owner is woken.
+    /// See [`add`](Self::add) for the cost.
     ///
-    /// Closures submitted by one other thread run in FIFO order. A turn consumes up to 1,024
-    /// messages, or its budget if that is smaller. If enough cancels wait, half of this number is
-    /// reserved for them. Later turns consume the rest. If more than 4,096 messages wait, each turn
-    /// puts 4,096 of them in order, and no closure runs until all are in order. The owner's own
-    /// requests run in no particular order.
+    /// Closures of one remote thread run in FIFO order. A turn consumes up to 1,024 messages, or
+    /// its budget if that is smaller. Up to half of this number is reserved for waiting cancels.
+    /// Later turns consume the rest. If more than 4,096 messages wait, each turn puts 4,096 of them
+    /// in order, and no closure runs until all are in order. Closures that the owner itself submits
+    /// run in no particular order.
     ///
     /// # Panics
     ///
@@ -240,8 +240,7 @@ impl ShardRef {
         AddError::or_panic(self.try_run(callback))
     }
 
-    /// Runs `callback` in the owner's next turn, and returns an error where [`run`](Self::run)
-    /// panics.
+    /// Submits `callback` as [`run`](Self::run) does, and returns an error where `run` panics.
     ///
     /// # Errors
     ///
@@ -266,8 +265,8 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
-    /// current one, even if the wheel is full. Drops it if the thread has ended. A sleeping owner
-    /// is woken.
+    /// current one, even if the wheel is full. Drops `callback` if the wheel has ended. Wakes a
+    /// sleeping owner.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
@@ -279,7 +278,6 @@ impl ShardRef {
         }
     }
 
-    /// Adds a timer that is due when the clock shows `nanos`.
     pub(crate) fn try_add_at_nanos<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
@@ -292,8 +290,8 @@ impl ShardRef {
         self.send_once(nanos, origin, callback)
     }
 
-    /// Returns the present time of that wheel's clock: real, or virtual if its
-    /// [`Config`](crate::Config) says so.
+    /// Returns the present time of that wheel's clock, which its [`Config`](crate::Config) can make
+    /// virtual.
     ///
     /// # Examples
     ///
@@ -310,7 +308,7 @@ impl ShardRef {
         self.shared.clock().now()
     }
 
-    /// Returns the last published activity of that wheel and the lateness of its timers; see
+    /// Returns the last published counts of that wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -330,15 +328,15 @@ impl ShardRef {
         ShardMetrics::read_requesting_levels(self.number, &self.shared)
     }
 
-    /// Returns the number of pending timers of that wheel, from any thread.
+    /// Returns the number of pending timers of that wheel.
     ///
     /// The answer is exact while the owner is in an announced sleep and no request waits in its
-    /// mailbox. Otherwise it lacks the changes since the owner's last publication. The owner
-    /// publishes before each sleep, and at least every 64 turns. A remote cancel counts at once,
-    /// and a remote add when the owner has admitted it. The answer is zero after the end of the
-    /// thread.
+    /// mailbox. Otherwise it may lack changes since the owner's last publication. The owner
+    /// publishes before each sleep, and at least every 64 turns. Remote cancels count at once, and
+    /// remote adds after the owner has consumed them. After the end of the thread, the answer is
+    /// zero.
     ///
-    /// Cost: some reads; it never delays the owner.
+    /// Cost: some reads, which never delay the owner.
     ///
     /// # Examples
     ///
@@ -359,12 +357,11 @@ impl ShardRef {
         usize::try_from(counts.live.saturating_sub(held)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of the shard. Successive shards can have the same number.
+    /// Returns the shard's number. After the shard has ended, another shard can get this number.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns the part of the wheel that other threads share, such as its clock.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -387,8 +384,9 @@ impl ShardRef {
         self.send(Schedule { due: nanos, period: 0 }, origin, callback, RunOnce, |run| run.0)
     }
 
-    /// Adds a remote timer, and wakes the owner if necessary. `wrap` converts the callback to the
-    /// value that is built in the node, and `unwrap` converts it back.
+    /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, asks the owner
+    /// to make room. `wrap` converts the callback to the value that is built in the node, and
+    /// `unwrap` converts it back.
     #[inline]
     fn send<F: Send + 'static, B: BuildInPlace<Callback> + Send>(
         &self,

@@ -1,8 +1,8 @@
 //! A file descriptor that is readable when a thread's wheel must turn.
 //!
-//! The descriptor is one timerfd. The owner arms it for the next deadline, and a thread that must
-//! wake the owner lets it expire at once. The owner's arming must not undo a wake, so it comes
-//! before the announcement of the sleep:
+//! The descriptor is one timerfd. The owner arms it for the next deadline. A thread that must wake
+//! the owner makes it expire at once. The owner's arming must not undo a wake, so the owner arms
+//! before it announces the sleep:
 //!
 //! ```text
 //! owner                             requesting thread
@@ -12,11 +12,12 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A remote thread may act on an earlier sleep, and the owner's arming may undo that wake. The
-//! request was queued before the wake, so the owner has consumed it, or finds it in the check after
-//! the announcement. While a sleep is announced, only wakes arm the descriptor, and it expires at
-//! once. A timer that the owner adds while a sleep is announced wakes the owner like a remote
-//! request.
+//! A remote thread may still act on the announcement of an earlier sleep. Its wake may then come
+//! before the owner's arming, which undoes the wake. But the remote thread had queued its request
+//! before the wake. So the owner has already consumed the request, or finds it in the check after
+//! the announcement.
+//!
+//! While a sleep is announced, only wakes arm the descriptor, for an immediate expiry.
 
 use std::{
     cell::Cell,
@@ -39,26 +40,29 @@ use crate::{
 /// `fd`, on Linux.
 ///
 /// Any poller of descriptors can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or
-/// a foreign loop. Call [`turn`](Self::turn) when it is readable. Nothing has to be read from it.
-/// It works with edge-triggered pollers: arming makes it unreadable, so each expiry is an edge.
+/// the loop of another library. Call [`turn`](Self::turn) when the descriptor is readable. Nothing
+/// has to be read from it. Edge-triggered pollers work too: arming makes the descriptor unreadable,
+/// so each expiry is an edge.
 ///
 /// The descriptor follows the wheel's clock. [`Clock::boot_time`](crate::Clock::boot_time) also
 /// counts suspensions: if the deadline elapses while the machine is suspended, the descriptor is
 /// readable after the resume.
 ///
-/// Cost: a system call each time it is armed for another deadline, and one for each wake by another
-/// thread. If the thread itself adds an earlier timer outside of a turn, the descriptor becomes
-/// readable at once, which costs a system call and a turn. A loop that can give its poll a timeout
-/// is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
+/// Cost: a system call each time the descriptor is armed for another deadline, and one for each
+/// wake by another thread. If this thread adds a timer with an earlier deadline outside of a turn,
+/// the descriptor becomes readable at once, which costs a system call and a turn. A loop that can
+/// give its poll a timeout is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// It belongs to its thread. Dropping a `TimerFd` ends the sleep that it has announced. From then
-/// on, other threads do not make the descriptor readable. All `TimerFd`s of a thread share one
-/// descriptor. Dropping the one that announced the sleep makes the descriptor readable, so that
-/// another `TimerFd` takes over: its holder turns and arms it again. The thread has [a
-/// driver](LocalTimer::register_driver) until the last one is dropped. The descriptor stays open
-/// until the thread's wheel has ended and no [`ShardRef`](crate::ShardRef) of it exists. It is
-/// closed by `exec`, and does not block.
+/// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor.
+/// The thread has [a driver](LocalTimer::register_driver) until the last `TimerFd` is dropped.
+///
+/// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
+/// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
+/// descriptor readable, so that the holder of the other one turns and arms it again.
+///
+/// The descriptor stays open until the thread's wheel has ended and no
+/// [`ShardRef`](crate::ShardRef) of this wheel exists. It is non-blocking, and is closed by `exec`.
 ///
 /// # Examples
 ///
@@ -78,7 +82,7 @@ use crate::{
 /// ```
 pub struct TimerFd {
     descriptor: Arc<Descriptor>,
-    /// The announced sleep. A `Cell`, so that a poller may hold a shared borrow.
+    /// The announced sleep. A `Cell`, because a poller may hold a shared borrow of the `TimerFd`.
     sleep: Cell<Option<PreparedSleep<'static>>>,
     _drives: DriverRegistration,
 }
@@ -95,7 +99,7 @@ impl Local {
 
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
         self.flush();
-        // Arms before the announcement, because arming after it might undo a wake.
+        // Arming after the announcement might undo a wake.
         let (until, _) = self.with_engine(|engine| engine.sleep_end());
         descriptor.arm(until, || self.with_engine(|engine| engine.time_until(until)));
         let sleep = self.announce_sleep();
@@ -107,14 +111,13 @@ impl Local {
 }
 
 impl TimerFd {
-    /// Creates a `TimerFd` for the descriptor of this thread's wheel, which is opened on first use.
     pub(super) fn open() -> Result<Self, TimerFdError> {
         let descriptor = Local::with(Local::descriptor).map_err(TimerFdError::NoTimer)??;
         Ok(Self { descriptor, sleep: Cell::new(None), _drives: DriverRegistration::new() })
     }
 
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
-    /// deadline. Call it when the descriptor is readable; at other times it does no harm.
+    /// deadline. Call it when the descriptor is readable. Other calls do no harm.
     ///
     /// # Examples
     ///
@@ -133,7 +136,7 @@ impl TimerFd {
     }
 
     /// Runs the due callbacks within the budget of [`LocalTimer::turn_within`], and arms the
-    /// descriptor. If due timers are left, it is readable at once.
+    /// descriptor. If due timers are left, the descriptor is readable at once.
     ///
     /// # Examples
     ///
@@ -151,7 +154,7 @@ impl TimerFd {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn turn_within(&self, budget: usize) -> Turn {
-        // Ends the announcement first: timers that callbacks add need no wake, because the
+        // Ends the announcement first, because timers that callbacks add need no wake: the
         // descriptor is armed after the turn.
         self.sleep.set(None);
         let turn = local_timer().turn_within(budget);
@@ -159,12 +162,12 @@ impl TimerFd {
         turn
     }
 
-    /// Arms the descriptor at the next deadline, without a turn, and announces the sleep until
+    /// Arms the descriptor for the next deadline, without a turn, and announces the sleep until
     /// then.
     ///
-    /// Call it once before the first poll. Call it again after another announcement
-    /// ([`LocalTimer::prepare_sleep`]), because a thread has only one at a time. In an exiting
-    /// thread, whose wheel has ended, it disarms the descriptor.
+    /// Call it before the first poll, and after each [`LocalTimer::prepare_sleep`], whose
+    /// announcement replaces the one of the `TimerFd`. In an exiting thread, this call disarms the
+    /// descriptor.
     ///
     /// # Examples
     ///
@@ -193,8 +196,8 @@ impl TimerFd {
 impl Drop for TimerFd {
     fn drop(&mut self) {
         let had_announced = self.sleep.take().is_some();
-        // The wheel and each `TimerFd` hold one reference. If another `TimerFd` remains, its holder
-        // turns now and announces the next sleep.
+        // The wheel and each `TimerFd` hold one reference. The holder of another `TimerFd` turns
+        // now and announces the next sleep.
         if had_announced && Arc::strong_count(&self.descriptor) > 2 {
             self.descriptor.fire();
         }
