@@ -14,7 +14,7 @@ pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
 /// The number of empty pages that are kept for reuse. So a program that repeatedly adds and cancels
 /// up to 8,192 timers does not allocate each time (P4).
-pub(crate) const SPARE_PAGES_MAX: u32 = if TINY { 1 } else { 2 };
+pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
 
 /// Never-used places of a page are added to its free list in batches of this size. The memory of
 /// the other places stays untouched.
@@ -126,7 +126,7 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// The maximum number of remote messages that one turn consumes, so that a flood causes no pause
 /// (P7).
-pub(crate) const MESSAGES_MAX: usize = if TINY { 1 << 20 } else { 1024 };
+pub(crate) const MESSAGES_PER_TURN_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
 /// If no loop drives a wheel, the next add or remote request reports a timer that is overdue by
 /// this many nanoseconds. The delay leaves the thread time to start its loop. The second value is
@@ -150,7 +150,7 @@ pub(crate) const MOVES_APPLIED_MAX: usize = if TINY { 2 } else { 8 };
 
 /// The maximum number of urgent messages that one pass reverses into FIFO order. Each costs about a
 /// cache miss.
-pub(crate) const REVERSED_MAX: usize = if TINY { 64 } else { 4096 };
+pub(crate) const REVERSED_PER_PASS_MAX: usize = if TINY { 64 } else { 4096 };
 
 /// The owner of a shard publishes its counts after this many turns, even if its loop never prepares
 /// to sleep.
@@ -160,8 +160,8 @@ pub(crate) const PUBLISH_EVERY_TURNS: u64 = if TINY { 2 } else { 64 };
 /// where each counter adds interleavings.
 pub(crate) const PUBLISHED_COUNTERS: usize = if LOOM { 2 } else { usize::MAX };
 
-/// A histogram does not distinguish durations below 2^`HISTOGRAM_FINEST` nanoseconds.
-pub(crate) const HISTOGRAM_FINEST: u32 = 10;
+/// A histogram does not distinguish durations below 2^`HISTOGRAM_MIN_NANOS_LOG2` nanoseconds.
+pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
 /// The number of ranges of a histogram. There are four ranges per doubling from a microsecond to
 /// more than an hour, one for shorter durations, and one for longer durations.

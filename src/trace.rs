@@ -13,21 +13,21 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     tracing::error!(?place, message, "a panic was caught");
 }
 
-/// Reports that a timer is overdue and that no loop drives its wheel. `is_of_thread` is false for
+/// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false for
 /// the wheel of a `Shard`.
 #[cold]
-pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_of_thread: bool) {
+pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_thread_wheel: bool) {
     #[cfg(feature = "tracing")]
     tracing::error!(
         shard,
         name,
         ?overdue,
-        is_of_thread,
+        is_thread_wheel,
         "a timer is overdue and no loop drives it"
     );
     #[cfg(not(feature = "tracing"))]
     {
-        let advice = if is_of_thread {
+        let advice = if is_thread_wheel {
             "call `local_timer().turn()` in the thread's loop, or see \
              `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their `Watcher`"
         } else {

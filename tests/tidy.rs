@@ -33,7 +33,10 @@ const ORDER: &[(&str, &str)] = &[
     ("shard", "expired time stats sleep engine"),
     ("local", "inner client shard_ref owned_timer pending timer_fd cores"),
     ("purgatory", "operation hash table group"),
-    ("future", "fire_waker backend sleep timeout interval worker_wheels timers drive virtual_time"),
+    (
+        "future",
+        "callback_waker backend sleep timeout interval worker_wheels timers drive virtual_time",
+    ),
 ];
 
 /// Names, the file or folder that they belong to, and what to use everywhere else.
@@ -70,7 +73,7 @@ const WORDS: &[(&str, &str)] = &[
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Other crates cannot reach them, or a macro writes them.
-const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "FireWaker", "Origin"];
+const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "CallbackWaker", "Origin"];
 
 /// How many lines may stand between an atomic operation and its reason.
 const REASON_REACH: usize = 8;

@@ -56,10 +56,10 @@ enum Source {
     Fast {
         origin: Instant,
     },
-    /// `origin` is the instant of creation, at which the clock showed `shown`.
+    /// `origin` is the instant of creation, at which the clock showed `nanos_at_origin`.
     BootTime {
         origin: Instant,
-        shown: u64,
+        nanos_at_origin: u64,
     },
     Manual(ManualClock),
 }
@@ -159,10 +159,9 @@ impl Clock {
     /// ```
     pub fn boot_time() -> Self {
         let origin = Instant::now();
-        Self(
-            boot::nanos()
-                .map_or(Source::Monotonic { origin }, |shown| Source::BootTime { origin, shown }),
-        )
+        Self(boot::nanos().map_or(Source::Monotonic { origin }, |nanos_at_origin| {
+            Source::BootTime { origin, nanos_at_origin }
+        }))
     }
 
     /// Returns true if this is [`Clock::fast`] and the machine supports it.
@@ -237,8 +236,8 @@ impl Clock {
                 saturating_nanos(origin.elapsed())
             }
             // The kernel clock was readable at creation, so it still is.
-            Source::BootTime { shown, .. } => {
-                boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*shown))
+            Source::BootTime { nanos_at_origin, .. } => {
+                boot::nanos().map_or(0, |nanos| nanos.saturating_sub(*nanos_at_origin))
             }
             Source::Manual(manual) => manual.nanos(),
         }
@@ -254,9 +253,10 @@ impl Clock {
         match (&self.0, &other.0) {
             // Both clocks count from the start of the machine. A conversion through an `Instant`
             // would lose a suspension between the creations of the two clocks.
-            (Source::BootTime { shown: here, .. }, Source::BootTime { shown: there, .. }) => {
-                nanos.saturating_add(*there).saturating_sub(*here)
-            }
+            (
+                Source::BootTime { nanos_at_origin: here, .. },
+                Source::BootTime { nanos_at_origin: there, .. },
+            ) => nanos.saturating_add(*there).saturating_sub(*here),
             // Converts the remaining time. The result is late by the time that passes between the
             // readings of both clocks.
             (Source::BootTime { .. }, _) | (_, Source::BootTime { .. }) => {
@@ -350,7 +350,8 @@ mod tests {
     fn a_suspension_between_two_clocks_changes_no_deadline() {
         const HOUR: u64 = 3_600_000_000_000;
         let origin = Instant::now();
-        let [early, late] = [HOUR, 9 * HOUR].map(|shown| Clock(Source::BootTime { origin, shown }));
+        let [early, late] = [HOUR, 9 * HOUR]
+            .map(|nanos_at_origin| Clock(Source::BootTime { origin, nanos_at_origin }));
         assert_eq!(late.convert_nanos(&early, 9 * HOUR), HOUR);
         assert_eq!(early.convert_nanos(&late, HOUR), 9 * HOUR);
         assert_eq!(late.convert_nanos(&early, HOUR), 0, "before it was made");

@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(latest, Reading::exact(25));
     }
 
-    fn how_long() -> Duration {
+    fn test_duration() -> Duration {
         let scale =
             env::var("COREWHEEL_TEST_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
         Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
@@ -105,7 +105,7 @@ mod tests {
         let (mut random, mut reader, begun) =
             (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
         let mut latest = reader.read(clock);
-        while begun.elapsed() < how_long() {
+        while begun.elapsed() < test_duration() {
             for _ in 0..random.u32(1..3000) {
                 let before = clock.nanos_at(Instant::now());
                 let reading = reader.read(clock);

@@ -422,9 +422,9 @@ impl TimerHandle {
     }
 
     /// Moves the timer to a deadline in nanoseconds of its shard's clock.
-    pub(crate) fn reset_to(self, nanos: u64) -> bool {
+    pub(crate) fn reset_to_nanos(self, nanos: u64) -> bool {
         match Owner::of(self) {
-            Some(owner) => (owner.ops.reset_to)(self, nanos),
+            Some(owner) => (owner.ops.reset_to_nanos)(self, nanos),
             None => self.move_remote(|_| nanos),
         }
     }
@@ -684,7 +684,7 @@ pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
     pub(crate) reset_when: fn(TimerHandle, When) -> bool,
-    pub(crate) reset_to: fn(TimerHandle, u64) -> bool,
+    pub(crate) reset_to_nanos: fn(TimerHandle, u64) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
     pub(crate) is_turning: fn() -> bool,

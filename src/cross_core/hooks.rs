@@ -274,7 +274,7 @@ impl Hooks {
 
     /// Makes the default wake-up unpark the calling thread. Returns false if another thread is
     /// waking the owner at this moment.
-    pub(crate) fn set_sleeper(&self) -> bool {
+    pub(crate) fn set_thread_to_unpark(&self) -> bool {
         let WakeMethod::Unpark(sleeper) = &self.wake else { return true };
         let remember = |sleeper: &mut Thread| {
             let this = this_thread();

@@ -78,7 +78,7 @@ impl Parker {
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         let number = before + SLEEP_NUMBER_ONE + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `must_wake_before`. An exchange by which a waking thread
+        // Release: publishes `until` to `must_wake_for_deadline`. An exchange by which a waking thread
         // clears the `ASLEEP` of an earlier sleep comes before this swap, or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
@@ -90,7 +90,7 @@ impl Parker {
         // Relaxed: the store of `announced` publishes `until`.
         self.until.store(u64::MAX, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Release: publishes `until` to
-        // `must_wake_before`.
+        // `must_wake_for_deadline`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         self.announced.store(before + SLEEP_NUMBER_ONE + ASLEEP + UNDRIVEN, Ordering::Release);
     }
@@ -156,7 +156,7 @@ impl Parker {
     /// time that `deadline` returns. The caller's last atomic operation must be the swap that made
     /// its request.
     #[inline]
-    pub(crate) fn must_wake_before(&self, deadline: impl FnOnce() -> u64) -> Option<SleepId> {
+    pub(crate) fn must_wake_for_deadline(&self, deadline: impl FnOnce() -> u64) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.
         fence_after_swap(Ordering::SeqCst);
         // Acquire: `until`, read below, is the end of this sleep or of a later one. Before a later
@@ -167,7 +167,7 @@ impl Parker {
     }
 
     /// Returns the sleep in progress if it is long. The caller must have called
-    /// [`must_wake_before`](Self::must_wake_before), whose fence F2 orders this load.
+    /// [`must_wake_for_deadline`](Self::must_wake_for_deadline), whose fence F2 orders this load.
     #[inline]
     pub(crate) fn long_sleep_in_progress(&self) -> Option<SleepId> {
         self.sleep_in_progress().filter(|asleep| asleep.0 & LONG != 0)
@@ -218,12 +218,15 @@ mod tests {
     #[test]
     fn only_an_earlier_deadline_wakes() {
         let parker = Parker::default();
-        assert_eq!(parker.must_wake_before(|| 0), None);
+        assert_eq!(parker.must_wake_for_deadline(|| 0), None);
         let _announcement = parker.announce(100, false);
-        assert_eq!([100, 101].map(|deadline| parker.must_wake_before(|| deadline)), [None; 2]);
-        let woken = parker.must_wake_before(|| 99).expect("it is earlier");
+        assert_eq!(
+            [100, 101].map(|deadline| parker.must_wake_for_deadline(|| deadline)),
+            [None; 2]
+        );
+        let woken = parker.must_wake_for_deadline(|| 99).expect("it is earlier");
         parker.end_woken_sleep(woken);
-        assert_eq!(parker.must_wake_before(|| 98), None);
+        assert_eq!(parker.must_wake_for_deadline(|| 98), None);
     }
 
     #[test]
@@ -231,14 +234,14 @@ mod tests {
         let parker = Parker::default();
         assert!(!parker.is_undriven());
         parker.set_undriven();
-        let asleep = parker.must_wake_before(|| u64::MAX - 1).expect("it has no end");
+        let asleep = parker.must_wake_for_deadline(|| u64::MAX - 1).expect("it has no end");
         assert!(asleep.is_undriven() && parker.is_undriven());
         assert_eq!(parker.must_wake_from_long(), None);
         parker.set_driven();
         assert_eq!((parker.must_wake(), parker.is_undriven()), (None, false));
         parker.set_undriven();
         let announcement = parker.announce(100, false);
-        assert!(!parker.is_undriven() && parker.must_wake_before(|| 100).is_none());
+        assert!(!parker.is_undriven() && parker.must_wake_for_deadline(|| 100).is_none());
         parker.set_undriven();
         parker.end_sleep(&announcement);
         assert!(parker.is_undriven(), "the end of an earlier sleep");

@@ -129,7 +129,7 @@ impl Shared {
     /// payload to drop ends the sleep. Returns `None` if the owner must consume messages first, or
     /// if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
-        let reachable = self.hooks.set_sleeper();
+        let reachable = self.hooks.set_thread_to_unpark();
         let announcement = self.parker.announce(until, is_long);
         if reachable && !self.mailbox.must_not_sleep(WAKE_BACKLOG, is_long) {
             return Some(announcement);
@@ -155,7 +155,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn report_if_overdue(&self) {
-        if let Some(due) = self.turn_state().overdue_since() {
+        if let Some(due) = self.turn_state().next_turn_due() {
             self.report_undriven(self.clock.nanos().saturating_sub(due));
         }
     }
@@ -167,9 +167,9 @@ impl Shared {
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.claim_undriven_report(overdue) {
             let overdue = Duration::from_nanos(overdue);
-            let is_of_thread = self.slab.holds_callbacks();
+            let is_thread_wheel = self.slab.holds_callbacks();
             catch_panic_silently(|| {
-                trace::undriven(self.gauges.number(), &self.name, overdue, is_of_thread);
+                trace::undriven(self.gauges.number(), &self.name, overdue, is_thread_wheel);
             });
         }
     }
@@ -187,7 +187,7 @@ impl Shared {
     /// Wakes the owner after a refused add, if messages wait in the mailbox. By consuming messages
     /// about cancelled timers, the owner makes room for new timers.
     #[cold]
-    pub(crate) fn ask_for_room(&self) {
+    pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
             && let Some(asleep) = self.parker.must_wake()
         {
@@ -317,7 +317,7 @@ impl Shared {
     #[inline]
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
-        let asleep = self.parker.must_wake_before(|| {
+        let asleep = self.parker.must_wake_for_deadline(|| {
             due = self.tick.round_up(nanos());
             due
         });
@@ -377,7 +377,7 @@ impl Protected<'_, Shared> {
         let (answer, next) = node.cancel(generation, taken);
         let wake = match next {
             FollowUp::Push if taken.is_some() => {
-                self.push_cancelled(index, node.link, Priority::LowWithoutPayload)
+                self.push_cancelled(index, node.link, Priority::LowPayloadTaken)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
             // The node's message, queued or about to be pushed, is about a deadline and need not
@@ -415,7 +415,7 @@ impl Protected<'_, Shared> {
         let (answer, next) = node.end_move(taken);
         if taken.is_some() {
             // Another thread cancelled the timer during the move.
-            let push = || self.push_cancelled(index, node.link, Priority::LowWithoutPayload);
+            let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
             let wake = (next == FollowUp::Push).then(push).flatten();
             return RemoteOutcome { answer, wake };
         }

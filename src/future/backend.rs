@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::fire_waker::FireWaker;
+use super::callback_waker::CallbackWaker;
 use crate::{
     cross_core::{
         callback::RunOnce,
@@ -63,27 +63,27 @@ pub trait BackendOps: Debug + Unpin {
         &mut self,
         nanos: &mut u64,
         origin: Origin,
-        waker: FireWaker,
+        waker: CallbackWaker,
     ) -> Result<Self::Handle, AddErrorReason>;
 
     fn is_pending(&self, handle: Self::Handle) -> bool;
 
     fn cancel(&self, handle: Self::Handle) -> Cancel;
 
-    fn reset_to(&self, handle: Self::Handle, nanos: u64) -> bool;
+    fn reset_to_nanos(&self, handle: Self::Handle, nanos: u64) -> bool;
 
     /// Moves a pending timer to `delay` from now. Returns the new deadline, or `None` if the timer
     /// was not moved.
     fn reset_after(&self, handle: Self::Handle, delay: Duration) -> Option<u64> {
         let nanos = self.nanos_after(delay).ok()?;
-        self.reset_to(handle, nanos).then_some(nanos)
+        self.reset_to_nanos(handle, nanos).then_some(nanos)
     }
 
     /// Moves a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
     /// `None` if the timer was not moved.
     fn reset_at(&self, handle: Self::Handle, instant: Instant) -> Option<(u64, bool)> {
         let nanos = self.nanos_at(instant).ok()?;
-        self.reset_to(handle, nanos).then(|| (nanos, self.has_elapsed(nanos) == Ok(true)))
+        self.reset_to_nanos(handle, nanos).then(|| (nanos, self.has_elapsed(nanos) == Ok(true)))
     }
 }
 
@@ -120,7 +120,7 @@ impl BackendOps for LocalTimer {
         &mut self,
         nanos: &mut u64,
         origin: Origin,
-        waker: FireWaker,
+        waker: CallbackWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(RunOnce(move || waker.wake()));
         Local::with(|local| {
@@ -139,7 +139,7 @@ impl BackendOps for LocalTimer {
         Local::cancel(handle)
     }
 
-    fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
+    fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
         Local::reset(handle, |_| nanos).is_some()
     }
 

@@ -66,11 +66,11 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let announced = poll_fn(|cx| Poll::Ready(prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but other tasks run before its next
             // turn.
-            let is_over = announced.timeout() == Some(Duration::ZERO);
-            let timeout = announced.timeout().filter(|_| !is_over);
+            let must_yield = announced.timeout() == Some(Duration::ZERO);
+            let timeout = announced.timeout().filter(|_| !must_yield);
             let slept =
                 timeout.map(|time| sleep(if was_long { time.min(SHORT_SLEEP) } else { time }));
-            sleep_or_wake(slept, is_over).await;
+            sleep_or_wake(slept, must_yield).await;
         }
     }
 }

@@ -179,7 +179,7 @@ impl<H: Backend> Interval<H> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend().nanos_after(Duration::ZERO)?;
         let (tick, instant) = (self.sleep.deadline_nanos(), self.sleep.deadline());
-        self.sleep.reset_to(self.missed_behavior.next(tick, now, self.period));
+        self.sleep.reset_to_nanos(self.missed_behavior.next(tick, now, self.period));
         Poll::Ready(Ok(instant))
     }
 

@@ -72,8 +72,8 @@
 //! it. So a wheel at its limit may refuse the new timer.
 
 mod backend;
+mod callback_waker;
 mod drive;
-mod fire_waker;
 mod interval;
 mod sleep;
 mod timeout;

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Backend,
-    fire_waker::{FireWaker, WakerId},
+    callback_waker::{CallbackWaker, WakerId},
 };
 use crate::{
     clock::tick::saturating_nanos,
@@ -246,11 +246,11 @@ impl<H: Backend> Sleep<H> {
         };
     }
 
-    pub(super) fn reset_to(&mut self, deadline: u64) {
+    pub(super) fn reset_to_nanos(&mut self, deadline: u64) {
         self.deadline = deadline;
         self.state = match self.state {
             State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id)
-                if self.backend.reset_to(handle, deadline) =>
+                if self.backend.reset_to_nanos(handle, deadline) =>
             {
                 State::Armed(handle, waker_id)
             }
@@ -310,7 +310,7 @@ impl<H: Backend> Sleep<H> {
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
             State::Armed(handle, _) if self.backend.is_pending(handle) => {
-                let waker = FireWaker::new(cx.waker());
+                let waker = CallbackWaker::new(cx.waker());
                 let cancelled = self.backend.cancel(handle) == Cancel::Cancelled;
                 self.state = State::Unarmed;
                 if cancelled {
@@ -323,7 +323,7 @@ impl<H: Backend> Sleep<H> {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::LongUnpolled => return self.arm(FireWaker::new(cx.waker())),
+            State::LongUnpolled => return self.arm(CallbackWaker::new(cx.waker())),
             State::Unarmed => (),
         }
         self.poll_clock(cx)
@@ -336,10 +336,13 @@ impl<H: Backend> Sleep<H> {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
-        self.arm(FireWaker::new(cx.waker()))
+        self.arm(CallbackWaker::new(cx.waker()))
     }
 
-    fn arm(&mut self, (waker, waker_id): (FireWaker, WakerId)) -> Poll<Result<(), AddErrorReason>> {
+    fn arm(
+        &mut self,
+        (waker, waker_id): (CallbackWaker, WakerId),
+    ) -> Poll<Result<(), AddErrorReason>> {
         let handle = self.backend.try_add(&mut self.deadline, self.origin, waker)?;
         self.state = State::Armed(handle, waker_id);
         Poll::Pending

@@ -12,7 +12,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    fire_waker::FireWaker,
+    callback_waker::CallbackWaker,
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
@@ -77,12 +77,12 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Timers(Arc<[Arc<WheelSet>]>);
+pub struct Timers(Arc<[Arc<SharedWheels>]>);
 
-/// All wheels of a [`Timers`]. The futures of each wheel share an `Arc<WheelSet>` of their own, so
+/// All wheels of a [`Timers`]. The futures of each wheel share an `Arc<SharedWheels>` of their own, so
 /// threads that use different wheels do not contend for a reference count.
 #[repr(align(128))]
-struct WheelSet {
+struct SharedWheels {
     shards: Arc<[ShardRef]>,
     keep_alive: KeepAlive,
 }
@@ -115,7 +115,7 @@ struct StopWatcherOnDrop(Arc<WorkerWheels>);
 
 impl Drop for StopWatcherOnDrop {
     fn drop(&mut self) {
-        self.0.release_watcher();
+        self.0.stop_watcher();
     }
 }
 
@@ -138,8 +138,8 @@ impl Drop for StopWatcherOnDrop {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Remote {
-    wheel_set: Arc<WheelSet>,
-    shard_index: usize,
+    wheel_set: Arc<SharedWheels>,
+    wheel_index: usize,
 }
 
 impl Timers {
@@ -307,7 +307,7 @@ impl Timers {
     }
 
     fn with_keep_alive(shards: &Arc<[ShardRef]>, kept: &KeepAlive) -> Self {
-        let wheel_set = || WheelSet { shards: Arc::clone(shards), keep_alive: kept.clone() };
+        let wheel_set = || SharedWheels { shards: Arc::clone(shards), keep_alive: kept.clone() };
         Self(shards.iter().map(|_| Arc::new(wheel_set())).collect())
     }
 
@@ -495,7 +495,7 @@ impl Timers {
             self.own_shard_index()
         };
         let at = own.unwrap_or_else(|| number_of_this_thread() % self.0.len());
-        Remote { wheel_set: Arc::clone(&self.0[at]), shard_index: at }
+        Remote { wheel_set: Arc::clone(&self.0[at]), wheel_index: at }
     }
 
     /// Returns the index of the wheel that this thread owns, if it owns one of these wheels.
@@ -507,7 +507,7 @@ impl Timers {
 
 impl Remote {
     fn shard(&self) -> &ShardRef {
-        &self.wheel_set.shards[self.shard_index]
+        &self.wheel_set.shards[self.wheel_index]
     }
 
     /// Returns the wheel with index `at` if the wheels are those of `per_worker`.
@@ -529,7 +529,7 @@ impl Remote {
         mut wake: impl FnOnce() + Send + 'static,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
-        let (first, shards) = (self.shard_index, self.wheel_set.shards.len());
+        let (first, shards) = (self.wheel_index, self.wheel_set.shards.len());
         for at in (first..shards).chain(0..first) {
             let there = self.nanos_on(at, *nanos);
             let added = if let Some(wheel) = self.worker_wheel(at) {
@@ -542,7 +542,7 @@ impl Remote {
             };
             match added {
                 Ok(handle) => {
-                    (self.shard_index, *nanos) = (at, there);
+                    (self.wheel_index, *nanos) = (at, there);
                     return Ok(handle);
                 }
                 Err(error) => {
@@ -556,7 +556,7 @@ impl Remote {
 
     /// Converts `nanos` from this wheel's clock to the clock of wheel `at`.
     fn nanos_on(&self, at: usize, nanos: u64) -> u64 {
-        if at == self.shard_index || nanos == u64::MAX {
+        if at == self.wheel_index || nanos == u64::MAX {
             return nanos;
         }
         self.wheel_set.shards[at]
@@ -595,10 +595,10 @@ impl BackendOps for Remote {
         &mut self,
         nanos: &mut u64,
         origin: Origin,
-        waker: FireWaker,
+        waker: CallbackWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut wake = Some(RunOnce(move || waker.wake()));
-        if let Some(wheel) = self.worker_wheel(self.shard_index)
+        if let Some(wheel) = self.worker_wheel(self.wheel_index)
             && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, origin, &mut wake)
         {
             return Ok(handle);
@@ -608,7 +608,7 @@ impl BackendOps for Remote {
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {
-        match self.worker_wheel(self.shard_index) {
+        match self.worker_wheel(self.wheel_index) {
             Some(wheel) => wheel.is_pending(handle),
             None => handle.is_pending(),
         }
@@ -616,16 +616,16 @@ impl BackendOps for Remote {
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> Cancel {
-        match self.worker_wheel(self.shard_index) {
+        match self.worker_wheel(self.wheel_index) {
             Some(wheel) => wheel.cancel(handle),
             None => handle.cancel(),
         }
     }
 
-    fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
-        match self.worker_wheel(self.shard_index) {
-            Some(wheel) => wheel.reset_to(handle, nanos),
-            None => handle.reset_to(nanos),
+    fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
+        match self.worker_wheel(self.wheel_index) {
+            Some(wheel) => wheel.reset_to_nanos(handle, nanos),
+            None => handle.reset_to_nanos(nanos),
         }
     }
 }

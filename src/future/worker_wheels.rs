@@ -59,7 +59,7 @@ use std::{
     time::Duration,
 };
 
-use super::fire_waker;
+use super::callback_waker;
 use crate::{
     config::Config,
     cross_core::{
@@ -94,7 +94,7 @@ struct OwnerState {
     announced_until: u64,
     /// The earliest deadline for which an add or a reset has woken the watcher, until that deadline
     /// has elapsed. No sleep lasts beyond it, even if the timer was cancelled.
-    earliest_wake: u64,
+    earliest_woken_deadline: u64,
 }
 
 // SAFETY: every callback of the shard is `Send`, as `try_add_as_owner` and `ShardRef` demand. An
@@ -147,7 +147,7 @@ impl WorkerWheel {
             owned: UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
-                earliest_wake: u64::MAX,
+                earliest_woken_deadline: u64::MAX,
             }),
             shared,
         })
@@ -264,7 +264,7 @@ impl WorkerWheel {
         }
         let (next, now) = engine.publish_before_first_turn();
         *overdue = Some(now.saturating_sub(next));
-        engine.allow_adds(engine.adds_until_report())
+        engine.allow_adds(engine.adds_until_loop_check())
     }
 
     /// Releases the wheel, and wakes the watcher if its sleep ends after the deadline `due`.
@@ -272,7 +272,7 @@ impl WorkerWheel {
     fn release_and_wake_for(&self, mut owned: ClaimGuard<'_>, due: u64) {
         let is_missed = due < owned.announced_until;
         if is_missed {
-            owned.earliest_wake = owned.earliest_wake.min(due);
+            owned.earliest_woken_deadline = owned.earliest_woken_deadline.min(due);
         }
         drop(owned);
         if is_missed {
@@ -306,9 +306,9 @@ impl WorkerWheel {
         cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled)
     }
 
-    pub(super) fn reset_to(&self, handle: TimerHandle, nanos: u64) -> bool {
-        let Some(mut owned) = self.claim() else { return handle.reset_to(nanos) };
-        if !owned.engine.reset_to(handle, nanos) {
+    pub(super) fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
+        let Some(mut owned) = self.claim() else { return handle.reset_to_nanos(nanos) };
+        if !owned.engine.reset_to_nanos(handle, nanos) {
             return false;
         }
         let due = owned.engine.tick().round_up(nanos);
@@ -377,11 +377,11 @@ impl WorkerWheel {
         let mut owned = self.try_claim()?;
         let (until, is_long) = owned.engine.sleep_end();
         owned.engine.trim_before_sleep(until);
-        let OwnerState { engine, announced_until, earliest_wake } = &mut *owned;
-        if engine.has_elapsed(*earliest_wake) {
-            *earliest_wake = u64::MAX;
+        let OwnerState { engine, announced_until, earliest_woken_deadline } = &mut *owned;
+        if engine.has_elapsed(*earliest_woken_deadline) {
+            *earliest_woken_deadline = u64::MAX;
         }
-        *announced_until = until.unwrap_or(u64::MAX).min(*earliest_wake);
+        *announced_until = until.unwrap_or(u64::MAX).min(*earliest_woken_deadline);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
         let time_until = || engine.time_until(until);
         Some(PreparedSleep::new(&self.shared, until, is_long, time_until))
@@ -423,7 +423,7 @@ impl WorkerWheels {
     }
 
     /// Tells the watcher to end.
-    pub(super) fn release_watcher(&self) {
+    pub(super) fn stop_watcher(&self) {
         // Relaxed: the fence in `must_wake` comes between this store and the load of the
         // announcement. So either `must_wake` sees the announced sleep, or the watcher reads true.
         self.is_over.store(true, Ordering::Relaxed);
@@ -435,7 +435,7 @@ impl WorkerWheels {
 
     fn is_over(&self) -> bool {
         // Relaxed: the watcher reads the flag after the fence of its announcement, see
-        // `release_watcher`.
+        // `stop_watcher`.
         self.is_over.load(Ordering::Relaxed)
     }
 }
@@ -571,7 +571,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        fire_waker::with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
+        callback_waker::with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    limits::{HISTOGRAM_CELLS, HISTOGRAM_FINEST},
+    limits::{HISTOGRAM_CELLS, HISTOGRAM_MIN_NANOS_LOG2},
     util::sync::{AtomicU64, Ordering},
 };
 
@@ -56,20 +56,20 @@ impl AtomicHistogram {
 
 /// Returns the cell of `nanos`. The first cell counts values below 1,024.
 fn cell_of(nanos: u64) -> usize {
-    if nanos < 1 << HISTOGRAM_FINEST {
+    if nanos < 1 << HISTOGRAM_MIN_NANOS_LOG2 {
         return 0;
     }
     let octave = nanos.ilog2();
     let part = (nanos >> (octave - CELLS_BITS)) & ((1 << CELLS_BITS) - 1);
-    let cell = 1 + (u64::from(octave - HISTOGRAM_FINEST) << CELLS_BITS) + part;
+    let cell = 1 + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << CELLS_BITS) + part;
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
 /// Returns the largest value of a cell. The last cell has no upper bound.
 fn upper_bound_of(cell: usize) -> u64 {
-    let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_FINEST) - 1 };
+    let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, part) =
-        (HISTOGRAM_FINEST as usize + (cell >> CELLS_BITS), cell & ((1 << CELLS_BITS) - 1));
+        (HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_BITS), cell & ((1 << CELLS_BITS) - 1));
     ((((1 << CELLS_BITS) + part as u64 + 1) << octave) >> CELLS_BITS) - 1
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Gauges {
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the last turn.
-    turn_began: AtomicU64,
+    turn_began_at: AtomicU64,
     /// The time at which the loop must turn next, as last published.
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
@@ -52,7 +52,7 @@ pub(crate) struct Gauges {
     callbacks: AtomicHistogram,
     /// Nonzero if a thread has requested `occupied_slots`. They cost more to publish than the other
     /// numbers, so they are published on request only.
-    levels_requested: AtomicU64,
+    occupancy_requested: AtomicU64,
     /// The number of occupied slots of each level of the wheel.
     occupied_slots: [AtomicU64; SHARD_LEVELS],
     stalls: AtomicU64,
@@ -75,7 +75,7 @@ pub(crate) struct TurnState {
 impl TurnState {
     /// Returns the due time of the next turn. Returns `None` during a turn, if no turn is needed,
     /// or if the last turn began at or after the due time.
-    pub(crate) fn overdue_since(self) -> Option<u64> {
+    pub(crate) fn next_turn_due(self) -> Option<u64> {
         let Self { is_in_turn, began_at, next_due, .. } = self;
         (!is_in_turn && began_at < next_due && next_due < u64::MAX).then_some(next_due)
     }
@@ -92,14 +92,14 @@ impl Gauges {
             counts: Snapshot::default(),
             turns_begun: AtomicU64::new(0),
             turns_ended: AtomicU64::new(0),
-            turn_began: AtomicU64::new(0),
+            turn_began_at: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
             remote_due: AtomicU64::new(u64::MAX),
             undriven_grace: AtomicU64::new(u64::MAX),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
             callbacks: AtomicHistogram::default(),
-            levels_requested: AtomicU64::new(0),
+            occupancy_requested: AtomicU64::new(0),
             occupied_slots: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             stalls: AtomicU64::new(0),
         }
@@ -134,8 +134,8 @@ impl Gauges {
     pub(crate) fn record_turn_begin(&self, now: u64, begun: u64) {
         if self.is_enabled() {
             // Relaxed: published by the next store.
-            self.turn_began.store(now, Ordering::Relaxed);
-            // Release: publishes `turn_began`, and the end of earlier turns; pairs with the Acquire
+            self.turn_began_at.store(now, Ordering::Relaxed);
+            // Release: publishes `turn_began_at`, and the end of earlier turns; pairs with the Acquire
             // in `turn_state`.
             self.turns_begun.store(begun, Ordering::Release);
         }
@@ -168,7 +168,7 @@ impl Gauges {
 
     /// Records that no loop drives the shard. `due` is the earliest deadline that another thread
     /// has requested; `u64::MAX` means none.
-    pub(crate) fn record_lost_driver(&self, due: u64) {
+    pub(crate) fn record_undriven(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: two independent words.
             self.remote_due.store(due, Ordering::Relaxed);
@@ -239,24 +239,24 @@ impl Gauges {
 
     /// Returns true if a thread has requested the occupied slots. Never true in loom models.
     #[inline]
-    pub(crate) fn levels_are_requested(&self) -> bool {
+    pub(crate) fn occupancy_is_requested(&self) -> bool {
         // Relaxed: a request, which may be seen a little later.
-        !IS_LOOM && self.levels_requested.load(Ordering::Relaxed) != 0
+        !IS_LOOM && self.occupancy_requested.load(Ordering::Relaxed) != 0
     }
 
-    pub(crate) fn publish_levels(&self, occupied_slots: impl Iterator<Item = u32>) {
+    pub(crate) fn publish_occupancy(&self, occupied_slots: impl Iterator<Item = u32>) {
         for (place, slots) in self.occupied_slots.iter().zip(occupied_slots) {
             // Relaxed: each word is read independently.
             place.store(slots.into(), Ordering::Relaxed);
         }
         // Relaxed: a request at this moment may be lost, but each reading makes a new request.
-        self.levels_requested.store(0, Ordering::Relaxed);
+        self.occupancy_requested.store(0, Ordering::Relaxed);
     }
 
     /// Asks the owner to publish the occupied slots.
-    pub(crate) fn request_levels(&self) {
+    pub(crate) fn request_occupancy(&self) {
         // Relaxed: the owner may see the request a little later.
-        self.levels_requested.store(1, Ordering::Relaxed);
+        self.occupancy_requested.store(1, Ordering::Relaxed);
     }
 
     /// Returns the number of occupied slots of each level, if the owner has published them.
@@ -296,7 +296,7 @@ impl Gauges {
     }
 
     pub(crate) fn turn_state(&self) -> TurnState {
-        // Acquire: `turn_began` belongs to this turn or a later one; pairs with the Release in
+        // Acquire: `turn_began_at` belongs to this turn or a later one; pairs with the Release in
         // `record_turn_begin`.
         let begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed: these three words are independent of each other.
@@ -305,7 +305,7 @@ impl Gauges {
             serial: self.serial(),
             begun,
             is_in_turn: begun > ended,
-            began_at: self.turn_began.load(Ordering::Relaxed),
+            began_at: self.turn_began_at.load(Ordering::Relaxed),
             next_due: self.next_due.load(Ordering::Relaxed),
         }
     }
@@ -320,12 +320,12 @@ mod tests {
     #[test]
     fn levels_are_published_once_per_request() {
         let gauges = Gauges::new(true);
-        assert_eq!((gauges.levels_are_requested(), gauges.occupied_slots()), (false, None));
-        gauges.request_levels();
-        assert!(gauges.levels_are_requested());
-        gauges.publish_levels(0..);
+        assert_eq!((gauges.occupancy_is_requested(), gauges.occupied_slots()), (false, None));
+        gauges.request_occupancy();
+        assert!(gauges.occupancy_is_requested());
+        gauges.publish_occupancy(0..);
         assert!(
-            !gauges.levels_are_requested()
+            !gauges.occupancy_is_requested()
                 && gauges.occupied_slots().is_some_and(|slots| slots[..3] == [0, 1, 2])
         );
     }
@@ -334,19 +334,22 @@ mod tests {
     /// as part of the turn in progress.
     #[test]
     fn a_reader_of_a_turn_sees_its_beginning() {
-        const NANOS: u64 = 1_000;
+        const TURN_NANOS: u64 = 1_000;
         let (gauges, last) = (Gauges::new(true), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {
             scope.spawn(|| {
                 for turn in 1..=last {
-                    gauges.record_turn_begin(turn * NANOS, turn);
+                    gauges.record_turn_begin(turn * TURN_NANOS, turn);
                     gauges.record_turn_end(turn);
                 }
             });
             let mut begun = 0;
             while begun < last {
                 let turns = gauges.turn_state();
-                assert!(turns.begun >= begun && turns.began_at >= turns.begun * NANOS, "{turns:?}");
+                assert!(
+                    turns.begun >= begun && turns.began_at >= turns.begun * TURN_NANOS,
+                    "{turns:?}"
+                );
                 begun = turns.begun;
             }
         });

@@ -46,7 +46,7 @@ per_thread! {
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
     /// A loop has turned or asked how long it may sleep, and is not in a turn.
-    Driven,
+    BetweenTurns,
     InTurn,
     /// A driver has registered, and has neither turned nor asked how long it may sleep.
     Registered,
@@ -60,7 +60,7 @@ struct TurnGuard<'turn>(&'turn Cell<DriverState>);
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
-        self.0.set(DriverState::Driven);
+        self.0.set(DriverState::BetweenTurns);
     }
 }
 
@@ -134,7 +134,7 @@ impl Local {
             announced_until: Cell::new(u64::MAX),
             sampler,
         };
-        local.publish_undriven_state(u64::MAX);
+        local.mark_undriven(u64::MAX);
         Ok(local)
     }
 
@@ -215,7 +215,7 @@ impl Local {
         let moved = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
             let due = due(&mut engine);
-            if !engine.reset_to(handle, due) {
+            if !engine.reset_to_nanos(handle, due) {
                 return None;
             }
             drop(engine);
@@ -298,11 +298,7 @@ impl Local {
         if is_last && !matches!(self.driver.get(), DriverState::InTurn | DriverState::Ended) {
             self.driver.set(DriverState::Undriven);
             let (_, now) = self.with_engine(|engine| engine.publish_before_first_turn());
-            self.publish_undriven_state(if self.shared.mailbox.has_urgent() {
-                now
-            } else {
-                u64::MAX
-            });
+            self.mark_undriven(if self.shared.mailbox.has_urgent() { now } else { u64::MAX });
         }
     }
 
@@ -315,9 +311,9 @@ impl Local {
 
     /// Publishes that no loop drives the wheel, and that `remote_due` is the earliest deadline of
     /// queued remote requests.
-    fn publish_undriven_state(&self, remote_due: u64) {
+    fn mark_undriven(&self, remote_due: u64) {
         self.announced_until.set(u64::MAX);
-        self.shared.gauges.record_lost_driver(remote_due);
+        self.shared.gauges.record_undriven(remote_due);
         self.shared.parker.set_undriven();
     }
 
@@ -332,7 +328,7 @@ impl Local {
     /// drained.
     #[inline]
     pub(super) fn begin_driving(&self) -> bool {
-        matches!(self.driver.get(), DriverState::Driven) || self.begin_driving_slow()
+        matches!(self.driver.get(), DriverState::BetweenTurns) || self.begin_driving_slow()
     }
 
     #[cold]
@@ -341,7 +337,7 @@ impl Local {
         if let DriverState::InTurn | DriverState::Ended = self.driver.get() {
             return false;
         }
-        self.driver.set(DriverState::Driven);
+        self.driver.set(DriverState::BetweenTurns);
         self.shared.parker.set_driven();
         self.announced_until.set(AWAKE);
         true
@@ -354,7 +350,7 @@ impl Local {
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
         let next = next.min(self.shared.gauges.remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
-        self.with_engine(|engine| engine.adds_until_report())
+        self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
     /// Handles a new deadline at `nanos` of this thread when no sleep is announced. If the loop has
@@ -362,7 +358,7 @@ impl Local {
     /// reports a timer that has been overdue for too long.
     fn publish_deadline_if_undriven(&self, nanos: u64) {
         match self.driver.get() {
-            DriverState::Driven | DriverState::InTurn | DriverState::Ended => {
+            DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
                 self.announced_until.set(AWAKE);
             }
             DriverState::Registered => {
@@ -415,7 +411,7 @@ impl Local {
             (turn.live, turn.nested) = (engine.len(), true);
             return turn;
         }
-        if !matches!(self.driver.get(), DriverState::Driven) && !self.begin_driving() {
+        if !matches!(self.driver.get(), DriverState::BetweenTurns) && !self.begin_driving() {
             // The wheel was drained.
             return turn;
         }
@@ -853,7 +849,7 @@ static OWNER_OPS: OwnerOps = OwnerOps {
     cancel: Local::cancel,
     reset,
     reset_when,
-    reset_to,
+    reset_to_nanos,
     is_pending: Local::is_pending,
     share,
     is_turning,
@@ -867,7 +863,7 @@ fn reset_when(handle: TimerHandle, when: When) -> bool {
     Local::reset(handle, |engine| engine.shared().due_when(when)).is_some()
 }
 
-fn reset_to(handle: TimerHandle, nanos: u64) -> bool {
+fn reset_to_nanos(handle: TimerHandle, nanos: u64) -> bool {
     Local::reset(handle, |_| nanos).is_some()
 }
 

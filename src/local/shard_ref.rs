@@ -405,7 +405,7 @@ impl ShardRef {
             }
             Err(RefusedAdd::BeforeUse(reason, callback)) => {
                 if reason == AddErrorReason::Full {
-                    self.shared.ask_for_room();
+                    self.shared.wake_to_make_room();
                 }
                 Err(AddError::new(reason, unwrap(callback)))
             }

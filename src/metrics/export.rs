@@ -15,9 +15,9 @@ use super::{Counts, Histogram, ShardMetrics};
 use crate::cross_core::{registry, shared::Shared};
 
 /// A counter's name, the value of its label `by`, and the function that reads it.
-type Counter = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
+type CounterSpec = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> u64);
 
-const COUNTERS: [Counter; 13] = [
+const COUNTERS: [CounterSpec; 13] = [
     ("corewheel_added_total", None, |shard| shard.counts.added),
     ("corewheel_fired_total", None, |shard| shard.counts.fired),
     ("corewheel_cancelled_total", Some("own"), |shard| cancelled_by_owner(&shard.counts)),
@@ -34,9 +34,9 @@ const COUNTERS: [Counter; 13] = [
 ];
 
 /// A histogram's name, the value of its label `by`, and the function that reads it.
-type Durations = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Histogram);
+type HistogramSpec = (&'static str, Option<&'static str>, fn(&ShardMetrics) -> &Histogram);
 
-const HISTOGRAMS: [Durations; 3] = [
+const HISTOGRAMS: [HistogramSpec; 3] = [
     ("corewheel_lateness_seconds", Some("loop"), |shard| &shard.loop_lateness),
     ("corewheel_lateness_seconds", Some("leftover"), |shard| &shard.leftover_lateness),
     ("corewheel_callback_seconds", None, |shard| &shard.callback_durations),
@@ -173,7 +173,7 @@ impl Exporter {
             self.last_exported.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {
             let last = ShardMetrics::of(before.number, &shared);
-            publish(&last, Some(&before));
+            export_changes(&last, Some(&before));
             export_gauges(&ShardMetrics {
                 counts: Counts::default(),
                 longest_turn: Duration::ZERO,
@@ -184,7 +184,7 @@ impl Exporter {
         for (number, shared) in present {
             let now = ShardMetrics::of(number, &shared);
             let before = self.last_exported.insert(now.serial, (now.clone(), shared));
-            publish(&now, before.as_ref().map(|(before, _)| before));
+            export_changes(&now, before.as_ref().map(|(before, _)| before));
             export_gauges(&now);
         }
     }
@@ -200,15 +200,15 @@ fn labels(shard: &ShardMetrics) -> [Label; 2] {
     [Label::new("shard", shard.number.to_string()), Label::new("name", shard.name.clone())]
 }
 
-fn publish(now: &ShardMetrics, before: Option<&ShardMetrics>) {
+fn export_changes(now: &ShardMetrics, before: Option<&ShardMetrics>) {
     let labels = labels(now);
     for (name, by, count) in COUNTERS {
         let since = count(now).saturating_sub(before.map_or(0, count));
-        counter!(name, with(&labels, by)).increment(since);
+        counter!(name, with_by_label(&labels, by)).increment(since);
     }
     for (name, by, durations) in HISTOGRAMS {
         export_histograms(
-            &histogram!(name, with(&labels, by)),
+            &histogram!(name, with_by_label(&labels, by)),
             durations(now),
             before.map(durations),
         );
@@ -220,11 +220,12 @@ fn export_gauges(now: &ShardMetrics) {
     // An `f64` is exact up to 2^53.
     #[allow(clippy::cast_precision_loss)]
     for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
-        gauge!(name, with(&labels, None)).set(value as f64);
+        gauge!(name, with_by_label(&labels, None)).set(value as f64);
     }
-    gauge!("corewheel_longest_turn_seconds", with(&labels, None))
+    gauge!("corewheel_longest_turn_seconds", with_by_label(&labels, None))
         .set(now.longest_turn.as_secs_f64());
-    gauge!("corewheel_overdue_seconds", with(&labels, None)).set(now.overdue.as_secs_f64());
+    gauge!("corewheel_overdue_seconds", with_by_label(&labels, None))
+        .set(now.overdue.as_secs_f64());
 }
 
 fn export_histograms(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
@@ -235,7 +236,7 @@ fn export_histograms(recorder: &::metrics::Histogram, now: &Histogram, before: O
 }
 
 /// Returns a metric's labels, including the label `by` if it has a value.
-fn with(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
+fn with_by_label(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
     labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }
 

@@ -70,7 +70,7 @@ use crate::{
     clock::tick::TickLength,
     cross_core::{registry, shared::Shared},
     gauges::LateCause,
-    wheel::shard_levels,
+    wheel::shard_level_sizes,
 };
 
 /// The metrics of one shard, as its owner last published them.
@@ -166,7 +166,7 @@ pub struct Level {
 impl Level {
     /// Returns all levels of a shard with this tick.
     fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
-        let levels = shard_levels().zip(occupied);
+        let levels = shard_level_sizes().zip(occupied);
         let level = |((ticks, slot_count), &occupied)| Self {
             slot_span: Duration::from_nanos(tick.start_nanos(ticks)),
             slot_count,
@@ -179,23 +179,23 @@ impl Level {
 impl ShardMetrics {
     /// Reads the metrics of a shard, and requests its levels from the owner.
     pub(crate) fn read_requesting_levels(number: u32, shared: &Shared) -> Self {
-        shared.gauges.request_levels();
+        shared.gauges.request_occupancy();
         Self::of(number, shared)
     }
 
     pub(crate) fn of(number: u32, shared: &Shared) -> Self {
-        let (gauges, told) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
+        let (gauges, published) = (&shared.gauges, Counts::from_words(shared.gauges.counts()));
         // The clock is read before the turn state: if this thread is delayed between the two
         // readings, `overdue` becomes too short, not too long.
         let now = shared.clock().nanos();
         let turns = shared.turn_state();
-        let overdue_since = turns.overdue_since().filter(|_| !shared.mailbox.is_closed());
+        let next_turn_due = turns.next_turn_due().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
-            held: told.held + u64::from(shared.mailbox.cancelled_count()),
-            queued: told.queued + u64::from(shared.mailbox.depth()),
+            held: published.held + u64::from(shared.mailbox.cancelled_count()),
+            queued: published.queued + u64::from(shared.mailbox.depth()),
             panicked: shared.hooks.panic_count(),
             turns: turns.begun,
-            ..told
+            ..published
         };
         Self {
             number,
@@ -204,7 +204,7 @@ impl ShardMetrics {
             loop_lateness: gauges.lateness(LateCause::Loop),
             leftover_lateness: gauges.lateness(LateCause::LeftOver),
             longest_turn: Duration::from_nanos(gauges.longest_turn()),
-            overdue: Duration::from_nanos(overdue_since.map_or(0, |due| now.saturating_sub(due))),
+            overdue: Duration::from_nanos(next_turn_due.map_or(0, |due| now.saturating_sub(due))),
             callback_durations: gauges.callback_durations(),
             levels: gauges
                 .occupied_slots()

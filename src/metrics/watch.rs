@@ -99,7 +99,7 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct StopSignal {
-    is_over: Mutex<bool>,
+    is_stopped: Mutex<bool>,
     changed: Condvar,
 }
 
@@ -135,7 +135,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        *self.stop.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stop.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_all();
         // A report may drop its own watch, but a thread cannot join itself.
         if let Some(thread) =
@@ -150,8 +150,8 @@ impl Drop for Watch {
 impl StopSignal {
     /// Waits for `wait` at most. Returns true as soon as the watch is stopped.
     fn wait_for_stop(&self, wait: Duration) -> bool {
-        let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(is_over, wait, |is_over| !*is_over);
+        let is_stopped = self.is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(is_stopped, wait, |is_stopped| !*is_stopped);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -214,7 +214,7 @@ impl TurnState {
     /// Returns the time, in nanoseconds of the owner's clock, at which the current turn began or
     /// the next turn became overdue. Returns `None` if there is neither.
     fn stalled_since(self) -> Option<u64> {
-        if self.is_in_turn { Some(self.began_at) } else { self.overdue_since() }
+        if self.is_in_turn { Some(self.began_at) } else { self.next_turn_due() }
     }
 }
 
@@ -247,7 +247,7 @@ mod tests {
         );
         thread::scope(|scope| {
             scope.spawn(|| {
-                *stop.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                *stop.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
                 stop.changed.notify_all();
             });
             assert!(stop.wait_for_stop(Duration::MAX));

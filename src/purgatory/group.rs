@@ -296,7 +296,7 @@ pub(super) enum Message<K> {
     /// watch on the sender's core.
     Recheck { operation: Id, watch: Id },
     /// There will be no more events on a key of the sender that the receiver's operation watches.
-    OwnerClosed { operation: Id },
+    KeyCoreEnded { operation: Id },
 }
 
 impl<K> Message<K> {
@@ -311,8 +311,8 @@ impl<K> Message<K> {
             Self::WatchAck { watch, .. } | Self::Recheck { watch, .. } => {
                 Some(Self::Unwatch { watch })
             }
-            Self::Watch { operation, .. } => Some(Self::OwnerClosed { operation }),
-            Self::Event { .. } | Self::Unwatch { .. } | Self::OwnerClosed { .. } => None,
+            Self::Watch { operation, .. } => Some(Self::KeyCoreEnded { operation }),
+            Self::Event { .. } | Self::Unwatch { .. } | Self::KeyCoreEnded { .. } => None,
         }
     }
 }

@@ -82,7 +82,7 @@ use self::{
     hash::KeyHash,
     operation::Id,
     table::{
-        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, NONE, RemoteWatch, Table, Watcher,
+        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, NONE, RemoteWatch, Table, WatchOwner,
     },
 };
 use crate::{
@@ -304,7 +304,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn check_and_complete(&self, key: &K) -> usize {
-        self.0.check_key(key)
+        self.0.run_event(key)
     }
 
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
@@ -829,11 +829,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn notify(&self, key: &K) {
         match self.other_core_of(key) {
             Some((member, core)) => member.send(core, Message::Event { key: key.clone() }),
-            None => _ = self.check_key(key),
+            None => _ = self.run_event(key),
         }
     }
 
-    fn check_key(&self, key: &K) -> usize {
+    fn run_event(&self, key: &K) -> usize {
         self.event_count.set(self.event_count.get() + 1);
         let hash = self.hash.of(key);
         let mut table = self.table.borrow_mut();
@@ -843,7 +843,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 drop(table);
                 usize::from(self.check(index, operation))
             }
-            KeyWatchers::Ring(event) => {
+            KeyWatchers::Several(event) => {
                 drop(table);
                 self.check_watchers(event)
             }
@@ -909,7 +909,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn force_complete(&self, id: Id) -> bool {
-        let is_claimed = self.table.borrow_mut().claim(id);
+        let is_claimed = self.table.borrow_mut().try_cancel_timer(id);
         if is_claimed {
             self.complete(id.index, Completion::Forced);
         }
@@ -995,8 +995,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let hash = self.hash.of(key);
         let watchers: Vec<_> = self.table.borrow().watchers(hash, key).collect();
         self.take_all_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
-            Watcher::Own(id) => Some(id),
-            Watcher::Remote { .. } => None,
+            WatchOwner::Own(id) => Some(id),
+            WatchOwner::Remote { .. } => None,
         }))
     }
 
@@ -1035,8 +1035,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn handle_message(&self, from: u32, message: Message<K>) {
         match message {
-            Message::Event { key } => _ = self.check_key(&key),
-            Message::Recheck { operation, .. } | Message::OwnerClosed { operation } => {
+            Message::Event { key } => _ = self.run_event(&key),
+            Message::Recheck { operation, .. } | Message::KeyCoreEnded { operation } => {
                 self.check_if_waiting(operation);
             }
             Message::Watch { key, operation } => {
@@ -1094,7 +1094,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         // table.
         let others: Vec<_> = self.table.borrow().remote_operations().collect();
         for (core, operation) in others {
-            member.send(core, Message::OwnerClosed { operation });
+            member.send(core, Message::KeyCoreEnded { operation });
         }
         member.flush();
     }

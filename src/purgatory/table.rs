@@ -40,7 +40,7 @@ pub(super) struct Table<K, Op> {
     keys_to_drop: Vec<K>,
     last_number: NonZeroU64,
     /// The number of calls of [`trim`](Self::trim) since its interval began.
-    turns_in_interval: u32,
+    turns_since_trim: u32,
     /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
     pub(super) totals: PurgatoryCounts,
 }
@@ -163,7 +163,7 @@ impl<K> KeyEntry<K> {
 
 /// The operation of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watcher {
+pub(super) enum WatchOwner {
     /// An operation of this core.
     Own(Id),
     /// An operation of another core, and its watch here.
@@ -177,7 +177,7 @@ pub(super) enum KeyWatchers<Op> {
     /// and the caller checks its condition.
     Single(u32, Op),
     /// All other cases: the caller takes the steps of the event.
-    Ring(Event),
+    Several(Event),
 }
 
 pub(super) enum EventStep<Op> {
@@ -214,7 +214,7 @@ impl<K, Op> ParkedOperation<K, Op> {
     /// timer was pending, or the thread's wheel has ended and the operation is not completed.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
-    fn claim(&self) -> bool {
+    fn try_cancel_timer(&self) -> bool {
         Local::cancel_client_timer(self.timer) || self.completion.is_none() && Local::has_ended()
     }
 }
@@ -231,7 +231,7 @@ impl<K, Op> Table<K, Op> {
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
             last_number: NonZeroU64::MIN,
-            turns_in_interval: 0,
+            turns_since_trim: 0,
             totals: PurgatoryCounts::default(),
         }
     }
@@ -281,7 +281,7 @@ impl<K, Op> Table<K, Op> {
         let parked = self.operations.record_mut(index);
         if let Some(how) = parked.completion {
             CheckOutcome::Completed(how)
-        } else if condition_holds && parked.claim() {
+        } else if condition_holds && parked.try_cancel_timer() {
             CheckOutcome::ConditionHeld
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
@@ -296,8 +296,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Cancels the timer of an operation. Returns true if the caller must complete the operation.
-    pub(super) fn claim(&mut self, id: Id) -> bool {
-        self.get(id).is_some_and(|parked| parked.claim())
+    pub(super) fn try_cancel_timer(&mut self, id: Id) -> bool {
+        self.get(id).is_some_and(|parked| parked.try_cancel_timer())
     }
 
     /// Takes an operation whose timer has fired or was cancelled, and records its completion.
@@ -313,7 +313,7 @@ impl<K, Op> Table<K, Op> {
     /// has completed.
     pub(super) fn take_waiting(&mut self, id: Id) -> Option<Op> {
         let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
-        if parked.claim() { parked.operation.take() } else { None }
+        if parked.try_cancel_timer() { parked.operation.take() } else { None }
     }
 
     pub(super) fn cancel_timer(&mut self, index: u32) {
@@ -485,11 +485,11 @@ impl<K, Op> Table<K, Op> {
             self.cursors.push(event.next);
         }
         match watcher {
-            Some(Watcher::Own(Id { index, .. })) => {
+            Some(WatchOwner::Own(Id { index, .. })) => {
                 let operation = self.operations.record_mut(index).check_out();
                 operation.map_or(EventStep::Nothing, |operation| EventStep::Check(index, operation))
             }
-            Some(Watcher::Remote { core, operation, watch }) => {
+            Some(WatchOwner::Remote { core, operation, watch }) => {
                 EventStep::Forward { core, operation, watch }
             }
             None => EventStep::Nothing,
@@ -498,20 +498,20 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the next watcher of an event, and advances the event.
     #[inline]
-    fn next_watcher(&self, event: &mut Event) -> Option<Watcher> {
+    fn next_watcher(&self, event: &mut Event) -> Option<WatchOwner> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
         let place = at.index() as usize;
         let (number, watcher, watch) = if at.is_extra() {
             let extra = self.extra_watches.places.get(place)?;
             let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
             let watch = Id { number, index: at.index() };
-            let other = Watcher::Remote { core, operation, watch };
-            let watcher = if core == THIS_CORE { Watcher::Own(operation) } else { other };
+            let other = WatchOwner::Remote { core, operation, watch };
+            let watcher = if core == THIS_CORE { WatchOwner::Own(operation) } else { other };
             (number, watcher, &extra.watch)
         } else {
             let parked = self.operations.places.get(place)?;
             let number = parked.number?;
-            (number, Watcher::Own(Id { number, index: at.index() }), &parked.inline_watch)
+            (number, WatchOwner::Own(Id { number, index: at.index() }), &parked.inline_watch)
         };
         // Watches with greater numbers were added during the event, which does not reach them.
         if number > event.last_number {
@@ -571,12 +571,12 @@ impl<K, Op> Table<K, Op> {
     /// Counts a turn. After [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the
     /// interval, which may free memory. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
-        self.turns_in_interval += 1;
-        if is_long_sleep || self.turns_in_interval >= TRIM_INTERVAL_TURNS {
-            self.turns_in_interval = 0;
-            self.operations.end_interval(is_long_sleep);
-            self.extra_watches.end_interval(is_long_sleep);
-            self.remote_watches.end_interval(is_long_sleep);
+        self.turns_since_trim += 1;
+        if is_long_sleep || self.turns_since_trim >= TRIM_INTERVAL_TURNS {
+            self.turns_since_trim = 0;
+            self.operations.end_trim_interval(is_long_sleep);
+            self.extra_watches.end_trim_interval(is_long_sleep);
+            self.remote_watches.end_trim_interval(is_long_sleep);
             if self.operations.places.capacity() + self.extra_watches.places.capacity() == 0 {
                 self.chains = Vec::new();
             }
@@ -745,7 +745,7 @@ impl<K: Eq, Op> Table<K, Op> {
         } else if first == WatchIndex::NONE {
             return KeyWatchers::Unwatched;
         }
-        KeyWatchers::Ring(self.event_at(first))
+        KeyWatchers::Several(self.event_at(first))
     }
 
     fn event_at(&self, next: WatchIndex) -> Event {
@@ -753,7 +753,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Returns the watches on a key, in the order in which they were added.
-    pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = Watcher> {
+    pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = WatchOwner> {
         let mut event = self.event_at(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }
@@ -830,7 +830,7 @@ impl<T> Records<T> {
     /// Ends an interval. Frees the memory if no record is in use, and the capacity exceeds both
     /// [`SPARE_RECORDS_MAX`] and twice the peak of the interval. If `all` is true, ignores the
     /// peak.
-    fn end_interval(&mut self, all: bool) {
+    fn end_trim_interval(&mut self, all: bool) {
         let needed = if all { 0 } else { 2 * self.peak as usize };
         self.peak = self.len;
         if self.has_excess_memory() && self.places.capacity() > needed {
@@ -906,7 +906,7 @@ mod tests {
         let watchers = table.watchers(hash(key), &key);
         watchers
             .map(|watcher| match watcher {
-                Watcher::Own(id) | Watcher::Remote { operation: id, .. } => id,
+                WatchOwner::Own(id) | WatchOwner::Remote { operation: id, .. } => id,
             })
             .collect()
     }

@@ -37,7 +37,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_MAX, MOVES_APPLIED_MAX,
+        GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, MOVES_APPLIED_MAX,
         PUBLISH_EVERY_TURNS, SHARD_BITS, SHARD_LEVELS,
     },
     metrics::ShardMetrics,
@@ -389,7 +389,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a reset 25 instructions")]
     #[must_use = "a timer that was not moved has ended or is running"]
-    pub(crate) fn reset_to(&mut self, handle: TimerHandle, due: u64) -> bool {
+    pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
         if !self.nodes.ensure_adopted(index, generation) {
             return false;
@@ -405,8 +405,8 @@ impl<T> Engine<T> {
                 self.stats.counts.resets += 1;
                 true
             }
-            OwnMove::Slow { periodic, unlinked } => {
-                self.reset_slow(index, due, periodic, unlinked);
+            OwnMove::Slow { periodic, may_be_unlinked } => {
+                self.reset_slow(index, due, periodic, may_be_unlinked);
                 true
             }
             OwnMove::Refused => false,
@@ -416,11 +416,11 @@ impl<T> Engine<T> {
     /// Resets a periodic timer, or a timer that another thread has moved or is moving.
     #[cold]
     #[inline(never)]
-    fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, unlinked: bool) {
+    fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, may_be_unlinked: bool) {
         let deadline = self.time.tick.deadline_tick(due);
         self.stats.counts.resets += 1;
         let node = self.nodes.entry(index);
-        if unlinked {
+        if may_be_unlinked {
             self.wheel.relink_or_link(&self.nodes, node, deadline);
         } else {
             self.wheel.relink(&self.nodes, node, deadline);
@@ -574,7 +574,7 @@ impl<T> Engine<T> {
         self.publish_live();
         // Messages are taken here, and urgent ones are consumed before the first due timer fires.
         // So timers fire in tick order, regardless of which thread added or moved them.
-        self.budget = budget.min(MESSAGES_MAX);
+        self.budget = budget.min(MESSAGES_PER_TURN_MAX);
         if self.has_messages() {
             self.take_first_messages();
         } else {
@@ -599,7 +599,7 @@ impl<T> Engine<T> {
     /// Returns true at the beginning of a pass, while it consumes only urgent messages.
     #[inline]
     pub(crate) fn has_urgent_messages(&self) -> bool {
-        self.backlog.is_urgent_only()
+        self.backlog.is_in_urgent_phase()
     }
 
     /// Takes queued messages out of the mailbox, and divides the budget between urgent and
@@ -763,8 +763,8 @@ impl<T> Engine<T> {
         deadline: u64,
         due: u64,
     ) -> ClaimedTimer {
-        let asked = self.time.tick.start_nanos(deadline);
-        self.stats.count_already_due(asked, &self.time, &self.shared.gauges);
+        let requested = self.time.tick.start_nanos(deadline);
+        self.stats.count_already_due(requested, &self.time, &self.shared.gauges);
         ClaimedTimer { index, run, due: self.time.tick.start_nanos(due) }
     }
 
@@ -885,7 +885,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn metrics(&self) -> ShardMetrics {
-        self.shared.gauges.publish_levels(self.wheel.occupied_slots());
+        self.shared.gauges.publish_occupancy(self.wheel.occupied_slots());
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
@@ -927,7 +927,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns how many adds to allow before the next check whether the loop has begun.
-    pub(crate) fn adds_until_report(&self) -> u64 {
+    pub(crate) fn adds_until_loop_check(&self) -> u64 {
         self.added_count().clamp(1, 256)
     }
 
@@ -996,8 +996,8 @@ impl<T> Engine<T> {
             };
             self.shared.gauges.publish(&counts.to_words());
         }
-        if self.shared.gauges.levels_are_requested() {
-            self.shared.gauges.publish_levels(self.wheel.occupied_slots());
+        if self.shared.gauges.occupancy_is_requested() {
+            self.shared.gauges.publish_occupancy(self.wheel.occupied_slots());
         }
     }
 

@@ -33,12 +33,12 @@ pub struct Expired<T> {
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
     pub payload: T,
-    times: Times,
+    times: ExpiryTimes,
 }
 
 /// When a timer was due, and when the turn that returned it began, in nanoseconds of the clock.
 #[derive(Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct ExpiryTimes {
     /// The instant at which the clock shows zero.
     pub(super) origin: Instant,
     pub(super) due: u64,
@@ -46,7 +46,7 @@ pub(super) struct Times {
 }
 
 impl<P> Expired<P> {
-    pub(super) fn new(handle: TimerHandle, payload: P, times: Times) -> Self {
+    pub(super) fn new(handle: TimerHandle, payload: P, times: ExpiryTimes) -> Self {
         Self { handle, payload, times }
     }
 
@@ -97,7 +97,7 @@ impl<P> Expired<P> {
     }
 
     /// Replaces the payload.
-    pub(super) fn with<Q>(self, payload: Q) -> Expired<Q> {
+    pub(super) fn with_payload<Q>(self, payload: Q) -> Expired<Q> {
         Expired { handle: self.handle, payload, times: self.times }
     }
 }

@@ -15,7 +15,7 @@ use std::{
 pub(crate) use self::engine::{
     ClaimedTimer, DueTime, Engine, MessageWork, SweptTimers, TakenCallback,
 };
-use self::expired::Times;
+use self::expired::ExpiryTimes;
 pub use self::{
     expired::{Expired, Expiry},
     sleep::PreparedSleep,
@@ -300,7 +300,7 @@ impl<T> Shard<T> {
             Some(delay) => self.engine.due_after(delay),
             None => self.engine.shared.due_when(when),
         };
-        self.engine.reset_to(handle, due)
+        self.engine.reset_to_nanos(handle, due)
     }
 
     /// Changes the period of a periodic timer of this shard.
@@ -1082,7 +1082,7 @@ impl<T> Shard<T> {
         }
         let (next, now) = self.engine.publish_before_first_turn();
         self.engine.shared.report_undriven(now.saturating_sub(next));
-        self.make_room(self.engine.adds_until_report())?;
+        self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(due, kind, origin, payload)?;
         let _ = self.engine.publish_before_first_turn();
         Ok(handle)
@@ -1126,9 +1126,9 @@ impl<T> Shard<T> {
         let next = self.engine.advance_schedule(index);
         if let Some(payload) = self.engine.rearm(index, next) {
             self.engine.finish(index, claimed.run);
-            return Some(Expiry::Ended(expired.with(payload)));
+            return Some(Expiry::Ended(expired.with_payload(payload)));
         }
-        Some(Expiry::Periodic(expired.with(self.engine.nodes.rearmed_payload_mut(index))))
+        Some(Expiry::Periodic(expired.with_payload(self.engine.nodes.rearmed_payload_mut(index))))
     }
 
     /// Claims the next due timer of this pass. If there is none, ends the pass.
@@ -1155,7 +1155,7 @@ impl<T> Shard<T> {
         payload: P,
     ) -> Expired<P> {
         let handle = TimerHandle::new(self.engine.number, index, generation);
-        let times = Times {
+        let times = ExpiryTimes {
             origin: self.engine.time.clock.origin(),
             due,
             turn_start: self.engine.time.turn_start,

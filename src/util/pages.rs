@@ -25,7 +25,7 @@ use alloc::{
 };
 use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
-use crate::limits::{PAGE_BITS, SPARE_PAGES_MAX, UNUSED_BATCH};
+use crate::limits::{PAGE_BITS, SPARE_PAGES, UNUSED_BATCH};
 
 pub(crate) const PAGE_LEN: usize = 1 << PAGE_BITS;
 
@@ -156,7 +156,7 @@ impl FreePlaces {
             current: 0,
             pages_with_room: Vec::new(),
             empty_pages: 0,
-            min_spare: SPARE_PAGES_MAX,
+            min_spare: SPARE_PAGES,
         };
         free.add_page(0);
         free

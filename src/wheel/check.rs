@@ -45,7 +45,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             .filter(|location| location.is_linked())
             .collect();
         assert_eq!(linked.len(), wheel.len(), "entries with a location");
-        let far = linked.iter().filter(|location| location.far_slot().is_some());
+        let far = linked.iter().filter(|location| location.upper_slot().is_some());
         let waiting: u32 = wheel.uncascaded.iter().sum();
         assert_eq!(far.count(), waiting as usize, "entries of the upper levels");
         assert_eq!(wheel.uncascaded_total, waiting, "the same, of all together");
@@ -73,7 +73,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             assert!(deferred <= wheel.slots.deferred(position) as usize, "uncounted resets");
             return self.entries(0, position, &entries);
         }
-        let slot = Geometry::<BITS, LEVELS>::far_slot(level, position);
+        let slot = Geometry::<BITS, LEVELS>::upper_slot(level, position);
         let (plain, aligned) = (
             wheel.slots.entries(storage, slot),
             wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::aligned_slot(level, position)),
@@ -88,7 +88,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             plain.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
         assert_eq!(
             waiting.count(),
-            wheel.uncascaded[(slot - Geometry::<BITS, LEVELS>::far_slot(1, 0)) as usize] as usize,
+            wheel.uncascaded[(slot - Geometry::<BITS, LEVELS>::upper_slot(1, 0)) as usize] as usize,
             "who waits there"
         );
         self.entries(level, position, &plain) + self.entries(level, position, &aligned)
@@ -126,8 +126,8 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         } else {
             assert!(wheel.idle_until <= start, "a slot that would be missed");
         }
-        let has_plain =
-            level > 0 && !wheel.slots.is_empty(Geometry::<BITS, LEVELS>::far_slot(level, position));
+        let has_plain = level > 0
+            && !wheel.slots.is_empty(Geometry::<BITS, LEVELS>::upper_slot(level, position));
         assert!(
             ahead != 1 || !has_plain || wheel.cascade_pending,
             "a slot that is not being handed down"

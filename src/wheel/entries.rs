@@ -16,7 +16,7 @@ use core::{
 
 use super::storage::{Entry, Links, Location, Placement, Storage};
 use crate::{
-    limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES_MAX},
+    limits::{INDEX_MAX, KEY_GENERATION_MAX, RESERVE_MAX, SPARE_PAGES},
     util::{
         pages::{self, FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
@@ -279,7 +279,7 @@ impl<T> Entries<T> {
         while self.free.has_surplus() {
             self.free_page();
         }
-        self.free.min_spare_at_least(SPARE_PAGES_MAX);
+        self.free.min_spare_at_least(SPARE_PAGES);
     }
 
     /// Frees the index of an entry whose value has been taken, and whose generation is now
@@ -428,7 +428,7 @@ impl<T> Storage for Entries<T> {
     }
 
     #[inline]
-    fn next_if_allocated(&self, index: u32) -> u32 {
+    fn next_for_prefetch(&self, index: u32) -> u32 {
         self.entry(index).links().next
     }
 

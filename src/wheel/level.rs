@@ -79,7 +79,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         if level == 0 {
             0..Self::NEAR_RING as u32
         } else {
-            Self::far_slot(level, 0)..Self::far_slot(level + 1, 0)
+            Self::upper_slot(level, 0)..Self::upper_slot(level + 1, 0)
         }
     }
 
@@ -92,7 +92,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the slot of the upper level `level` that covers `tick`.
     #[inline]
     pub(super) fn far_at(level: usize, tick: u64) -> u32 {
-        Self::far_slot(level, Self::position(level, Self::slot_number(level, tick)))
+        Self::upper_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
     /// Returns the aligned slot of the slot of `level` that covers `tick`.
@@ -104,14 +104,14 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns the slot at a position of an upper level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
-    pub(super) const fn far_slot(level: usize, position: u32) -> u32 {
+    pub(super) const fn upper_slot(level: usize, position: u32) -> u32 {
         (Self::NEAR_RING + (level - 1) * Self::FAR_RING) as u32 + position
     }
 
     /// Returns the aligned slot at a position of an upper level.
     #[inline]
     pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
-        Self::far_slot(level + LEVELS - 1, position)
+        Self::upper_slot(level + LEVELS - 1, position)
     }
 
     /// The slot of late entries.

@@ -39,7 +39,7 @@ use self::entries::Entries;
 #[cfg(feature = "std")]
 pub(crate) use self::{
     level::coarsest_tick,
-    raw::shard_levels,
+    raw::shard_level_sizes,
     storage::{Links, Location, Placement},
 };
 pub(crate) use self::{

@@ -49,7 +49,7 @@ impl Prefetcher {
         let cursor = &mut self.cursors[self.next_walker];
         self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
         if *cursor != 0 {
-            *cursor = storage.next_if_allocated(*cursor);
+            *cursor = storage.next_for_prefetch(*cursor);
             storage.prefetch(*cursor);
         }
     }

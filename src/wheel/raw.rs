@@ -96,7 +96,7 @@ pub(super) enum Stage {
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
 /// slots.
 #[cfg(feature = "std")]
-pub(crate) fn shard_levels() -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn shard_level_sizes() -> impl Iterator<Item = (u64, u64)> {
     type Levels = Geometry<SHARD_BITS, SHARD_LEVELS>;
     let slots = |level| if level == 0 { Levels::NEAR_RING } else { Levels::FAR_RING };
     (0..SHARD_LEVELS).map(move |level| (Levels::slot_start(level, 1), slots(level) as u64))
@@ -220,7 +220,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         } else if is_later && location == Location::NEAR {
             self.relink_crowded(storage, entry, deadline);
         } else {
-            self.relink_at_once(storage, entry, deadline);
+            self.relink_now(storage, entry, deadline);
         }
     }
 
@@ -239,7 +239,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Moves an entry whose reset cannot be deferred. The fast path, for an entry that is alone in
     /// its slot, is inlined, so that the function need not save registers.
     #[inline(never)]
-    fn relink_at_once<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
+    fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
         if is_near && let Some(slot) = self.slots.try_unlink_alone(entry.links()) {
             self.slots.mark_empty(slot);
@@ -440,7 +440,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.slots.on_unlinked_late(index, links);
         }
         let emptied = self.slots.unlink(storage, links);
-        if let Some(slot) = location.far_slot() {
+        if let Some(slot) = location.upper_slot() {
             self.count_unlinked_far(slot);
         } else if let Some(slot) = emptied {
             self.on_slot_emptied(slot);
@@ -471,7 +471,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn on_far_slot_emptied(&mut self, slot: u32) {
         let (level, position) = Geometry::<BITS, LEVELS>::far_level_and_position(slot);
-        let plain = Geometry::<BITS, LEVELS>::far_slot(level, position);
+        let plain = Geometry::<BITS, LEVELS>::upper_slot(level, position);
         let aligned = Geometry::<BITS, LEVELS>::aligned_slot(level, position);
         if self.slots.is_empty(plain) && self.slots.is_empty(aligned) {
             self.slots.mark_empty(plain);
@@ -756,7 +756,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the slot of an upper level that follows the current slot.
     fn next_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
-        Geometry::<BITS, LEVELS>::far_slot(level, Geometry::<BITS, LEVELS>::position(level, number))
+        Geometry::<BITS, LEVELS>::upper_slot(
+            level,
+            Geometry::<BITS, LEVELS>::position(level, number),
+        )
     }
 
     /// Moves up to `quota` entries of a slot to the slots that their deadlines now belong to.
@@ -828,7 +831,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             .filter_map(|level| {
                 let number = self.next_occupied(level)?;
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
-                entries += self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot(level, position));
+                entries +=
+                    self.uncascaded_in(Geometry::<BITS, LEVELS>::upper_slot(level, position));
                 // The last portion cascades at the slot's start.
                 let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);

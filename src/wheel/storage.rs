@@ -18,7 +18,7 @@ pub(crate) trait Storage {
     fn set_next(&self, index: u32, next: u32);
 
     /// Returns the entry after `index` in its list, or an arbitrary index if `index` is free.
-    fn next_if_allocated(&self, index: u32) -> u32;
+    fn next_for_prefetch(&self, index: u32) -> u32;
 
     /// Loads the fields of an entry into the cache. The entry may be free.
     fn prefetch(&self, index: u32);
@@ -66,7 +66,7 @@ pub(crate) struct Location(u32);
 impl Location {
     /// In no slot, and not linked since the storage set this value. It is zero, as in new memory.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
-    pub(crate) const NEW: Self = Self(0);
+    pub(crate) const NEVER_LINKED: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);
     /// In the aligned slot that starts at its deadline.
@@ -89,7 +89,7 @@ impl Location {
 
     /// Returns the slot from which the entry will be cascaded, if it is in such a slot.
     #[inline]
-    pub(super) fn far_slot(self) -> Option<u32> {
+    pub(super) fn upper_slot(self) -> Option<u32> {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)
     }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, SPARE_PAGES_MAX};
+use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, SPARE_PAGES};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
@@ -59,12 +59,12 @@ fn the_operation_that_empties_a_page_frees_one() {
         pages = left;
     }
     wheel.turn_and_check();
-    assert_eq!(pages, 1 + SPARE_PAGES_MAX as usize, "the first page is never freed");
+    assert_eq!(pages, 1 + SPARE_PAGES as usize, "the first page is never freed");
 }
 
 #[test]
 fn equal_batches_free_no_pages() {
-    const BATCH: u64 = (SPARE_PAGES_MAX as u64) << PAGE_BITS;
+    const BATCH: u64 = (SPARE_PAGES as u64) << PAGE_BITS;
     // Tests batches that begin at any place of a page.
     for live in 0..6 {
         let mut wheel = Tiny::starting_at(0);

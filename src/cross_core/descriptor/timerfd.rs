@@ -3,7 +3,7 @@
 //! Arming the descriptor costs more than a turn, so the owner does not arm it again for the same
 //! deadline. But another thread may call `fire` at any time, even for a sleep that has ended, and
 //! so replace the armed deadline. Each call of `fire` increments `fires_begun` when it begins and
-//! `fires_done` when it ends. The owner's deadline is still armed if no call was in progress when
+//! `fires_ended` when it ends. The owner's deadline is still armed if no call was in progress when
 //! the owner armed the descriptor, and no call has begun since.
 
 use std::{
@@ -37,7 +37,7 @@ const NONE: u64 = u64::MAX;
 pub(crate) struct Descriptor {
     timer: OwnedFd,
     fires_begun: AtomicU64,
-    fires_done: AtomicU64,
+    fires_ended: AtomicU64,
     /// Only the owner uses this field and the next.
     armed_deadline: AtomicU64,
     fires_begun_when_armed: AtomicU64,
@@ -86,7 +86,7 @@ impl Descriptor {
         Ok(Self {
             timer: timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
             fires_begun: AtomicU64::new(0),
-            fires_done: AtomicU64::new(0),
+            fires_ended: AtomicU64::new(0),
             armed_deadline: AtomicU64::new(NONE),
             fires_begun_when_armed: AtomicU64::new(0),
         })
@@ -118,14 +118,14 @@ impl Descriptor {
         self.set_time(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `fires_begun`;
         // pairs with the Acquire of `fires_begun_if_idle`.
-        self.fires_done.fetch_add(1, Ordering::Release);
+        self.fires_ended.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the value of `fires_begun`, or `None` if a call of `fire` is in progress.
     fn fires_begun_if_idle(&self) -> Option<u64> {
         // Acquire: `fires_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `fire`.
-        let done = self.fires_done.load(Ordering::Acquire);
+        let done = self.fires_ended.load(Ordering::Acquire);
         // Relaxed: a call may be missed here. Then the descriptor is readable and the owner turns,
         // or the owner's arming replaces the time that the call has set.
         let begun = self.fires_begun.load(Ordering::Relaxed);
@@ -249,7 +249,7 @@ mod tests {
             descriptor.arm(Some(7), || Some(MINUTE));
             assert!(remaining(&descriptor) > MINUTE / 2);
         }
-        descriptor.fires_done.fetch_add(1, Ordering::Relaxed);
+        descriptor.fires_ended.fetch_add(1, Ordering::Relaxed);
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.arm(Some(7), || unreachable!("it is armed for that"));
     }

@@ -4,7 +4,7 @@
 use std::mem;
 
 use super::{COUNT_LIMIT, Mailbox, MessageList, Stack};
-use crate::limits::REVERSED_MAX;
+use crate::limits::REVERSED_PER_PASS_MAX;
 
 /// The index of urgent messages in an array of both kinds.
 const URGENT: usize = 0;
@@ -26,7 +26,7 @@ pub(crate) struct Backlog {
     /// [`poll_again`](Self::poll_again), because other threads write to a stack's cache line.
     kinds_polled: [bool; 2],
     /// Only urgent messages are consumed, because the pass is at its beginning.
-    urgent_only: bool,
+    in_urgent_phase: bool,
     /// The pass began without messages, and has not polled the mailbox since.
     began_empty: bool,
     /// The number of messages that may be consumed now.
@@ -42,9 +42,9 @@ impl Backlog {
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.kinds_taken = [false; 2];
         self.kinds_polled = [false; 2];
-        self.urgent_only = false;
+        self.in_urgent_phase = false;
         self.began_empty = false;
-        self.reversals_left = REVERSED_MAX;
+        self.reversals_left = REVERSED_PER_PASS_MAX;
         self.budget = budget;
         self.reserved_for_low = 0;
     }
@@ -52,7 +52,7 @@ impl Backlog {
     /// Begins a pass without messages. [`poll_again`](Self::poll_again) sets its budget.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
-        (self.urgent_only, self.began_empty) = (false, true);
+        (self.in_urgent_phase, self.began_empty) = (false, true);
     }
 
     /// If a message is urgent, makes the pass consume only urgent messages until
@@ -62,8 +62,8 @@ impl Backlog {
     /// kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
-        self.urgent_only = self.has_urgent();
-        if self.urgent_only {
+        self.in_urgent_phase = self.has_urgent();
+        if self.in_urgent_phase {
             let is_odd = !self.budget.is_multiple_of(2);
             self.odd_went_to_low ^= is_odd;
             let half = self.budget / 2 + usize::from(is_odd && self.odd_went_to_low);
@@ -73,8 +73,8 @@ impl Backlog {
     }
 
     #[inline]
-    pub(crate) fn is_urgent_only(&self) -> bool {
-        self.urgent_only
+    pub(crate) fn is_in_urgent_phase(&self) -> bool {
+        self.in_urgent_phase
     }
 
     /// Lets the pass consume low-priority messages, and poll again each kind of which it has taken
@@ -84,7 +84,7 @@ impl Backlog {
             return self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.reserved_for_low);
-        self.urgent_only = false;
+        self.in_urgent_phase = false;
         self.kinds_polled = self.kinds_taken;
     }
 
@@ -153,11 +153,11 @@ impl Backlog {
     }
 
     /// Removes the next message and returns its index and its link, which `link_of` reads. Returns
-    /// zeros if there is no message or no budget. While [`is_urgent_only`](Self::is_urgent_only)
+    /// zeros if there is no message or no budget. While [`is_in_urgent_phase`](Self::is_in_urgent_phase)
     /// returns true, only urgent messages are removed. Otherwise low-priority messages come first.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let is_urgent = self.urgent_only || self.taken[LOW].first == 0;
+        let is_urgent = self.in_urgent_phase || self.taken[LOW].first == 0;
         let messages = &mut self.taken[if is_urgent { URGENT } else { LOW }];
         let index = messages.first;
         if index == 0 || self.budget == 0 {

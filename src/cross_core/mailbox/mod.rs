@@ -111,7 +111,7 @@ pub(crate) enum Priority {
     /// The message is about a cancelled timer whose payload the owner must drop.
     Low,
     /// The message is about a cancelled timer whose payload another thread has taken.
-    LowWithoutPayload,
+    LowPayloadTaken,
     /// The message is about a deadline.
     Urgent,
 }
@@ -146,7 +146,7 @@ impl Mailbox {
         match priority {
             Priority::Urgent => self.urgent.push(index, link, 0),
             Priority::Low => self.low.push(index, link, HAS_PAYLOAD),
-            Priority::LowWithoutPayload => self.low.push(index, link, 0),
+            Priority::LowPayloadTaken => self.low.push(index, link, 0),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::iter;
 
 use super::*;
-use crate::limits::REVERSED_MAX;
+use crate::limits::REVERSED_PER_PASS_MAX;
 
 fn pack(depth: u32, second: u32, newest: u32) -> u64 {
     u64::from(depth) << COUNT_SHIFT | u64::from(second) << INDEX_BITS | u64::from(newest)
@@ -53,11 +53,11 @@ fn the_first_payload_message_is_flagged() {
             let pushed = mailbox.push(index, &links[index as usize], priority);
             matches!(pushed, PushOutcome::Queued { is_first_payload: true, .. })
         };
-        assert!(!first(1, Priority::LowWithoutPayload));
+        assert!(!first(1, Priority::LowPayloadTaken));
         assert!(!mailbox.must_not_sleep(9, true), "no payload in round {round}");
         assert!(first(3, Priority::Low) && mailbox.must_not_sleep(9, true));
         assert!(!mailbox.must_not_sleep(9, false), "a short sleep");
-        assert!(!first(4, Priority::Low) && !first(5, Priority::LowWithoutPayload));
+        assert!(!first(4, Priority::Low) && !first(5, Priority::LowPayloadTaken));
         assert!(!first(2, Priority::Urgent));
         assert_eq!(mailbox.cancelled_count(), 4);
         backlog.begin_pass(ALL);
@@ -104,13 +104,13 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     reverse(&mut backlog, &links);
     backlog.reserve_for_low();
     assert_eq!(
-        (consumed(&mut backlog, &mailbox, &links), backlog.is_urgent_only()),
+        (consumed(&mut backlog, &mailbox, &links), backlog.is_in_urgent_phase()),
         (vec![5, 6], true)
     );
     // New messages of a kind are not taken until the taken ones are consumed.
     (7..9).for_each(|index| push(index, Priority::Low));
     backlog.poll_again(ALL);
-    assert_eq!((backlog.is_urgent_only(), backlog.taken()[1].count), (false, 4));
+    assert_eq!((backlog.is_in_urgent_phase(), backlog.taken()[1].count), (false, 4));
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages beyond the budget come last, after all others.
     (1..4).for_each(|index| push(index, Priority::Urgent));
@@ -221,7 +221,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
             passes += 1;
         }
         assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
-        assert_eq!(passes, (count as usize).div_ceil(REVERSED_MAX).max(1));
+        assert_eq!(passes, (count as usize).div_ceil(REVERSED_PER_PASS_MAX).max(1));
     }
 }
 

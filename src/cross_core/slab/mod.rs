@@ -98,7 +98,7 @@ use crate::{
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, FollowUp, Mover, StateWord, TimerKind},
     },
-    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES_MAX},
+    limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_of, place_of},
         sync::{AtomicU64, Hint, IS_LOOM, LoomPointerOrder, Ordering},
@@ -153,7 +153,7 @@ unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
 }
 
 const PAGES_MAX: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
-const ROOM_WORDS: usize = PAGES_MAX.div_ceil(64);
+const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 
 #[derive(Debug, Default)]
 struct PageSlot {
@@ -166,7 +166,7 @@ struct PageSlot {
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
     /// The room bit of each page.
-    room_bits: [AtomicU64; ROOM_WORDS],
+    room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
     /// Payloads are callbacks, so other threads may add timers.
     holds_callbacks: bool,
@@ -294,7 +294,7 @@ impl Slab {
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let first = self.hints.page_with_room.get() as usize / 64;
-        for word in (first..ROOM_WORDS).chain(0..first) {
+        for word in (first..ROOM_BITMAP_WORDS).chain(0..first) {
             // Relaxed: a hint; `take_from_page` acquires the page and its free nodes.
             let mut bits = self.room_bits[word].load(Ordering::Relaxed);
             while bits != 0 {
@@ -343,9 +343,9 @@ impl Slab {
         }
     }
 
-    /// Returns true if more than [`SPARE_PAGES_MAX`] adders' pages are empty.
+    /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty.
     fn has_surplus(&self) -> bool {
-        self.hints.empty_pages.get() > SPARE_PAGES_MAX
+        self.hints.empty_pages.get() > SPARE_PAGES
     }
 
     /// Records that an adder may find a free node in this page.
@@ -470,7 +470,7 @@ impl NodeView<'_> {
         taken: &mut Option<SendCallback>,
     ) -> (Cancel, FollowUp) {
         let (answer, next) = self.state.cancel(generation);
-        (answer, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
+        (answer, if next == FollowUp::TakePayload { self.take_send_payload(taken) } else { next })
     }
 
     /// Ends a move that this thread has begun. If another thread has cancelled the timer during the
@@ -479,10 +479,10 @@ impl NodeView<'_> {
     #[inline]
     pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Remote);
-        (lives, if next == FollowUp::Take { self.take_send_payload(taken) } else { next })
+        (lives, if next == FollowUp::TakePayload { self.take_send_payload(taken) } else { next })
     }
 
-    /// Moves the payload to `taken`, after the word has returned [`FollowUp::Take`] to this thread.
+    /// Moves the payload to `taken`, after the word has returned [`FollowUp::TakePayload`] to this thread.
     /// Then makes the timer `Cancelled`, and returns the next step.
     #[cold]
     #[inline(never)]

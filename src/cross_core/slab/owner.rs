@@ -22,7 +22,7 @@ use crate::{
         reclaim::pin,
         state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
     },
-    limits::{REMOTE_GENERATION, RETIRED_PAGES_MAX, SPARE_PAGES_MAX},
+    limits::{REMOTE_GENERATION, RETIRED_PAGES_MAX, SPARE_PAGES},
     util::{
         pages::{FreePlaces, PAGE_LEN, PageTable, as_u32, index_of, page_of, place_of},
         prefetch::prefetch,
@@ -32,7 +32,7 @@ use crate::{
 
 /// The location of remote timers that the owner has not admitted, and of free nodes for remote
 /// timers.
-const NOT_ADMITTED: Location = Location::NEW;
+const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
 /// Freed remote nodes of one page, chained from `first` to `last`. The owner returns the chain to
 /// the page's free list with one push.
@@ -268,7 +268,7 @@ impl<T> OwnerNodes<T> {
         self.free.min_spare_at_most(0);
         self.has_garbage = true;
         self.trim_fully();
-        self.free.min_spare_at_least(SPARE_PAGES_MAX);
+        self.free.min_spare_at_least(SPARE_PAGES);
     }
 
     /// Returns the indices of all nodes that may have a timer or a payload. Some are free.
@@ -342,21 +342,19 @@ impl<T> OwnerNodes<T> {
         if !self.slab.has_surplus() {
             return None;
         }
-        let is_taken = |&number: &usize| self.page_at(number).header.free.take_all();
+        let is_taken = |&number: &usize| self.page_at(number).header.free.try_take_all();
         let at = self.adopted_pages.iter().position(is_taken)?;
         self.slab.hints.empty_pages.decrement();
         let number = self.adopted_pages.swap_remove(at);
-        self.slab.raise_first_generation(self.page_at(number).header.end_of_generations());
+        self.slab.raise_first_generation(self.page_at(number).header.generation_bound());
         Some(number)
     }
 
     /// Returns a generation after those of all remote timers. The mailbox must be closed, so that
     /// no further add returns a handle. All pages must be adopted.
     pub(crate) fn next_remote_generation(&self) -> u64 {
-        let ends = self
-            .adopted_pages
-            .iter()
-            .map(|&number| self.page_at(number).header.end_of_generations());
+        let ends =
+            self.adopted_pages.iter().map(|&number| self.page_at(number).header.generation_bound());
         ends.fold(self.slab.first_generation(), u64::max)
     }
 
@@ -709,7 +707,7 @@ impl<T> Storage for OwnerNodes<T> {
     }
 
     #[inline]
-    fn next_if_allocated(&self, index: u32) -> u32 {
+    fn next_for_prefetch(&self, index: u32) -> u32 {
         self.entry(index).links().next
     }
 

@@ -154,7 +154,7 @@ impl PageHeader {
     pub(super) fn release_to_adders(&self, first_generation: u64) {
         // Relaxed: the free list publishes the value, and the caller itself has the first node.
         self.first_generation.store(first_generation | REMOTE_GENERATION, Ordering::Relaxed);
-        self.free.add_all_but_first();
+        self.free.init_without_first();
     }
 
     pub(super) fn count_returned(&self, count: u32) {
@@ -165,7 +165,7 @@ impl PageHeader {
 
     /// Returns a generation after those of all remote timers of this page. Each add uses one
     /// generation of its node, and the owner returns the node between two adds.
-    pub(super) fn end_of_generations(&self) -> u64 {
+    pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
         (self.first_generation() & !REMOTE_GENERATION) + returned + PAGE_LEN as u64
@@ -215,7 +215,7 @@ impl<T> Page<T> {
                     state: StateWord::default(),
                     deadline: ExclusiveCell::new(0),
                     link: MailboxLink::new(0),
-                    location: ExclusiveCell::new(Location::NEW),
+                    location: ExclusiveCell::new(Location::NEVER_LINKED),
                 },
                 payload: UnsafeCell::new(MaybeUninit::uninit()),
             }),
@@ -368,7 +368,7 @@ impl FreeList {
     }
 
     /// Adds the nodes of a new page from the second on.
-    fn add_all_but_first(&self) {
+    fn init_without_first(&self) {
         let head = if PAGE_LEN == 1 { 0 } else { (PAGE_LEN as u64 - 1) << 16 | 2 };
         // Release (G1): publishes the first generation.
         self.0.store(head, Ordering::Release);
@@ -420,7 +420,7 @@ impl FreeList {
     }
 
     /// Takes all nodes of the page if all are free, and returns whether they were.
-    pub(super) fn take_all(&self) -> bool {
+    pub(super) fn try_take_all(&self) -> bool {
         // Relaxed: checked by the swap.
         let head = self.0.load(Ordering::Relaxed);
         free_count_of(head) == PAGE_LEN
@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn a_head_that_recurs_has_another_tag() {
         let (head, links) = (FreeList::new(), [MailboxLink::new(0), MailboxLink::new(0)]);
-        head.add_all_but_first();
+        head.init_without_first();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {
             // Relaxed: one thread.
@@ -482,9 +482,9 @@ mod tests {
             assert_eq!(head.pop(|place| &links[place]), None);
             assert_eq!(head.push(1, (1, &links[1]), 1), (0, 1));
         }
-        assert!(!head.take_all());
+        assert!(!head.try_take_all());
         assert_eq!(head.push(0, (0, &links[0]), 1), (1, 2));
-        assert!(head.take_all() && !head.has_free());
+        assert!(head.try_take_all() && !head.has_free());
     }
 
     #[test]

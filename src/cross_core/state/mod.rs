@@ -353,8 +353,8 @@ pub(crate) enum Freed {
 pub(crate) enum OwnMove {
     /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
-    /// The timer is pending. If `unlinked` is false, it is linked; if true, it may be in no slot.
-    Slow { periodic: bool, unlinked: bool },
+    /// The timer is pending. If `may_be_unlinked` is false, it is linked; if true, it may be in no slot.
+    Slow { periodic: bool, may_be_unlinked: bool },
     /// The timer has ended or is running.
     Refused,
 }
@@ -396,7 +396,7 @@ pub(crate) enum FollowUp {
     /// Push the node on the owner's mailbox.
     Push,
     /// Take the payload of the cancelled timer, and then call [`end_move`](StateWord::end_move).
-    Take,
+    TakePayload,
     /// Nothing: a message is not needed, is already queued, or is pushed by another thread.
     Nothing,
 }
@@ -424,7 +424,7 @@ pub(crate) enum MoveOutcome {
 
 impl FollowUp {
     #[inline]
-    fn unless_queued(word: u64) -> Self {
+    fn push_unless_queued(word: u64) -> Self {
         if word & QUEUED == 0 { Self::Push } else { Self::Nothing }
     }
 }
@@ -710,8 +710,8 @@ impl StateWord {
     fn begin_own_move_slow(&self, generation: u64) -> OwnMove {
         loop {
             let word = self.load_relaxed();
-            let unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
-            let yes = OwnMove::Slow { periodic: word & PERIODIC != 0, unlinked };
+            let may_be_unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
+            let yes = OwnMove::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
                 Phase::Armed | Phase::Private => word & !(MOVED | DEFERRABLE),
@@ -850,11 +850,11 @@ impl StateWord {
                 Phase::Armed if generation & REMOTE_GENERATION != 0 => (
                     Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
                     Cancel::Cancelled,
-                    FollowUp::Take,
+                    FollowUp::TakePayload,
                 ),
                 Phase::Armed => {
                     let to = Phase::Cancelled.set_in(word) & !MOVED | QUEUED;
-                    (to, Cancel::Cancelled, FollowUp::unless_queued(word))
+                    (to, Cancel::Cancelled, FollowUp::push_unless_queued(word))
                 }
                 Phase::Moving => {
                     (Phase::Cancelling.set_in(word), Cancel::Cancelled, FollowUp::Nothing)
@@ -933,7 +933,7 @@ impl StateWord {
             let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
             // AcqRel, Relaxed: as in `end_move_slow`.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return (true, FollowUp::unless_queued(word));
+                return (true, FollowUp::push_unless_queued(word));
             }
         }
         self.end_move_slow(by)
@@ -961,7 +961,10 @@ impl StateWord {
             // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
-                return (true, if takes { FollowUp::Take } else { FollowUp::unless_queued(word) });
+                return (
+                    true,
+                    if takes { FollowUp::TakePayload } else { FollowUp::push_unless_queued(word) },
+                );
             }
         }
     }

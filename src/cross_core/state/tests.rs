@@ -141,7 +141,10 @@ fn a_message_reports_a_move_once() {
 #[test]
 fn the_owners_reset_takes_precedence_over_an_earlier_one() {
     let state = moved(TimerKind::Shared);
-    assert_eq!(state.begin_own_move(GENERATION), OwnMove::Slow { periodic: false, unlinked: true });
+    assert_eq!(
+        state.begin_own_move(GENERATION),
+        OwnMove::Slow { periodic: false, may_be_unlinked: true }
+    );
     assert_eq!(state.collect(), Collected::Nothing);
     let _ = fire(&state);
 }
@@ -153,7 +156,10 @@ fn a_timer_that_is_being_moved_does_not_fire() {
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
-    assert_eq!(state.begin_own_move(GENERATION), OwnMove::Slow { periodic: false, unlinked: true });
+    assert_eq!(
+        state.begin_own_move(GENERATION),
+        OwnMove::Slow { periodic: false, may_be_unlinked: true }
+    );
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
 }
@@ -279,7 +285,7 @@ fn added_remotely(is_met: bool) -> (StateWord, u64) {
 fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_met in [true, false] {
         let (state, generation) = added_remotely(is_met);
-        assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
+        assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
         // Only the canceller can end the timer now, although the owner may consume an earlier
         // message.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
@@ -302,7 +308,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 #[test]
 fn a_cancelled_timer_is_queued_once() {
     let (state, generation) = added_remotely(false);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Nothing));
     assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
     assert!(state.is_free());
@@ -315,7 +321,7 @@ fn the_mover_of_a_cancelled_timer_takes_the_payload() {
         assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == Mover::Remote {
-            assert_eq!(state.end_move(by), (true, FollowUp::Take));
+            assert_eq!(state.end_move(by), (true, FollowUp::TakePayload));
         }
         assert_eq!(state.end_move(by), (true, FollowUp::Push));
         assert_eq!(state.collect(), Collected::Cancelled { has_payload: by == Mover::Owner });
@@ -334,7 +340,7 @@ fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
 #[test]
 fn the_last_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Take));
+    assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
     assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
     assert_eq!(state.sweep(), Swept::NoPayload);

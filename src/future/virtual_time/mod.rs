@@ -86,7 +86,7 @@ pub struct VirtualTime {
 
 /// A step that a core can take now.
 #[derive(Clone, Copy)]
-struct Choice {
+struct CoreStep {
     core: usize,
     step: Step,
 }
@@ -333,7 +333,7 @@ impl VirtualTime {
         // The cores whose next turn may find work, because the clock has advanced or a core has
         // done work since their last turn.
         let mut wants_turn = vec![true; self.cores.len()];
-        while let Some(Choice { core, step }) = self.choose_step(&wants_turn) {
+        while let Some(CoreStep { core, step }) = self.choose_step(&wants_turn) {
             let found_something = self.cores[core].step(step);
             if found_something {
                 wants_turn.fill(true);
@@ -432,12 +432,12 @@ impl VirtualTime {
     }
 
     /// Chooses one of the possible steps at random. Returns `None` if there is none.
-    fn choose_step(&self, wants_turn: &[bool]) -> Option<Choice> {
+    fn choose_step(&self, wants_turn: &[bool]) -> Option<CoreStep> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
-        let polls = polls.map(|(core, _)| Choice { core, step: Step::Poll(self.random()) });
+        let polls = polls.map(|(core, _)| CoreStep { core, step: Step::Poll(self.random()) });
         let turns = wants_turn.iter().enumerate().filter(|&(_, &wants_turn)| wants_turn);
-        let turns = turns.map(|(core, _)| Choice { core, step: Step::Turn });
-        let choices: Vec<Choice> = polls.chain(turns).collect();
+        let turns = turns.map(|(core, _)| CoreStep { core, step: Step::Turn });
+        let choices: Vec<CoreStep> = polls.chain(turns).collect();
         let chosen = self.random().checked_rem(choices.len())?;
         Some(choices[chosen])
     }
