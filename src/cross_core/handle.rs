@@ -302,7 +302,7 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if Owner::is_in_turn() {
+        if Owner::is_in_turn() || TURNS_WHEELS.try_with(Cell::get).unwrap_or(false) {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
@@ -720,6 +720,20 @@ impl Owner {
     fn is_in_turn() -> bool {
         Self::current().is_some_and(|owner| (owner.ops.is_turning)())
     }
+}
+
+per_thread! {
+    /// True while this thread turns wheels that belong to no thread.
+    static TURNS_WHEELS: Cell<bool> = Cell::new(false);
+}
+
+/// Calls `turn`, whose callbacks must not wait for a callback of the same turn: during this call,
+/// [`TimerHandle::cancel_wait`] is an error. `turn` must not panic.
+#[cfg(feature = "futures")]
+pub(crate) fn refuse_cancel_wait(turn: impl FnOnce()) {
+    let before = TURNS_WHEELS.replace(true);
+    turn();
+    TURNS_WHEELS.set(before);
 }
 
 /// Waits between polls: first yields, then increasingly long sleeps.

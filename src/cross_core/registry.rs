@@ -89,15 +89,20 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
 }
 
 /// Frees a shard's number. From now on, handles with this number find no shard. A later shard of
-/// this number starts at `next_generation`. Also frees memory of ended shards.
+/// this number starts at `next_generation`.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::defer_free);
-    reclaim::free_garbage();
-    slab::free_orphaned_pages();
     // A number whose generations are used up is never reused.
     if next_generation <= GENERATION_MAX {
         REGISTRY.free_numbers().reusable.push(FreeNumber { number, next_generation });
     }
+}
+
+/// Frees memory of ended shards. This drops the user's hooks, so the caller must have borrowed
+/// nothing.
+pub(crate) fn free_ended_shards() {
+    reclaim::free_garbage();
+    slab::free_orphaned_pages();
 }
 
 /// Calls `look` with the shard of this number, or with `None` if there is no such shard. This

@@ -15,11 +15,10 @@
 //!
 //! The claim is an Acquire operation and its release a Release operation, so each owner sees the
 //! work of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
-//! before the claim, and run or dropped after the release. So a claim is short and never nested.
-//! The only exception is the end of the wheel, which drops the wakers of remotely cancelled timers
-//! under the claim. A thread that finds a wheel claimed retries a few times. Then the thread sends
-//! a message, like any remote thread. Only the watcher waits for a claim, after each callback and
-//! when it ends the wheels.
+//! before the claim, and run or dropped after the release. So a claim is short and never nested. A
+//! thread that finds a wheel claimed retries a few times. Then the thread sends a message, like any
+//! remote thread. Only the watcher waits for a claim, after each callback and when it ends the
+//! wheels.
 //!
 //! # No missed wake-up
 //!
@@ -64,9 +63,10 @@ use crate::{
     config::Config,
     cross_core::{
         callback::{Callback, RunOnce},
-        handle::{Cancel, TimerHandle},
+        handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
         origin::Origin,
+        registry,
         shared::Shared,
         slab::OwnerNodes,
         state::TimerKind,
@@ -74,7 +74,7 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY_NANOS, CLAIM_TRIES},
     local::ShardRef,
-    shard::{ClaimedTimer, DueTime, Engine, PreparedSleep, TakenCallback},
+    shard::{ClaimedTimer, DueTime, Engine, PreparedSleep, SweptTimers, TakenCallback},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
 };
 
@@ -389,10 +389,11 @@ impl WorkerWheel {
 
     /// Ends the wheel and drops the pending callbacks.
     fn close(&self) {
-        let pending = self.wait_for_claim().engine.drain();
-        for (_, callback) in pending {
+        let SweptTimers { pending, cancelled, .. } = self.wait_for_claim().engine.close();
+        for callback in pending.into_iter().map(|(_, callback)| callback).chain(cancelled) {
             self.shared.hooks.drop_catching_panic(callback);
         }
+        registry::free_ended_shards();
     }
 }
 
@@ -485,9 +486,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn turn(&mut self) {
-        for wheel in &self.0.wheels {
-            wheel.try_turn();
-        }
+        handle::refuse_cancel_wait(|| self.0.wheels.iter().for_each(WorkerWheel::try_turn));
     }
 
     /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`

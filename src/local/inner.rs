@@ -22,6 +22,7 @@ use crate::{
         handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         origin::Origin,
+        registry,
         shared::Shared,
         slab::{BuildInPlace, OwnerNodes},
         state::{Freed, TimerKind},
@@ -613,6 +614,7 @@ impl Local {
         for callback in cancelled {
             self.shared.hooks.drop_catching_panic(callback);
         }
+        registry::free_ended_shards();
         let clock = self.shared.clock();
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
     }

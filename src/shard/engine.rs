@@ -1011,11 +1011,13 @@ impl<T> Engine<T> {
         for payload in cancelled {
             self.shared.hooks.drop_catching_panic(payload);
         }
+        registry::free_ended_shards();
         pending
     }
 
     /// Closes the mailbox, ends every timer, and frees the shard's number. Returns the timers, or
-    /// none if the shard was already closed.
+    /// none if the shard was already closed. The caller must call
+    /// [`free_ended_shards`](registry::free_ended_shards) where user code may run.
     pub(crate) fn close(&mut self) -> SweptTimers<T> {
         let mut found =
             SweptTimers { pending: Vec::new(), cancelled: Vec::new(), cancelled_count: 0 };

@@ -16,6 +16,7 @@ use crate::{
     error::AddErrorReason,
     limits::{DEFERRED_MAX, GENERATION_MAX, INDEX_MAX},
     local_timer,
+    wheel::Storage,
 };
 
 const TICK: Duration = Duration::from_millis(1);
@@ -104,6 +105,21 @@ fn shard_with_deferrable() -> (Shard<Callback>, ManualClock, TimerHandle) {
         assert_eq!(fired(&mut shard), 0);
     }
     (shard, clock, timer)
+}
+
+/// The owner's reset overrides an earlier remote reset, even while another one is in progress.
+#[test]
+fn a_reset_by_the_owner_overrides_an_earlier_remote_one() {
+    for ticks in [1, 9] {
+        let (mut shard, clock, timer) = shard_with_deferrable();
+        assert!(reset_as_remote(timer, ticks));
+        let state = shard.engine.nodes.entry(timer.index()).state();
+        let mover = state.begin_move(timer.generation());
+        assert!(matches!(mover, MoveOutcome::Begun { .. }));
+        assert!(shard.reset(timer, TICK * 5));
+        assert_eq!(shard.deadline(timer), Some(clock.now() + TICK * 5));
+        assert_eq!(shard.drain()[0].0, clock.now() + TICK * 5);
+    }
 }
 
 fn reset_as_remote(timer: TimerHandle, ticks: u32) -> bool {

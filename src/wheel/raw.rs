@@ -316,9 +316,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         deadline: u64,
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
-        let is_deferrable = deadline <= self.last_near
-            && self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(deadline));
-        if !is_deferrable {
+        let slot = Geometry::<BITS, LEVELS>::near_at(deadline);
+        if deadline > self.last_near || !self.slots.may_defer(slot) {
             self.relink_or_link(storage, entry, deadline);
             return false;
         }
@@ -327,6 +326,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         } else {
             self.len += 1;
         }
+        // Counts the entry after it is detached: a slot that becomes empty forgets its count.
+        let is_counted = self.slots.try_defer(slot);
+        debug_assert!(is_counted, "detaching an entry counts none");
         self.touched += 1;
         self.link_near(storage, entry, deadline, deadline, Location::DEFERRED);
         true

@@ -137,15 +137,20 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.head(slot) & FIRST_MASK
     }
 
+    /// Returns true if a slot has fewer deferred entries than the maximum.
+    #[inline]
+    pub(super) fn may_defer(&self, slot: u32) -> bool {
+        self.head(slot) < DEFERRED_MAX * DEFERRED_ONE
+    }
+
     /// Counts one more deferred entry in a slot. Returns false if the slot already has the maximum.
     #[inline]
     pub(super) fn try_defer(&mut self, slot: u32) -> bool {
-        let head = self.head_mut(slot);
-        let has_room = *head < DEFERRED_MAX * DEFERRED_ONE;
-        if has_room {
-            *head += DEFERRED_ONE;
+        let may_defer = self.may_defer(slot);
+        if may_defer {
+            *self.head_mut(slot) += DEFERRED_ONE;
         }
-        has_room
+        may_defer
     }
 
     /// Links an entry to the front of a slot. Returns the links that the caller must store in the

@@ -376,11 +376,12 @@ mod over_a_storage {
         step(&wheel, 0, 3, "in order, but due");
         assert_eq!(wheel.link_in_order(far, 3000), Ok(()));
         step(&wheel, 1, 4, "in order, from no slot");
-        for (deadline, is_deferrable) in [(3000, false), (21, true), (20, true)] {
+        for (deadline, is_deferrable) in [(3000, false), (21, true), (20, true), (20, true)] {
             let entry = wheel.entries.entry(near);
             let linked = wheel.raw.relink_deferrable(&wheel.entries, entry, deadline);
             assert_eq!(linked, is_deferrable);
             step(&wheel, 1, 4, "deferrable");
+            check::check(&wheel.raw, &wheel.entries, wheel.entries.indices());
         }
         wheel.raw.unlink(&wheel.entries, wheel.entries.entry(aligned));
         step(&wheel, 1, 3, "unlinked");

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender},
     },
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Counts, TimerHandle, local_timer};
+use corewheel::{Cancel, Config, Counts, TimerHandle, future::Timers, local_timer};
 
 use crate::support::{
     Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, never, on_a_core, owner, wait_until,
@@ -141,4 +141,16 @@ fn in_a_destructor_it_refuses_only_where_a_turn_runs_it() {
         assert_eq!(own.cancel(), Cancel::Cancelled);
         assert_eq!(log.take(), [Ok(Cancel::Cancelled)]);
     });
+}
+
+#[test]
+fn in_a_callback_of_a_watcher_it_refuses() {
+    let (timers, mut watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+    let (own, answer) = (Arc::new(OnceLock::new()), Log::new());
+    let (handle, written) = (Arc::clone(&own), answer.clone());
+    let ask = move || written.write(handle.get().map(|handle: &TimerHandle| handle.cancel_wait()));
+    own.set(timers.shards()[0].run(ask)).expect("set once");
+    watcher.turn();
+    assert!(matches!(answer.take()[..], [Some(Err(_))]));
+    assert_eq!(own.get().map(|handle| handle.cancel_wait()), Some(Ok(Cancel::Ended)));
 }

@@ -280,6 +280,36 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
     });
 }
 
+/// P5: the drain of a wheel may free the hooks of other shards.
+#[test]
+fn a_hook_that_a_drain_drops_may_use_the_wheel() {
+    let (is_over, panicked) = (AtomicBool::new(false), Log::new());
+    let mut living = Shard::new();
+    let handle = living.add(HOUR, ());
+    thread::scope(|scope| {
+        // Delays the end of the shards' memory until the drain.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                handle.status();
+            }
+        });
+        for _ in 0..200 {
+            on_a_thread(|| {
+                local_timer().add(HOUR, never);
+                for _ in 0..4 {
+                    let panicked = panicked.clone();
+                    let captured = OnDrop(move || panicked.write(panics(|| local_timer().len())));
+                    let config = Config::new().on_wake(move || _ = &captured);
+                    drop(Shard::<()>::with_config(config).expect("valid"));
+                }
+                assert_eq!(local_timer().drain().len(), 1);
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(!panicked.take().contains(&true));
+}
+
 /// No caller is left for a report, and no reason to abort.
 #[test]
 fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {

@@ -715,9 +715,9 @@ impl StateWord {
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
                 Phase::Armed | Phase::Private => word & !(MOVED | DEFERRABLE),
-                // The remote reset takes effect after the owner's, perhaps at an earlier deadline
-                // than the owner's. So it must send a message.
-                Phase::Moving => word & !DEFERRABLE,
+                // The remote reset in progress takes effect after the owner's, perhaps at an earlier
+                // deadline. So it must send a message.
+                Phase::Moving => word & !(MOVED | DEFERRABLE),
                 _ => return OwnMove::Refused,
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
