@@ -731,9 +731,9 @@ per_thread! {
 /// [`TimerHandle::cancel_wait`] is an error. `turn` must not panic.
 #[cfg(feature = "futures")]
 pub(crate) fn refuse_cancel_wait(turn: impl FnOnce()) {
-    let before = TURNS_WHEELS.replace(true);
+    let before = TURNS_WHEELS.with(|flag| flag.replace(true));
     turn();
-    TURNS_WHEELS.set(before);
+    TURNS_WHEELS.with(|flag| flag.set(before));
 }
 
 /// Waits between polls: first yields, then increasingly long sleeps.

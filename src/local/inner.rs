@@ -623,8 +623,11 @@ impl Local {
     /// would expire for another client that gets its identifier.
     pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
-        // The other clients keep their positions, because timers refer to clients by position.
-        let free = clients.iter().position(|client| client.strong_count() == 0);
+        // The other clients keep their positions, because timers refer to clients by position. So
+        // do the timers that a drain has returned.
+        let is_drained = matches!(self.driver.get(), DriverState::Ended);
+        let is_free = |client: &Weak<_>| !is_drained && client.strong_count() == 0;
+        let free = clients.iter().position(is_free);
         let place = free.unwrap_or(clients.len());
         match clients.get_mut(place) {
             Some(free) => *free = client,

@@ -512,7 +512,8 @@ impl LocalTimer {
     ///
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
     /// what `is_over` returns must wake the loop, by a request to this wheel such as
-    /// [`ShardRef::run`], or by unparking this thread.
+    /// [`ShardRef::run`], or by unparking this thread. Also returns if the wheel has ended, because
+    /// no request could end the loop.
     ///
     /// # Examples
     ///
@@ -526,7 +527,7 @@ impl LocalTimer {
     /// local_timer().run_until(|| answer.get().is_some());
     /// ```
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
-        while !is_over() {
+        while !is_over() && !Local::has_ended() {
             self.prepare_sleep().park();
             self.turn();
         }

@@ -17,6 +17,7 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
+/// If the callback has dropped the timer, it stays cancelled.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
 /// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], which
@@ -55,8 +56,8 @@ use crate::{
 #[must_use = "dropping the timer cancels it"]
 pub struct OwnedTimer {
     shared: Rc<OwnedTimerState<OwnedCallback>>,
-    /// False for the reference that a callback gets: dropping it does not cancel the timer.
-    cancels_on_drop: bool,
+    /// False for the reference that a callback gets.
+    is_owner: bool,
 }
 
 type OwnedCallback = dyn FnMut(&OwnedTimer);
@@ -67,6 +68,8 @@ struct OwnedTimerState<F: ?Sized> {
     armed_handle: Cell<Option<LocalHandle>>,
     /// True if the timer has fired since its last arming.
     has_fired: Cell<bool>,
+    /// The owner has dropped the timer.
+    is_dropped: Cell<bool>,
     /// Borrowed while the callback runs. The callback never runs inside itself.
     callback: RefCell<F>,
 }
@@ -115,9 +118,10 @@ impl OwnedTimer {
         let shared = OwnedTimerState {
             armed_handle: Cell::new(None),
             has_fired: Cell::new(false),
+            is_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
-        Self { shared: Rc::new(shared), cancels_on_drop: true }
+        Self { shared: Rc::new(shared), is_owner: true }
     }
 
     /// Arms the timer, or moves it if it is pending. Returns true if it was pending.
@@ -174,8 +178,8 @@ impl OwnedTimer {
             return Ok(true);
         }
         let shared = Rc::clone(&self.shared);
-        let added = local_timer()
-            .try_add_local(when, move || Self { shared, cancels_on_drop: false }.fire());
+        let added =
+            local_timer().try_add_local(when, move || Self { shared, is_owner: false }.fire());
         let timer = added.map_err(|refused| refused.reason())?;
         self.shared.armed_handle.set(Some(timer));
         self.shared.has_fired.set(false);
@@ -271,7 +275,11 @@ impl OwnedTimer {
 
 impl Drop for OwnedTimer {
     fn drop(&mut self) {
-        if self.cancels_on_drop {
+        if self.is_owner {
+            self.shared.is_dropped.set(true);
+        }
+        // A callback may have dropped the timer, and armed it afterwards.
+        if self.shared.is_dropped.get() {
             self.cancel();
         }
     }

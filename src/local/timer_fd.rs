@@ -97,7 +97,11 @@ impl Local {
         })
     }
 
-    fn prepare_sleep_on(&self, descriptor: &Descriptor) -> PreparedSleep<'static> {
+    /// Arms the descriptor and announces a sleep. Returns `None` if the wheel was drained.
+    fn prepare_sleep_on(&self, descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
+        if Self::has_ended() {
+            return None;
+        }
         self.flush();
         // Arming after the announcement might undo a wake.
         let (until, _) = self.with_engine(|engine| engine.sleep_end());
@@ -106,7 +110,7 @@ impl Local {
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.fire();
         }
-        sleep
+        Some(sleep)
     }
 }
 
@@ -166,8 +170,8 @@ impl TimerFd {
     /// then.
     ///
     /// Call it before the first poll, and after each [`LocalTimer::prepare_sleep`], whose
-    /// announcement replaces the one of the `TimerFd`. In an exiting thread, this call disarms the
-    /// descriptor.
+    /// announcement replaces the one of the `TimerFd`. If the thread's wheel has ended, this call
+    /// disarms the descriptor.
     ///
     /// # Examples
     ///
@@ -186,10 +190,11 @@ impl TimerFd {
     /// ```
     pub fn arm(&self) {
         self.sleep.set(None);
-        match Local::with(|local| local.prepare_sleep_on(&self.descriptor)) {
-            Ok(sleep) => self.sleep.set(Some(sleep)),
-            Err(_) => self.descriptor.arm(None, || None),
+        let sleep = Local::with(|local| local.prepare_sleep_on(&self.descriptor)).ok().flatten();
+        if sleep.is_none() {
+            self.descriptor.arm(None, || None);
         }
+        self.sleep.set(sleep);
     }
 }
 

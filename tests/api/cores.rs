@@ -289,6 +289,16 @@ fn a_full_timer_stops() {
 }
 
 #[test]
+fn a_thread_that_has_drained_its_wheel_runs_no_timers() {
+    let cores = start(2, |core| {
+        drop(local_timer().drain());
+        core.run_timers();
+    });
+    cores.stop();
+    join(cores);
+}
+
+#[test]
 fn a_stop_after_the_end_of_a_thread_stops_the_others() {
     let (tell, told) = mpsc::channel();
     let cores = start(2, move |core| {

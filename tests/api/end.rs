@@ -180,6 +180,21 @@ fn a_drained_wheel_hands_back_what_is_pending() {
     });
 }
 
+/// What a drain returns names its purgatory, which may have ended.
+#[test]
+fn a_drained_timer_does_not_reach_another_purgatory() {
+    in_virtual_time(|_| {
+        let (seen, ended) = (Seen::new(), Purgatory::new());
+        wait(&ended, seen.op(), [1], 5);
+        let pending = local_timer().drain();
+        drop(ended);
+        let other = Purgatory::new();
+        assert!(other.try_complete_else_watch(seen.op(), [1], TICK).is_err());
+        assert_eq!(pending.len(), 1);
+        assert!(!panics(|| pending.into_iter().for_each(PendingTimer::run)));
+    });
+}
+
 #[test]
 fn a_callback_cannot_drain_its_wheel() {
     in_virtual_time(|clock| {

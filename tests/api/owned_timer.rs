@@ -1,13 +1,17 @@
 //! A timer that keeps its callback and is armed again. Time is virtual.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 use corewheel::{
     AddErrorReason, Cancel, Config, OwnedTimer, TimerEnd, TimerStatus, When, local_timer,
 };
 
 use crate::support::{
-    Log, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread, turn_after,
+    Counter, Log, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread,
+    turn_after,
 };
 
 /// Returns a timer that counts its runs, and the count.
@@ -159,4 +163,21 @@ fn a_refused_arming_keeps_the_callback() {
     });
     let shut_down = Err(AddErrorReason::ShutDown);
     assert_eq!(after, (shut_down, TimerStatus::Ended, Some(TimerEnd::Cancelled)));
+}
+
+#[test]
+fn a_callback_that_drops_the_timer_cannot_arm_it() {
+    on_a_core(|clock| {
+        let timer = Rc::new(RefCell::new(None::<OwnedTimer>));
+        let (owned, drops) = (Rc::clone(&timer), Counter::default());
+        let captured = drops.on_drop();
+        *timer.borrow_mut() = Some(OwnedTimer::new(move |timer| {
+            let _captured = &captured;
+            drop(owned.borrow_mut().take());
+            timer.arm(TICK);
+        }));
+        timer.borrow().as_ref().map(|timer| timer.arm(TICK));
+        assert_eq!((turn_after(clock, 1).fired, local_timer().len()), (1, 0));
+        assert_eq!(drops.get(), 1);
+    });
 }

@@ -258,6 +258,17 @@ fn it_is_silent_in_a_thread_whose_timer_has_ended() {
 }
 
 #[test]
+fn it_is_silent_after_a_drain() {
+    with_timer_fd(Config::new(), |timer| {
+        local_timer().add(HOUR, never);
+        timer.arm();
+        assert_eq!(local_timer().drain().len(), 1);
+        timer.turn();
+        assert!(!is_readable(&timer, Duration::ZERO));
+    });
+}
+
+#[test]
 fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
     for (askers, budget, rounds) in [(1, usize::MAX, 3_000), (3, 2, 1_000)] {
         let config = Config::new().tick(Duration::from_micros(20));
