@@ -383,7 +383,8 @@ impl LocalTimer {
     /// clock.
     ///
     /// `now` must be an instant of the wheel's clock. If `now` is before the wheel's latest
-    /// reading, the turn uses that reading. If `now` is in the future, timers fire early.
+    /// reading, the turn uses that reading. If `now` is in the future, timers fire early, and until
+    /// the clock reaches `now`, timers that are added count their delay from `now`.
     ///
     /// # Examples
     ///

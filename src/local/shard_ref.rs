@@ -28,7 +28,7 @@ use crate::{
 ///
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the thread has ended, an add returns an error. It keeps some
-/// memory: the hooks, the descriptor, and the nodes. The nodes take 80 bytes times the largest
+/// memory: the hooks, the descriptor, and the nodes. The nodes take 88 bytes times the largest
 /// number of live timers so far.
 ///
 /// # Examples
@@ -330,8 +330,9 @@ impl ShardRef {
 
     /// Returns the number of pending timers of that wheel.
     ///
-    /// The answer is exact while the owner is in an announced sleep and no request waits in its
-    /// mailbox. Otherwise it may lack changes since the owner's last publication. The owner
+    /// The answer is exact while the owner sleeps, if it has announced this sleep, has not added or
+    /// cancelled timers since, and has no request in its mailbox. Otherwise the answer may lack
+    /// changes since the owner's last publication. The owner
     /// publishes before each sleep, and at least every 64 turns. Remote cancels count at once, and
     /// remote adds after the owner has consumed them. After the end of the thread, the answer is
     /// zero.
