@@ -73,42 +73,34 @@ impl<R: Requests> Asking<R> {
     /// How long the calls took, round by round, kind by kind.
     fn run(&mut self, mut runner: Runner<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {
-            runner.run(|| {
-                self.ask(Request::Add);
-                self.live.append(&mut self.added);
-            });
+            runner.run(|| self.ask(Request::Add));
+            self.live.append(&mut self.added);
         }
         let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
         for (request, _) in REQUESTS {
             for _ in 0..rounds {
                 spent.push(runner.run(|| timed(|| self.ask(request))));
-                runner.run(|| self.cancel_added());
+                runner.run(|| {
+                    for handle in self.added.drain(..) {
+                        assert!(self.remote.cancel(handle), "it was live");
+                    }
+                });
             }
         }
         spent
     }
 
-    fn cancel_added(&mut self) {
-        for handle in self.added.drain(..) {
-            assert!(self.remote.cancel(handle), "it was live");
-        }
-    }
-
-    fn delay(&mut self) -> Duration {
-        Duration::from_millis(self.rng.u64(DELAY))
-    }
-
     fn ask(&mut self, request: Request) {
+        let delay = |rng: &mut Rng| Duration::from_millis(rng.u64(DELAY));
         for id in 0..self.at_once {
             match request {
                 Request::Add => {
-                    let delay = self.delay();
-                    self.added.push(self.remote.add(delay, payload(id)));
+                    self.added.push(self.remote.add(delay(&mut self.rng), payload(id)));
                 }
                 Request::Reset => {
                     let timer = self.rng.usize(..self.live.len());
-                    let delay = self.delay();
-                    assert!(self.remote.reset(&mut self.live[timer], delay), "it is live");
+                    let timer = &mut self.live[timer];
+                    assert!(self.remote.reset(timer, delay(&mut self.rng)), "it is live");
                 }
                 Request::Run => self.remote.run(payload(1)),
             }

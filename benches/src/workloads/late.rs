@@ -2,9 +2,7 @@
 //! between, alone and under a flood of cancels.
 //!
 //! Under a flood, one core has timers that are due over some seconds, and very many others that are
-//! not. Half-way, another core cancels all of those as fast as it can. How late does the first core
-//! fire? It sleeps until the next timer is due. A turn that consumes all cancels at once may be
-//! busy while timers come due; a peer whose turns can be bounded is measured bounded too.
+//! not. Half-way, another core cancels all of those.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -257,7 +255,7 @@ pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
     })
 }
 
-/// Drops them where they are; the places go when all is over.
+/// Drops the timers where they are; the places go when all is over.
 async fn drop_all(load: Flood, mut places: Vec<Place>) -> (Vec<Place>, Option<Duration>) {
     sleep(load.delay()).await;
     if !load.is_flooded {

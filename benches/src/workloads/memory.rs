@@ -31,12 +31,11 @@ impl Used {
 
     /// The difference to the memory that was in use before, divided.
     fn samples(self, before: Self, job: Job, part: &str, unit: &str, by: usize) -> [Sample; 2] {
-        let separator = if part.is_empty() { "" } else { "-" };
         let (allocated, resident) =
             (self.allocated - before.allocated, self.resident - before.resident);
         [
             job.sample(part, unit, allocated / by as f64),
-            job.sample(&format!("{part}{separator}rss"), unit, resident / by as f64),
+            job.sample(format!("{part}-rss").trim_start_matches('-'), unit, resident / by as f64),
         ]
     }
 }
@@ -71,7 +70,7 @@ fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     let before = Used::now();
     let mut timers = T::new();
     for (id, handle) in handles.iter_mut().enumerate() {
-        *handle = Some(timers.add(Delay::MIXED.draw(&mut rng), payload(id)));
+        *handle = Some(timers.add(Delay::Mixed.draw(&mut rng), payload(id)));
     }
     let live = Used::now();
     rng.shuffle(&mut handles);
@@ -95,7 +94,7 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
     let most = if job.peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
     let pairs = job.scale.pick(most, 10_000_000, 10_000);
     let longest = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
-    let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
+    let mut churn = Churn::<T>::new(job.n, Delay::Mixed);
     measure::run(batches(&mut churn, settled(job.n), longest));
     let before = Used::now();
     let timing = measure::run(batches(&mut churn, pairs, longest));
@@ -108,12 +107,12 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
 fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut samples = vec![
-        in_thread(|| allocations("churn", job, &mut Churn::<T>::new(n, Delay::MIXED))),
+        in_thread(|| allocations("churn", job, &mut Churn::<T>::new(n, Delay::Mixed))),
         in_thread(|| allocations("reset", job, &mut Reset::<T>::new(n))),
         in_thread(|| allocations("steady", job, &mut Steady::<T>::new(n))),
     ];
     if job.peer == Peer::CorewheelLocal {
-        let call = || Churn::<CorewheelLocal<RealTime<false>>>::new(n, Delay::TIMEOUT);
+        let call = || Churn::<CorewheelLocal<RealTime<false>>>::new(n, Delay::Timeout);
         samples.push(in_thread(|| allocations("call", job, &mut call())));
     }
     samples

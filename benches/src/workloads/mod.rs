@@ -31,7 +31,6 @@ pub const OPERATIONS_PER_TICK: usize = 1000;
 
 const SEED: u64 = 1;
 
-/// Runs it in a new thread.
 pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use fastrand::Rng;
 
 use super::{SEED, in_settings, quantile};
-use crate::measure::{Clock, Sample};
+use crate::measure::{self, ClockId, Sample};
 use crate::plan::{Job, Workload as W};
 use crate::timers::{Payload, Timers, Waking, payload};
 
@@ -70,11 +70,12 @@ impl<T: Timers> Pause<T> {
         self.now = now;
         let (before, fired) = (self.fired.len(), &mut self.fired);
         let touched = self.timers.touched();
-        let cpu_started = Clock::Cpu.read();
+        let cpu_started = measure::read(ClockId::ThreadCPUTime);
         let started = Instant::now();
         self.timers.advance_within(now, self.budget, |payload| fired.push(payload));
         let nanos = started.elapsed().as_nanos() as f64;
-        let cpu_nanos = Clock::Cpu.read().saturating_sub(cpu_started).as_nanos() as f64;
+        let cpu_nanos =
+            measure::read(ClockId::ThreadCPUTime).saturating_sub(cpu_started).as_nanos() as f64;
         let touched = self.timers.touched().zip(touched).map(|(after, before)| after - before);
         let fired = self.fired.len() - before;
         self.turns.push(Turn { nanos, cpu_nanos, fired, touched });

@@ -1,6 +1,5 @@
-//! Delayed operations: what each contender does on one core or several, and the load. Of four
-//! operations, two complete by an event, one is forced, and one times out. On two cores the other
-//! core makes the events.
+//! Delayed operations. Of four, two complete by an event, one is forced, and one times out. On two
+//! cores the other core makes the events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,8 +93,7 @@ fn on_cores<D: Delayed, R: Send + 'static>(
 }
 
 fn ended(board: &Board) -> [u64; 2] {
-    let sum = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a + c, b + d];
-    board.ended.iter().map(Ended::read).fold([0, 0], sum)
+    [0, 1].map(|way| board.ended.iter().map(|ended| ended.read()[way]).sum())
 }
 
 struct Load<D: Delayed> {
@@ -183,7 +181,6 @@ pub trait Delayed: Sized + 'static {
     type Common: Clone + Send + Sync + 'static;
     type Id: Copy;
 
-    /// For a run with this layout.
     fn common(layout: Layout) -> Self::Common;
 
     /// On the core's own thread, whose timer goes by this clock.
@@ -210,11 +207,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The core that makes the events on a key.
-    pub fn maker(self, key: usize) -> usize {
-        key % self.cores
-    }
-
     /// The core whose operations wait for the events that this one makes.
     pub fn waiting_for(self, maker: usize) -> usize {
         (maker + 1) % self.cores
@@ -222,7 +214,7 @@ impl Layout {
 
     /// The core that a key belongs to.
     pub fn home(self, key: usize) -> usize {
-        let maker = self.maker(key);
+        let maker = key % self.cores;
         if self.far { maker } else { self.waiting_for(maker) }
     }
 }
@@ -252,14 +244,13 @@ impl Board {
 pub struct Ended {
     /// How many were added that wait for an event which is to come.
     pub added: AtomicU64,
-    by_condition: AtomicU64,
-    otherwise: AtomicU64,
+    /// By their condition, and by force or time.
+    counts: [AtomicU64; 2],
 }
 
 impl Ended {
-    /// By their condition, and by force or time.
     pub fn read(&self) -> [u64; 2] {
-        [self.by_condition.load(Relaxed), self.otherwise.load(Relaxed)]
+        self.counts.each_ref().map(|count| count.load(Relaxed))
     }
 }
 
@@ -278,9 +269,7 @@ impl DelayedOperation for Operation {
 
     fn on_complete(self, how: Completion) {
         let ended = &self.board.ended[self.core as usize];
-        let ended =
-            if how == Completion::Condition { &ended.by_condition } else { &ended.otherwise };
-        ended.fetch_add(1, Relaxed);
+        ended.counts[usize::from(how != Completion::Condition)].fetch_add(1, Relaxed);
     }
 }
 
@@ -303,11 +292,8 @@ impl Delayed for Corewheel {
 
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<OperationId> {
         let (key, timeout) = (operation.key as usize, TICK * ticks as u32);
-        match self
-            .purgatory
-            .try_complete_else_watch(operation, [key], timeout)
-            .expect("there is room")
-        {
+        let outcome = self.purgatory.try_complete_else_watch(operation, [key], timeout);
+        match outcome.expect("there is room") {
             Outcome::Waits(id) => Some(id),
             Outcome::Completed => None,
         }

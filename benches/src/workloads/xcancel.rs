@@ -79,14 +79,10 @@ impl<H> Way<H> {
     fn pair(Size { both, handed, .. }: Size) -> [Self; 2] {
         let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
         let other = if both { handed } else { 0 };
-        [(first, handed, other), (second, other, handed)].map(
-            |((to_other, from_other), to_hand, to_cancel)| Self {
-                to_other,
-                from_other,
-                to_hand,
-                to_cancel,
-            },
-        )
+        [(first, handed, other), (second, other, handed)].map(|(ring, to_hand, to_cancel)| {
+            let (to_other, from_other) = ring;
+            Self { to_other, from_other, to_hand, to_cancel }
+        })
     }
 }
 
