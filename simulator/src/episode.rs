@@ -48,7 +48,7 @@ struct Hangs;
 /// Runs an episode to its end, or to its failure.
 pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
     number_shards_from_zero();
-    let model = Some(Box::new(Model::new(plan, bug, core::payload_dropped)));
+    let model = Some(Box::new(Model::new(plan, bug)));
     let mut this = Conductor { plan: Arc::new(plan.clone()), model, threads: Vec::new() };
     for core in 0..CORES {
         let thread = this.start(core);

@@ -11,6 +11,7 @@ use std::{mem, thread};
 
 use corewheel::Config;
 
+use crate::core::payload_dropped;
 use crate::plan::Id;
 
 /// The counts of one episode.
@@ -21,8 +22,6 @@ pub(crate) struct Ledger {
     shards: Box<[Mutex<Totals>]>,
     /// The simulator itself drops a payload, which has no effects.
     quiet: AtomicBool,
-    /// Runs when a payload is dropped.
-    on_drop: fn(Id),
 }
 
 /// The counts of one shard.
@@ -41,12 +40,11 @@ pub(crate) struct Totals {
 struct Planned;
 
 impl Ledger {
-    pub(crate) fn new(timers: usize, shards: usize, on_drop: fn(Id)) -> Arc<Self> {
+    pub(crate) fn new(timers: usize, shards: usize) -> Arc<Self> {
         Arc::new(Self {
             drops: (0..timers).map(|_| AtomicU8::new(0)).collect(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             quiet: AtomicBool::new(false),
-            on_drop,
         })
     }
 
@@ -122,7 +120,7 @@ impl Drop for Payload {
         if self.ledger.quiet.load(Relaxed) {
             return;
         }
-        (self.ledger.on_drop)(self.id);
+        payload_dropped(self.id);
         // A second panic while unwinding would abort.
         if self.panics && !thread::panicking() {
             self.ledger.throw(shard);

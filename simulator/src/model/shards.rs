@@ -1,10 +1,10 @@
 //! What must be true of a shard: in a turn, of its counts, of its sleeps, and when its clock moves.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corewheel::Counts;
 
-use super::{Asleep, Bug, Model, TurnModel, nanos};
+use super::{Asleep, Bug, Model, TurnModel};
 use crate::plan::{Id, Move, Nanos, Step};
 
 /// The number of messages that a turn consumes at most, and that wake a sleeping owner.
@@ -13,7 +13,7 @@ pub(super) const MESSAGES: u64 = 1_024;
 const ORDERED: u64 = 4_096;
 
 /// The report of a turn.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
     pub(crate) fired: usize,
     /// The number of timers that were collected, and of entries that were touched; a pass does not
@@ -51,17 +51,13 @@ impl Model {
         /// Farther clocks would bring an episode to the end of time.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         let (core, by) = (step.to, step.delay);
-        let fault = match how {
-            Move::On | Move::Far | Move::ToNext => None,
-            Move::Back => Some("clock back"),
-            Move::Jump => Some("clock jumps"),
-            Move::Years => Some("clock jumps years"),
-            Move::Stall => Some("clock stalls"),
-        };
-        match fault {
-            Some(fault) => self.coverage.count(fault),
-            None => self.coverage.count("time passes"),
-        }
+        self.coverage.count(match how {
+            Move::On | Move::Far | Move::ToNext => "time passes",
+            Move::Back => "clock back",
+            Move::Jump => "clock jumps",
+            Move::Years => "clock jumps years",
+            Move::Stall => "clock stalls",
+        });
         let now = self.clock(core);
         let of = &mut self.cores[core];
         let to = match how {
@@ -147,8 +143,7 @@ impl Model {
         (shard.published, shard.behind) = (after.live, report.behind || report.given_up);
         shard.partial |= !shard.queued.is_empty();
         shard.was_nested = turn.nested > 0;
-        let is_over = !shard.behind;
-        if after.queued == 0 && is_over {
+        if after.queued == 0 && !shard.behind {
             self.mailbox_is_empty(number);
         }
         if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.given_up {
@@ -212,11 +207,13 @@ impl Model {
             !timer.queued && timer.moved_in != shard.turns
         };
         let Some(&(tick, id)) = shard.live.iter().find(is_certain) else { return };
-        let (is_due, is_over) = (tick <= shard.target, !shard.behind);
+        let (is_due, is_behind) = (tick <= shard.target, shard.behind);
         self.check(tick >= order, || {
             format!("timer {id}, due at tick {tick}, was left, and tick {order} fired")
         });
-        self.check(!is_due || !is_over, || format!("timer {id}, due at tick {tick}, did not fire"));
+        self.check(!is_due || is_behind, || {
+            format!("timer {id}, due at tick {tick}, did not fire")
+        });
         let says_so = report.given_up || report.behind && report.wait == Some(0);
         self.check(!is_due || says_so, || {
             format!("timer {id} was left at tick {tick}: {report:?}")
@@ -230,10 +227,8 @@ impl Model {
         let is_now = self.clock(shard.core) <= shard.turn_now && shard.turn_now < Nanos::MAX;
         // A callback may have added a timer for the next turn and moved it away since.
         let is_plain = shard.queued.is_empty() && !shard.behind && !shard.was_nested;
-        let rests = is_later && is_now && is_plain;
-        self.check(!rests || wait != Some(0), || {
-            format!("shard {number} wants another turn, for nothing")
-        });
+        let wants = wait == Some(0) && is_later && is_now && is_plain;
+        self.check(!wants, || format!("shard {number} wants another turn, for nothing"));
     }
 
     // ---- counts and sleeps
@@ -331,13 +326,11 @@ impl Model {
     pub(crate) fn compare_deadline(
         &mut self,
         shard: usize,
-        next: Option<std::time::Instant>,
+        next: Option<Instant>,
         wait: Option<Nanos>,
     ) {
-        let (clock, now) = (&self.cores[self.shards[shard].core].clock, self.latest(shard));
-        let ahead =
-            next.map(|next| (next + clock.elapsed()).saturating_duration_since(clock.now()));
-        let until = ahead.map(|ahead| nanos(ahead).saturating_sub(now));
+        let now = self.latest(shard);
+        let until = next.map(|next| self.nanos_at(shard, next).saturating_sub(now));
         self.check(until == wait, || format!("{next:?} is in {until:?}, not in {wait:?}"));
     }
 }
