@@ -48,7 +48,7 @@ const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("pexpireat", 3..=3, Route::Key(expire)),
     ("ping", 1..=2, Route::Here(ping)),
     ("pttl", 2..=2, Route::Key(pttl)),
-    ("quit", 1..=1, Route::Here(|_| ok())),
+    ("quit", 1..=1, Route::Here(|_| simple("OK"))),
     ("set", 3..=usize::MAX, Route::Key(set)),
     ("ttl", 2..=2, Route::Key(ttl)),
 ];
@@ -65,7 +65,7 @@ pub(crate) fn route(words: &[Bytes]) -> Result<Route, Frame> {
 }
 
 fn get(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    Ok(keys.find(&words[1]).map_or_else(nil, |entry| bulk(entry.value.clone())))
+    Ok(Frame::BulkString(keys.find(&words[1]).map(|entry| entry.value.clone())))
 }
 
 fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
@@ -88,7 +88,7 @@ fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
         None if keeps_deadline => {}
         None => drop(entry.persist()),
     }
-    Ok(ok())
+    Ok(simple("OK"))
 }
 
 fn del(keys: &mut Keys, words: &[Bytes]) -> Answer {
@@ -98,7 +98,7 @@ fn del(keys: &mut Keys, words: &[Bytes]) -> Answer {
 
 fn flush(keys: &mut Keys, _: &[Bytes]) -> Answer {
     keys.clear();
-    Ok(ok())
+    Ok(simple("OK"))
 }
 
 /// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
@@ -142,15 +142,7 @@ fn remaining(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Fr
 }
 
 fn ping(words: &[Bytes]) -> Frame {
-    words.get(1).map_or_else(|| simple("PONG"), |word| bulk(word.clone()))
-}
-
-fn ok() -> Frame {
-    simple("OK")
-}
-
-fn nil() -> Frame {
-    Frame::BulkString(None)
+    words.get(1).map_or_else(|| simple("PONG"), |word| Frame::BulkString(Some(word.clone())))
 }
 
 fn simple(text: &'static str) -> Frame {
@@ -164,10 +156,6 @@ pub(crate) fn error(text: impl Into<Bytes>) -> Frame {
 
 fn invalid_deadline(command: &str) -> Frame {
     error(format!("ERR invalid expire time in '{command}' command"))
-}
-
-fn bulk(bytes: Bytes) -> Frame {
-    Frame::BulkString(Some(bytes))
 }
 
 fn flag(holds: bool) -> Frame {

@@ -121,12 +121,11 @@ impl Keys {
         true
     }
 
-    /// Removes a key. Returns false if there is none.
+    /// Returns false if there is no such key.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.entries.remove(key).map(|mut entry| entry.persist()).is_some()
     }
 
-    /// Removes all keys.
     pub(crate) fn clear(&mut self) {
         self.entries.drain().for_each(|(_, mut entry)| _ = entry.persist());
     }
