@@ -377,6 +377,4 @@ pub trait Named: ValueEnum {
     }
 }
 
-impl Named for Peer {}
-
-impl Named for Workload {}
+impl<T: ValueEnum> Named for T {}

@@ -33,7 +33,7 @@ pub type Run = fn(Job) -> Vec<Sample>;
 /// Finds how a peer does a workload, if it takes part.
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
-    let has_cores = !workload.needs_two_cores() || cores::count() >= 2;
+    let has_cores = !workload.needs_two_cores() || cores::all().len() >= 2;
     let (_, _, run) = RUNS.iter().find(|(of, workloads, _)| {
         *of == peer && workloads.iter().any(|group| group.contains(&workload))
     })?;
@@ -171,10 +171,7 @@ fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
 }
 
 /// In a task of a tokio runtime, by the machine's clock.
-fn in_task<T: Timers + Send + 'static>(job: Job) -> Vec<Sample>
-where
-    T::Handle: Send,
-{
+fn in_task<T: Timers<Handle: Send> + Send + 'static>(job: Job) -> Vec<Sample> {
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
     // register nothing.
     let load = unconstrained(operations::run::<T>(job));
@@ -190,7 +187,7 @@ fn tokio_threads(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Late => late_tokio(job),
         W::Xcancel | W::XcancelBoth => {
-            xcancel::run(job, |size| xcancel::in_tasks::<TokioDrop>(size, &runtime(job, 2)))
+            xcancel::run(job, |job| xcancel::in_tasks::<TokioDrop>(job, &runtime(job, 2)))
         }
         W::Flood => late::flood(job, false, |load| late::flood_tokio(load, &runtime(job, 2))),
         W::Async | W::AsyncReady | W::AsyncLate => {

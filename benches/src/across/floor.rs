@@ -30,7 +30,7 @@ pub struct FloorOwner {
 /// The lines of an owner. Index 0 is none.
 pub struct Lines {
     /// The newest line on the stack, and in the upper half the one below it.
-    head: Alone<AtomicU64>,
+    head: Alone,
     lines: Box<[Line]>,
 }
 

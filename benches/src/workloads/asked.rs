@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::SEED;
+use super::{NOT_DUE_MS, SEED};
 use crate::across::{Owner, Requests, noted};
-use crate::cores::{self, Baton, Runner};
+use crate::cores::{self, Alone, Runner};
 use crate::measure::{Sample, median_of};
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
 
-/// Milliseconds: none is due within a run, though it may go by the machine's clock.
-const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
 /// Timers that are there all the time, and are moved.
 const LIVE: usize = 10_000;
 /// One in this number of a size's rounds is a warm-up.
@@ -35,7 +33,7 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
     let at_once = job.n;
     let rounds = if at_once < 1000 { 4000 } else { 400 };
     let rounds = job.scale.pick(rounds, rounds / 4, 8);
-    let (baton, (sender, remotes)) = (Baton::default(), mpsc::channel());
+    let (baton, (sender, remotes)) = (Alone::default(), mpsc::channel());
     let [asks, takes] = Runner::pair(&baton);
     let (asking, taking) = cores::on_two(
         move || {
@@ -91,7 +89,7 @@ impl<R: Requests> Asking<R> {
     }
 
     fn ask(&mut self, request: Request) {
-        let delay = |rng: &mut Rng| Duration::from_millis(rng.u64(DELAY));
+        let delay = |rng: &mut Rng| Duration::from_millis(rng.u64(NOT_DUE_MS));
         for id in 0..self.at_once {
             match request {
                 Request::Add => {

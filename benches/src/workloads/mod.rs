@@ -18,6 +18,7 @@ pub mod slack;
 pub mod waking;
 pub mod xcancel;
 
+use std::ops::RangeInclusive;
 use std::thread;
 
 use crate::measure::Sample;
@@ -30,6 +31,9 @@ pub const TIMEOUT: u64 = 30_000;
 pub const OPERATIONS_PER_TICK: usize = 1000;
 
 const SEED: u64 = 1;
+
+/// Delays of which none is over within a run, though it may go by the machine's clock.
+const NOT_DUE_MS: RangeInclusive<u64> = 20_000..=60_000;
 
 pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))

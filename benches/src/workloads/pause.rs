@@ -82,12 +82,6 @@ impl<T: Timers> Pause<T> {
         fired
     }
 
-    fn add_anew(&mut self) {
-        for payload in self.fired.drain(..) {
-            self.timers.add(self.now + SPAN, payload);
-        }
-    }
-
     fn samples(self, job: Job) -> Vec<Sample> {
         let mut nanos: Vec<f64> = self.turns.iter().map(|turn| turn.nanos).collect();
         let cpu_nanos = self.turns.iter().map(|turn| turn.cpu_nanos).fold(0.0, f64::max);
@@ -125,7 +119,9 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     }
     pause.turn(if workload == W::PauseAfterSleep { SLEEP } else { 1 });
     for _ in 0..scale.pick(120_000, 70_000, 1000) {
-        pause.add_anew();
+        for payload in pause.fired.drain(..) {
+            pause.timers.add(pause.now + SPAN, payload);
+        }
         pause.turn(pause.now + 1);
     }
     pause.samples(job)

@@ -45,16 +45,13 @@ pub fn run<D: Delayed>(job: Job) -> Vec<Sample> {
 
 fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
     let (keys, effort) = (job.n, job.effort());
-    let (board, is_over) = (Board::leaked(keys, layout), Arc::new(AtomicBool::new(false)));
-    let cores = on_cores(layout, {
-        let is_over = Arc::clone(&is_over);
-        move |delayed: D, core| {
-            let mut load = Load::new(delayed, core, board, layout);
-            while !is_over.load(Relaxed) {
-                load.pass();
-            }
-            load.added
+    let board = Board::leaked(keys, layout);
+    let cores = on_cores(layout, move |delayed: D, core| {
+        let mut load = Load::new(delayed, core, board, layout);
+        while !board.is_over.load(Relaxed) {
+            load.pass();
         }
+        load.added
     });
     thread::sleep(effort.warm_up_max);
     let (began, cpu, before) = (Instant::now(), cpu_nanos(), ended(board));
@@ -63,7 +60,7 @@ fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
         thread::sleep(effort.timed);
     }
     let (took, cpu, after) = (began.elapsed(), cpu_nanos() - cpu, ended(board));
-    is_over.store(true, Relaxed);
+    board.is_over.store(true, Relaxed);
     let added: u64 =
         cores.join().into_iter().map(|added| added.expect("a load that does not panic")).sum();
     assert!(ended(board).iter().sum::<u64>() <= added, "each ends once");
@@ -226,6 +223,7 @@ pub struct Board {
     pub events: Vec<AtomicU64>,
     /// By core.
     pub ended: Vec<Ended>,
+    is_over: AtomicBool,
 }
 
 impl Board {
@@ -234,6 +232,7 @@ impl Board {
         Box::leak(Box::new(Self {
             events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
             ended: (0..layout.cores).map(|_| Ended::default()).collect(),
+            is_over: AtomicBool::new(false),
         }))
     }
 }
