@@ -144,7 +144,6 @@ impl Conductor {
             model.check_end(number);
         }
         model.check_timers_ended();
-        model.coverage.virtual_time = model.virtual_time().into();
         let Model { failure, coverage, step, .. } = *self.model.take().expect("the model is here");
         failure.map_or(Ok(coverage), |what| Err(Failure { step, what, hangs: false }))
     }

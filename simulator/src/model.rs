@@ -58,7 +58,6 @@ pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
     /// Moves of the clock that it will miss.
     stalls: usize,
-    farthest: Nanos,
     /// The number of the thread's own timer.
     pub(crate) own: usize,
     pub(crate) shard: Option<ShardRef>,
@@ -194,7 +193,7 @@ impl Model {
         let core = |start: Nanos| {
             let clock = ManualClock::new();
             clock.set(Duration::from_nanos(start));
-            CoreModel { clock, stalls: 0, farthest: start, own: 0, shard: None, gone: None }
+            CoreModel { clock, stalls: 0, own: 0, shard: None, gone: None }
         };
         Self {
             setting: plan.setting.clone(),
@@ -771,12 +770,6 @@ impl Model {
                 format!("timer {id} is {state:?} after the end, and its cancel says {answer:?}")
             });
         }
-    }
-
-    /// The virtual time that has passed, by the clock that came farthest.
-    pub(crate) fn virtual_time(&self) -> Nanos {
-        let passed = self.cores.iter().zip(self.setting.starts);
-        passed.map(|(core, start)| core.farthest - start).max().unwrap_or(0)
     }
 }
 

@@ -76,7 +76,6 @@ impl Model {
             _ => now.saturating_add(by),
         };
         of.clock.set(Duration::from_nanos(to));
-        of.farthest = of.farthest.max(to);
     }
 
     // ---- turns
@@ -150,7 +149,6 @@ impl Model {
             let left = self.shards[number].needless.checked_sub(1);
             self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
             self.shards[number].needless = left.unwrap_or(0);
-            self.coverage.needless += 1;
         }
         self.check_messages_consumed(budget, report, &turn, &after);
         self.check_rest_of_turn(number, report, turn.order);
