@@ -40,10 +40,10 @@ pub(crate) fn run(
             failed = accept(listener, &broker) => return failed,
         }
         let since = Instant::now();
-        while broker.counts().watches > 0 && since.elapsed() < SETTLING {
+        while broker.purgatory.counts().watches > 0 && since.elapsed() < SETTLING {
             sleep(LOOK).await;
         }
-        Ok(CoreReport { counts: broker.counts(), elsewhere: broker.elsewhere.get() })
+        Ok(CoreReport { counts: broker.purgatory.counts(), elsewhere: broker.elsewhere.get() })
     })?
 }
 

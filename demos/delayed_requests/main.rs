@@ -36,7 +36,7 @@ use common::load::Load;
 use common::server::{self, Server};
 use common::verdict::{Failures, Verdict};
 use common::{Options, view};
-use log::Log;
+use log::{Log, Partition};
 use scenario::{FOLLOWERS, Plan};
 use verdict::Report;
 
@@ -87,7 +87,8 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     let (timeout, run) = (Duration::from_millis(timeout_ms), Duration::from_secs(duration));
     let plan = Plan { partitions, timeout, run };
     server::reserve_files(2 * plan.connections(), options.cores())?;
-    let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len()));
+    let partition = |_| Partition::new(FOLLOWERS.len());
+    let log = Arc::new((0..partitions).map(partition).collect::<Log>());
     let purgatory = broker::purgatory();
     let (address, listeners) = server::listeners(0, options.cores())?;
     let server = Server::start(Cores::builder(), address, listeners, move |core, listener| {

@@ -1,6 +1,5 @@
-//! The actions of the clients of a partition, and the expected answer to each request.
-//! They do not depend on the speed of the machine, except that a follower must take less than a
-//! timeout.
+//! The actions of the clients of a partition, and the expected answer to each request. They do not
+//! depend on the speed of the machine, except that a follower must take less than a timeout.
 
 use std::cell::RefCell;
 use std::io;

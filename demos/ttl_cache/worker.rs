@@ -102,8 +102,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
 }
 
 impl Worker {
-    /// Carries out commands, each on the core of its key or on all cores. Returns their answers, in
-    /// order.
+    /// Carries out commands, each on the core of its key or on all cores, and answers in order.
     pub(crate) async fn answer(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
         let cores = self.shards.len();
         let mut answers = vec![None; commands.len()];
