@@ -2,9 +2,8 @@
 //! two cores.
 //!
 //! An [`Owner`] adds timers, and another thread's [`Remote`] cancels them. Then the owner collects
-//! them, and only then their memory can be reused. A peer with [`Requests`] also takes timers,
-//! resets and closures of other threads. Every peer reads the machine's clock in each add and
-//! reset, outside of its lock, and in each turn; `corewheel-local-fast` reads its fast clock.
+//! them, and only then their memory can be reused. Every peer reads the machine's clock in each add
+//! and reset, outside of its lock, and in each turn; `corewheel-local-fast` reads its fast clock.
 
 mod channel;
 mod corewheel;

@@ -46,19 +46,16 @@ impl Sample {
         Self { workload, setting: String::new(), n, unit, value, curve: Vec::new() }
     }
 
-    /// Names the setting that the figure was measured in.
     #[must_use]
     pub fn at(self, setting: &str) -> Self {
         Self { setting: setting.to_owned(), ..self }
     }
 
-    /// Returns the kind of figure and the setting.
     pub fn title(&self) -> String {
         format!("{}-{}", self.workload, self.setting).trim_end_matches('-').to_owned()
     }
 }
 
-/// Some batches of a load.
 #[derive(Debug)]
 pub struct Timing {
     pub operations: u64,

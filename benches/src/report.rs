@@ -40,7 +40,6 @@ struct Spread {
 }
 
 impl Section {
-    /// Creates a section without figures.
     pub fn new(workload: Workload) -> Self {
         Self { workload, figures: Vec::new() }
     }
@@ -124,7 +123,6 @@ impl Section {
     }
 }
 
-/// The meaning of a chart's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Columns {
     Kinds,

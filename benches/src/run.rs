@@ -182,7 +182,6 @@ fn late_tokio(job: Job) -> Vec<Sample> {
     late::run(job, |size| late::tokio_sleep(size, &runtime(job, 1)))
 }
 
-/// On the runtime of several threads.
 fn tokio_threads(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Late => late_tokio(job),

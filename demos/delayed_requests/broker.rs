@@ -74,7 +74,6 @@ impl DelayedOperation for DelayedRequest {
     }
 }
 
-/// One core's part.
 pub(crate) struct Broker {
     pub(crate) purgatory: Purgatory<Key, DelayedRequest>,
     log: Arc<Log>,

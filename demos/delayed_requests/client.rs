@@ -24,14 +24,12 @@ pub(crate) struct Record {
     /// The number of answers that it has completed, and that it has timed out.
     pub(crate) completed: u64,
     pub(crate) timed_out: u64,
-    /// When the first answer arrived.
     pub(crate) answered: Option<Instant>,
 }
 
 /// A client that waits for each answer before it sends the next request.
 pub(crate) struct Client {
     stream: OwnedWriteHalf,
-    /// Its requests by number.
     pub(crate) records: Vec<Record>,
     /// Answers to requests that it has not sent.
     pub(crate) strays: u64,

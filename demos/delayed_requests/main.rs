@@ -1,10 +1,6 @@
 //! A small replicated log on loopback, thread per core, whose requests wait for a condition or time
 //! out. It also runs the clients: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
-//! One runtime per core. A connection lives on the core that accepted it, and its requests wait
-//! there. A partition belongs to the core of its number, which is notified of its changes. So most
-//! requests watch another core than the one they wait on.
-//!
 //! - `log`: the data that the requests wait for
 //! - `broker`: the requests of one core, as delayed operations, which is how the library is used
 //! - `core`: the runtime of one core
@@ -77,8 +73,7 @@ fn main() -> ExitCode {
     common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until it has ended, and compares the counts of the server with the observations
-/// of its clients.
+/// Serves the load until it has ended, and compares the server's counts with its clients' records.
 fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result<Verdict<Report>> {
     if duration * 1_000 < timeout_ms * 10 {
         let shortest = timeout_ms.div_ceil(100);

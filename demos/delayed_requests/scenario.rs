@@ -57,7 +57,6 @@ impl Plan {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
 
-    /// The load gives up at this time.
     pub(crate) fn give_up(&self) -> Duration {
         self.run + PATIENCE
     }

@@ -7,8 +7,7 @@
 //!   the connection's task <------ oneshot ------  all answers together
 //! ```
 //!
-//! `ShardRef::run` wakes a core that sleeps, takes no lock, and runs the closures of one thread in
-//! order. A turn with a budget takes them in even if a million timers are due before them.
+//! A turn with a budget takes the requests in even if a million timers are due before them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::identity;

@@ -1,5 +1,4 @@
-//! A virtual core: a thread with its own timer and shards of payloads, which does its steps when it
-//! has the model.
+//! A virtual core: a thread with its own timer and shards of payloads.
 
 mod handles;
 
@@ -409,7 +408,6 @@ fn pass(
     TurnReport { fired, behind: shard.is_behind(), given_up, ..TurnReport::default() }
 }
 
-/// Pauses in the pass of a shard of payloads.
 fn pause_in_pass() {
     // Other cores add to this thread's timer during the pause: the model must know its published
     // length.

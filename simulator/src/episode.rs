@@ -1,5 +1,4 @@
-//! Runs an episode: one thread per virtual core, of which one runs at a time, the one that has the
-//! model.
+//! Runs an episode: one thread per virtual core. Only the thread that has the model runs.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -42,7 +41,6 @@ struct Thread {
     is_paused: bool,
 }
 
-/// A core does not answer.
 struct Hangs;
 
 /// Runs an episode to its end, or to its failure.

@@ -60,12 +60,10 @@ pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
     with_any(ask).expect("the model is here")
 }
 
-/// Keeps what is wrong, if it is the first.
 pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) {
     with(|model| model.check(holds, what));
 }
 
-/// Counts an operation or a fault.
 pub(crate) fn count(name: &'static str) {
     with(|model| model.coverage.count(name));
 }

@@ -65,7 +65,6 @@ impl Ledger {
         self.shards[shard].lock().expect("no holder panics")
     }
 
-    /// Makes the next call of a wake hook panic.
     pub(crate) fn let_wake_panic(&self, shard: usize) {
         self.shard(shard).wake_panics = true;
     }

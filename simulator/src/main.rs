@@ -1,5 +1,4 @@
-//! The simulation as a program: it runs for a time or a number of operations, and prints a table of
-//! its coverage.
+//! The simulation as a program.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

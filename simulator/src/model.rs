@@ -39,7 +39,6 @@ pub(crate) struct Model {
     pub(crate) timers: Vec<Timer>,
     pub(crate) shards: Vec<ShardModel>,
     pub(crate) cores: Vec<CoreModel>,
-    /// The core that runs.
     pub(crate) core: usize,
     /// A shard on its way from one core to another, and its number.
     pub(crate) in_transit: Option<(usize, Shard<Payload>)>,
@@ -152,7 +151,6 @@ pub(crate) struct ShardModel {
     needless: u64,
 }
 
-/// A turn that is under way.
 #[derive(Debug, Default)]
 pub(crate) struct TurnModel {
     /// The tick of the last timer that fired in order.
@@ -175,7 +173,6 @@ pub(crate) struct TurnModel {
     in_order_after: Option<u64>,
 }
 
-/// An announced sleep.
 #[derive(Debug)]
 struct Asleep {
     until: Nanos,
@@ -412,8 +409,7 @@ impl Model {
         }
     }
 
-    /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is
-    /// unknown.
+    /// A shard has refused a timer of another core.
     pub(crate) fn refused_remote(
         &mut self,
         id: Id,
@@ -680,7 +676,6 @@ impl Model {
         });
     }
 
-    /// A run of a periodic timer is over.
     pub(crate) fn run_is_over(&mut self, id: Id) {
         let (timer, shard) = self.timer_and_shard(id);
         if timer.state == State::Stopping {
@@ -719,8 +714,7 @@ impl Model {
         live
     }
 
-    /// A shard was drained of these timers: each came back with its deadline, and the counts say
-    /// so.
+    /// A shard was drained of these timers: each came back with its deadline, and was counted.
     pub(crate) fn drained(
         &mut self,
         number: usize,
@@ -746,8 +740,7 @@ impl Model {
         self.ledger.payload(Id::MAX, shard, false)
     }
 
-    /// Nothing of a shard that has ended is left: all payloads were dropped, and all panics
-    /// reported.
+    /// All payloads of a shard that has ended were dropped, and all panics reported.
     pub(crate) fn check_end(&mut self, number: usize) {
         let (shard, totals) = (&self.shards[number], self.ledger.totals(number));
         let expected = shard.added + shard.refused;
@@ -774,19 +767,16 @@ impl Model {
 }
 
 impl ShardModel {
-    /// The tick of a deadline.
     fn tick_of(&self, due: Nanos) -> u64 {
         due.div_ceil(self.tick)
     }
 
-    /// When a timer is due that is added or moved now. Without a delay that is in the last tick that
-    /// has begun.
+    /// When a timer is due that is added or moved now. Without a delay, that tick has begun.
     pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }
 
-    /// When a timer is due that is added now, at a moment. A moment in the past is rounded down to
-    /// its tick.
+    /// When a timer for a moment is due. A moment in the past is rounded down to its tick.
     fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
         if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
     }

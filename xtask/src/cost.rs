@@ -206,8 +206,7 @@ impl Program {
     }
 }
 
-/// Returns the addresses of locked instructions; none if there is no objdump, or on another
-/// processor than x86.
+/// Returns the addresses of locked instructions; none without objdump or x86.
 fn locked_instructions(program: &Path) -> HashSet<String> {
     let code = output(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
     let code = code.unwrap_or_default();

@@ -35,7 +35,6 @@ fn table() -> &'static Table {
     &TABLE
 }
 
-/// Returns every lane of the table.
 pub(crate) fn all() -> &'static [Lane] {
     &table().lanes
 }

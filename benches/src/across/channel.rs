@@ -24,7 +24,6 @@ pub struct Requester<H> {
     ticks: Ticks,
     /// Numbers of timers that have been cancelled.
     free: Vec<usize>,
-    /// How many numbers there are.
     numbers: usize,
 }
 

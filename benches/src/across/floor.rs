@@ -5,8 +5,7 @@
 //! owner's stack by one compare-and-swap. The owner takes the stack by one swap, reads each line
 //! again, and frees it. As in corewheel's mailbox, a link names the line after the next, so that
 //! two lines are on their way at once. Any timer whose cancel has an answer and allocates nothing
-//! has this traffic. There is no wheel, no epoch and no wake-up. The owner reads the clock as all
-//! peers do.
+//! has this traffic. There is no wheel, no epoch and no wake-up.
 
 use std::hint::black_box;
 use std::sync::Arc;

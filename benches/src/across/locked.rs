@@ -1,5 +1,4 @@
-//! `mutex-std`, `mutex-parking-lot`, `mutex-linked64`, `mutex-heap4`: timers and a queue of
-//! closures, all behind one lock.
+//! `mutex-...`: timers and a queue of closures, all behind one lock.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -19,7 +19,6 @@ pub struct TokioDrop {
     emptied: Consumer<Place>,
 }
 
-/// The worker that drops.
 pub struct Dropper {
     emptied: Vec<Place>,
     to_owner: Producer<Place>,

@@ -72,7 +72,6 @@ thread_local! {
     static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Wakes by saying which slot it is.
 struct SlotWaker(u32);
 
 impl Wake for SlotWaker {

@@ -1,5 +1,4 @@
-//! Bytes: for live timers, after all are cancelled, and after long churn; and the number of
-//! allocations in the steady state.
+//! Bytes and allocations.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,7 +1,5 @@
-//! The loads, each generic over the peer, and their measurements.
-//!
-//! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random
-//! numbers.
+//! The loads, each generic over the peer, and their measurements. In virtual time a tick is a
+//! millisecond, and the load moves it.
 
 pub mod asked;
 pub mod contended;

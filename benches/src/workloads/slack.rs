@@ -60,7 +60,6 @@ impl<T: Waking> Sleeper<T> {
         black_box(self.timers.add_in(self.now + delay, window, payload));
     }
 
-    /// Sleeps and wakes up for so long.
     fn run(&mut self, seconds: u64) {
         let end = self.now + seconds * 1000;
         while let Some(next) = self.timers.next_deadline().filter(|&next| next < end) {

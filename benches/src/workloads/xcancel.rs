@@ -190,8 +190,7 @@ pub fn on_threads<T: Owner>(job: Job) -> Vec<[Stretch; 2]> {
 pub fn in_tasks<T: Owner + Send + 'static>(job: Job, runtime: &Runtime) -> Vec<[Stretch; 2]> {
     let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(job.n));
     let [start, other_start] = Way::pair(job);
-    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
-    // register nothing.
+    // Unconstrained, as in `run::in_task`.
     let run = |own: T, other, start| {
         unconstrained(async move {
             Party::new(own, other, job.n, start).run(amounts(job).1, true).await

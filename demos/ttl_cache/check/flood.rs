@@ -19,7 +19,6 @@ const PROBES: usize = 2;
 const PROBE_PAUSE: Duration = Duration::from_micros(200);
 const QUIET: Duration = Duration::from_secs(1);
 const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
-/// How many keys are set in one pipeline.
 const PIPELINE: u32 = 500;
 /// How many keys a machine sets in a second: at first, and the slower ones that are tried then.
 const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];

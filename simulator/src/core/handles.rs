@@ -119,8 +119,7 @@ pub(super) fn is_pending(id: Id) {
     }
 }
 
-/// The destructor of a payload. It may cancel another timer, and is the last event of its
-/// timer.
+/// The destructor of a payload. It may cancel another timer, and is the last event of its own.
 pub(crate) fn payload_dropped(id: Id) {
     if let Some(Script::DropCancel(other)) = with_any(|model| model.timer(id).script) {
         cancel(other, How::Handle);

@@ -12,12 +12,10 @@ pub(super) const MESSAGES: u64 = 1_024;
 /// Requests about deadlines that a turn puts in order at most.
 const ORDERED: u64 = 4_096;
 
-/// The report of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
     pub(crate) fired: usize,
-    /// The number of timers that were collected, and of entries that were touched; a pass does not
-    /// report them.
+    /// The numbers of timers collected and of entries touched; a pass does not report them.
     pub(crate) collected: Option<usize>,
     pub(crate) touched: Option<u64>,
     pub(crate) behind: bool,
@@ -39,8 +37,7 @@ impl Model {
         shard.latest
     }
 
-    /// The latest time that a shard can know, which is also the time of a request from another
-    /// core.
+    /// The latest time that a shard can know: the time of a request from another core.
     pub(crate) fn latest(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
         shard.latest.max(self.clock(shard.core))
@@ -231,8 +228,7 @@ impl Model {
 
     // ---- counts and sleeps
 
-    /// Compares a shard's counts and wait with the model: the counts add up and agree, and a sleep
-    /// is not too long.
+    /// Compares counts and wait with the model: the counts add up and agree; no sleep is too long.
     pub(crate) fn compare(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
         let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
         let totals = self.ledger.totals(number);
@@ -263,8 +259,7 @@ impl Model {
         self.compare_sleep(number, wait, false);
     }
 
-    /// Compares a sleep with the model. An announced sleep may be short because of cancelled
-    /// payloads.
+    /// Compares a sleep with the model. Cancelled payloads may make an announced sleep short.
     pub(crate) fn compare_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let (shard, now) = (&self.shards[number], self.latest(number));
         let earliest = shard.live.first().map(|&(tick, _)| shard.start(tick).saturating_sub(now));
@@ -283,7 +278,6 @@ impl Model {
         });
     }
 
-    /// A core has announced a sleep.
     pub(crate) fn falls_asleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.compare_sleep(number, timeout, true);
         let (totals, now) = (self.ledger.totals(number), self.latest(number));
