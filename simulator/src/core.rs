@@ -37,7 +37,7 @@ pub(crate) fn live(
     link: Link,
     refer: &Sender<ShardRef>,
 ) {
-    handover::set_link(link);
+    handover::LINK.with(|place| place.set(link).expect("a new thread"));
     let mut this = Core { number, numbers: [0; PLACES], shards: Default::default(), sleep: None };
     for (place, (shard, config)) in configs.into_iter().enumerate() {
         this.numbers[place] = shard;
@@ -108,7 +108,9 @@ impl Core {
                 with(|model| model.move_clock(step, how, wait));
             }
             Act::Flood(with) => flood(step, with),
-            Act::WakePanics => with(|model| model.ledger.let_wake_panic(model.cores[step.to].own)),
+            Act::WakePanics => with(|model| {
+                model.ledger.shard(model.cores[step.to].own).wake_panics = true;
+            }),
             Act::Exit => unreachable!("the conductor ends a thread"),
         }
     }

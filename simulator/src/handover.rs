@@ -26,12 +26,7 @@ pub(crate) struct Link {
 
 thread_local! {
     static MODEL: RefCell<Option<Box<Model>>> = const { RefCell::new(None) };
-    static LINK: OnceCell<Link> = const { OnceCell::new() };
-}
-
-/// Makes this thread a core.
-pub(crate) fn set_link(link: Link) {
-    LINK.with(|place| place.set(link).expect("a new thread"));
+    pub(crate) static LINK: OnceCell<Link> = const { OnceCell::new() };
 }
 
 /// Waits for the model, and returns what to do with it; None if the episode was given up.

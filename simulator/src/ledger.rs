@@ -33,7 +33,7 @@ pub(crate) struct Totals {
     pub(crate) reported: u64,
     pub(crate) wakes: u64,
     /// The next call of the wake hook panics.
-    wake_panics: bool,
+    pub(crate) wake_panics: bool,
 }
 
 /// The payload of an intentional panic.
@@ -57,16 +57,8 @@ impl Ledger {
         self.drops[id].load(Relaxed)
     }
 
-    pub(crate) fn totals(&self, shard: usize) -> Totals {
-        *self.shard(shard)
-    }
-
-    fn shard(&self, shard: usize) -> MutexGuard<'_, Totals> {
+    pub(crate) fn shard(&self, shard: usize) -> MutexGuard<'_, Totals> {
         self.shards[shard].lock().expect("no holder panics")
-    }
-
-    pub(crate) fn let_wake_panic(&self, shard: usize) {
-        self.shard(shard).wake_panics = true;
     }
 
     /// Panics on behalf of the user's code.

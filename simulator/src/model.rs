@@ -742,7 +742,7 @@ impl Model {
 
     /// All payloads of a shard that has ended were dropped, and all panics reported.
     pub(crate) fn check_end(&mut self, number: usize) {
-        let (shard, totals) = (&self.shards[number], self.ledger.totals(number));
+        let (shard, totals) = (&self.shards[number], *self.ledger.shard(number));
         let expected = shard.added + shard.refused;
         self.check(totals.dropped == expected && totals.thrown == totals.reported, || {
             format!("not all of {expected} payloads of shard {number} were dropped: {totals:?}")

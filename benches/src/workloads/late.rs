@@ -24,7 +24,7 @@ use crate::across::{BATCH, Remote, Sleeping};
 use crate::cores;
 use crate::measure::{Sample, cpu_nanos};
 use crate::peers::{self, Place};
-use crate::plan::{Job, Workload as W};
+use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::Payload;
 
 const LEAD: Duration = Duration::from_millis(100);
@@ -69,7 +69,9 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
 }
 
 /// corewheel's `local_timer()`, parked between turns.
-pub fn corewheel_local(job: Job, clock: Clock) -> Vec<Sample> {
+pub fn corewheel_local(job: Job) -> Vec<Sample> {
+    let is_fast = job.peer == Peer::CorewheelLocalFast;
+    let clock = if is_fast { Clock::fast() } else { Clock::monotonic() };
     let tick = Duration::from_micros(if job.workload == W::Late50us { 50 } else { 1000 });
     Config::new().tick(tick).clock(clock).install().expect("a new thread");
     run(job, |size| {

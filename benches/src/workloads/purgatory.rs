@@ -127,8 +127,19 @@ impl<D: Delayed> Load<D> {
         } else {
             thread::yield_now();
         }
-        for _ in 0..self.events_wanted() {
-            self.make_event();
+        // At most as many events as the other core has operations that wait for one. More would fill
+        // its mailbox with needless events while it does not run.
+        let keys = self.board.events.len();
+        let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);
+        let wanted = (added + keys as u64).saturating_sub(self.made).min(TOGETHER as u64 / 2);
+        for _ in 0..wanted {
+            self.made += 1;
+            self.board.events[self.next].fetch_add(1, Relaxed);
+            self.delayed.notify(self.next);
+            self.next += self.layout.cores;
+            if self.next >= keys {
+                self.next = self.core;
+            }
         }
         self.delayed.tick();
     }
@@ -150,25 +161,6 @@ impl<D: Delayed> Load<D> {
         let id = self.delayed.add(operation, ticks);
         self.added += 1;
         self.to_force.extend(id.filter(|_| kind == 2));
-    }
-
-    /// Returns at most as many events as the other core has operations that wait for one. More
-    /// would fill its mailbox with needless events while it does not run.
-    fn events_wanted(&self) -> u64 {
-        let keys = self.board.events.len() as u64;
-        let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);
-        (added + keys).saturating_sub(self.made).min(TOGETHER as u64 / 2)
-    }
-
-    /// On one key after the other.
-    fn make_event(&mut self) {
-        self.made += 1;
-        self.board.events[self.next].fetch_add(1, Relaxed);
-        self.delayed.notify(self.next);
-        self.next += self.layout.cores;
-        if self.next >= self.board.events.len() {
-            self.next = self.core;
-        }
     }
 }
 

@@ -160,7 +160,7 @@ impl Model {
             (timer.queued, timer.unarrived) = (false, false);
         }
         let expected = shard.added + shard.refused - shard.live.len() as u64;
-        let dropped = self.ledger.totals(number).dropped;
+        let dropped = self.ledger.shard(number).dropped;
         self.check(dropped == expected, || {
             format!("of {expected} payloads of timers that ended {dropped} were dropped")
         });
@@ -231,7 +231,7 @@ impl Model {
     /// Compares counts and wait with the model: the counts add up and agree; no sleep is too long.
     pub(crate) fn compare(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
         let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
-        let totals = self.ledger.totals(number);
+        let totals = *self.ledger.shard(number);
         let shard = &self.shards[number];
         let theirs = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
         let ours = [shard.fired, shard.runs, 0, shard.regressions, totals.thrown];
@@ -280,7 +280,7 @@ impl Model {
 
     pub(crate) fn falls_asleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.compare_sleep(number, timeout, true);
-        let (totals, now) = (self.ledger.totals(number), self.latest(number));
+        let (totals, now) = (*self.ledger.shard(number), self.latest(number));
         let needless = totals.wakes - self.shards[number].wakes;
         self.check(needless == 0, || format!("shard {number} was woken {needless} times, awake"));
         let asleep = Asleep {
@@ -297,7 +297,7 @@ impl Model {
     /// A core has slept while others went on: it was woken if it had to be, once, and not for
     /// nothing.
     pub(crate) fn wakes_up(&mut self, number: usize, queued: u64) {
-        let totals = self.ledger.totals(number);
+        let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
         let Some(asleep) = self.shards[number].asleep.take() else { return };
         let (wakes, has_panicked) = (totals.wakes - asleep.wakes, totals.thrown > asleep.thrown);
