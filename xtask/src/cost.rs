@@ -170,8 +170,8 @@ impl Program {
         Ok(Self { path, suffix, locked })
     }
 
-    /// Runs a case under callgrind and returns the profile.
-    fn profile(&self, case: &str, iterations: u64) -> Result<String> {
+    /// Runs a case under callgrind. Returns the number of instructions, and of the locked ones.
+    fn instructions(&self, case: &str, iterations: u64) -> Result<[u64; 2]> {
         let file = self.path.with_extension(format!("{}.{iterations}", case.replace(' ', ".")));
         output(&format!(
             "valgrind --tool=callgrind --compress-strings=no --compress-pos=no --dump-instr=yes \
@@ -181,12 +181,6 @@ impl Program {
         ))?;
         let profile = fs::read_to_string(&file)?;
         fs::remove_file(file)?;
-        Ok(profile)
-    }
-
-    /// Returns the number of instructions, and of the locked ones.
-    fn instructions(&self, case: &str, iterations: u64) -> Result<[u64; 2]> {
-        let profile = self.profile(case, iterations)?;
         let (mut all, mut locked, mut is_program) = (0, 0, false);
         let program = self.path.to_string_lossy();
         own_lines(&profile, |line| {
