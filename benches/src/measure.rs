@@ -46,11 +46,6 @@ impl Sample {
         Self { workload, setting: String::new(), n, unit, value, curve: Vec::new() }
     }
 
-    #[must_use]
-    pub fn at(self, setting: &str) -> Self {
-        Self { setting: setting.to_owned(), ..self }
-    }
-
     pub fn title(&self) -> String {
         format!("{}-{}", self.workload, self.setting).trim_end_matches('-').to_owned()
     }

@@ -10,11 +10,7 @@ use resp_rs::resp2::Frame;
 
 use crate::keys::{Entry, Keys};
 
-const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
-/// The answers of TTL for a missing key, and for a key without a deadline.
-const NO_KEY: i64 = -2;
-const NO_DEADLINE: i64 = -1;
 
 /// An answer to a client. `Err` is an error frame.
 pub(crate) type Answer = Result<Frame, Frame>;
@@ -136,9 +132,10 @@ fn pttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
 
 fn remaining(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
     let now = keys.now();
-    let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(NO_KEY) };
+    // Without a key -2, and without a deadline -1.
+    let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(-2) };
     let left = entry.deadline().map(|at| at.saturating_sub(now));
-    left.map_or(Frame::Integer(NO_DEADLINE), |left| integer(unit(left)))
+    left.map_or(Frame::Integer(-1), |left| integer(unit(left)))
 }
 
 fn ping(words: &[Bytes]) -> Frame {
@@ -169,5 +166,6 @@ fn integer(number: impl TryInto<i64>) -> Frame {
 /// Parses an integer as Redis does: without a plus sign.
 fn parse_integer(word: &[u8]) -> Result<i64, Frame> {
     let digits = str::from_utf8(word).ok().filter(|digits| !digits.starts_with('+'));
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| error(NOT_AN_INTEGER))
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| error("ERR value is not an integer or out of range"))
 }

@@ -43,8 +43,11 @@ fn in_settings<S: Copy + Sync>(
     run: impl Fn(S) -> Vec<Sample> + Sync,
 ) -> Vec<Sample> {
     let in_setting = |&(name, setting): &(&str, S)| {
-        let samples = in_thread(|| run(setting));
-        samples.into_iter().map(|sample| sample.at(name)).collect::<Vec<_>>()
+        let mut samples = in_thread(|| run(setting));
+        for sample in &mut samples {
+            name.clone_into(&mut sample.setting);
+        }
+        samples
     };
     settings.iter().flat_map(in_setting).collect()
 }

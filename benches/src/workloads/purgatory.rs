@@ -328,9 +328,8 @@ pub type Id = DefaultKey;
 impl<T: Timers> Inner<T> {
     fn park(&mut self, operation: Operation, ticks: u64) -> Id {
         let (watch, deadline) = (operation.key as usize, self.now + ticks);
-        let id = self
-            .operations
-            .insert_with_key(|id| (operation, self.timers.add(deadline, [id.data().as_ffi(); 3])));
+        let mut add = |id: Id| self.timers.add(deadline, [id.data().as_ffi(); 3]);
+        let id = self.operations.insert_with_key(|id| (operation, add(id)));
         self.watches.entry(watch).or_default().push(id);
         id
     }
