@@ -29,7 +29,7 @@ pub(crate) struct Record {
 
 /// A client that waits for each answer before it sends the next request.
 pub(crate) struct Client {
-    stream: OwnedWriteHalf,
+    pub(crate) stream: OwnedWriteHalf,
     pub(crate) records: Vec<Record>,
     /// Answers to requests that it has not sent.
     pub(crate) strays: u64,
@@ -40,10 +40,6 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(stream: OwnedWriteHalf) -> Self {
-        Self { stream, records: Vec::new(), strays: 0, is_idle: true, position: 0 }
-    }
-
     pub(crate) fn send(
         &mut self,
         kind: Kind,

@@ -97,8 +97,9 @@ pub(crate) async fn run(
     for _ in 0..CONSUMERS.end {
         let stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
-        let (reader, writer) = stream.into_split();
-        clients.push(Client::new(writer));
+        let (reader, stream) = stream.into_split();
+        let records = Vec::new();
+        clients.push(Client { stream, records, strays: 0, is_idle: true, position: 0 });
         readers.push(BufReader::new(reader).lines());
     }
     let (clients, answered) = (RefCell::new(clients), Notify::new());

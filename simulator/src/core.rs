@@ -2,7 +2,6 @@
 
 mod handles;
 
-use std::any::Any;
 use std::hint::black_box;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +16,7 @@ use corewheel::{
 pub(crate) use self::handles::payload_dropped;
 use crate::handover::{self, Job, Link, check, count, with};
 use crate::ledger::Payload;
-use crate::model::{TurnReport, nanos};
+use crate::model::{Bug, TurnReport, nanos};
 use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With};
 
 pub(crate) struct Core {
@@ -58,17 +57,14 @@ pub(crate) fn live(
             Job::Resume => unreachable!("this core has not paused"),
         }));
         if let Err(panic) = done {
-            check(false, || format!("a panic: {}", message(&*panic)));
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            check(false, || format!("a panic: {}", text.unwrap_or_default()));
         }
         handover::hand_back(false);
     }
     // The shards end in the order in which their numbers are needed again.
     this.shards.iter_mut().rev().for_each(|shard| *shard = None);
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 impl Core {
@@ -400,7 +396,7 @@ fn pass(
         if script != Script::Pause {
             run_script(id, script, Some(shard));
         }
-        if with(|model| model.keeps(id)) {
+        if with(|model| model.bug == Some(Bug::KeepsPayloads) && id.is_multiple_of(5)) {
             std::mem::forget(ended);
         } else {
             drop_quietly(ended);

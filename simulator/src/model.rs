@@ -49,7 +49,7 @@ pub(crate) struct Model {
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
-    bug: Option<Bug>,
+    pub(crate) bug: Option<Bug>,
 }
 
 #[derive(Debug)]
@@ -576,11 +576,6 @@ impl Model {
         timer.shard != own && timer.state == State::Ended && self.clock(self.core) != latest
     }
 
-    /// Whether the planted bug loses this cancel.
-    pub(crate) fn loses(&self, id: Id) -> bool {
-        self.bug == Some(Bug::LosesCancels) && id.is_multiple_of(7)
-    }
-
     // ---- firing
 
     /// A timer fires: never early, in order, once, and not after its end.
@@ -694,11 +689,6 @@ impl Model {
         self.link(id, due, true);
         // Its next deadline is after this turn.
         self.timers[id as usize].moved_in = 0;
-    }
-
-    /// Whether the planted bug keeps this payload for ever.
-    pub(crate) fn keeps(&self, id: Id) -> bool {
-        self.bug == Some(Bug::KeepsPayloads) && id.is_multiple_of(5)
     }
 
     // ---- the end
