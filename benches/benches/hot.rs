@@ -18,10 +18,10 @@ use criterion::{BenchmarkId, Criterion};
 fn main() {
     // One core of a small server, and one of a large one.
     for live in [1000, 100_000] {
-        let churn = || Churn::<CorewheelWheel>::new(live, Delay::Timeout);
+        let churn = || Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT);
         operations("wheel/insert+remove", live, churn);
         operations("wheel/reset", live, || Reset::<CorewheelWheel>::new(live));
-        let churn = || Churn::<CorewheelLocal<RealTime<false>>>::new(live, Delay::Timeout);
+        let churn = || Churn::<CorewheelLocal<RealTime<false>>>::new(live, Delay::TIMEOUT);
         operations("local/add+cancel", live, churn);
     }
     clocks(&mut Criterion::default().configure_from_args());

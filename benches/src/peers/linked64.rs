@@ -65,6 +65,12 @@ impl Linked64 {
         Some((level * SLOTS + position, start))
     }
 
+    /// Empties a slot; returns its first node.
+    fn take_slot(&mut self, slot: usize) -> u32 {
+        self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+        std::mem::replace(&mut self.heads[slot], NIL)
+    }
+
     fn cascade(&mut self, mut index: u32) {
         while index != NIL {
             let next = self.timers[index].next;
@@ -122,8 +128,7 @@ impl Timers for Linked64 {
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
         while let Some((slot, start)) = self.next_slot().filter(|&(_, start)| start <= now) {
             self.now = start;
-            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
-            let first = std::mem::replace(&mut self.heads[slot], NIL);
+            let first = self.take_slot(slot);
             if slot < SLOTS { self.fire(first, &mut on_fire) } else { self.cascade(first) }
         }
         self.now = now;

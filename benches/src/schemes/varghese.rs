@@ -34,15 +34,31 @@ impl Scheme for Countdown {
 
 /// Scheme 2: one list in the order of the deadlines (VMS and early UNIX). Starting searches from
 /// the rear, which is O(1) when all intervals are equal.
-pub type OrderedList = SortedSlots<1>;
+pub struct OrderedList {
+    list: u32,
+}
+
+impl Scheme for OrderedList {
+    const JUMPS: bool = true;
+
+    fn new(store: &mut Store) -> Self {
+        Self { list: store.add_lists(1) }
+    }
+
+    fn start(&mut self, store: &mut Store, index: u32) {
+        store.insert_sorted(self.list, index);
+    }
+
+    fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
+        store.expire_due(self.list, expire);
+    }
+}
 
 /// Scheme 5: a hashed timing wheel with sorted slots. The deadline modulo the number of slots is
 /// the slot, which holds the timers of all revolutions. A start is O(n) at worst.
 pub struct SortedSlots<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
-    const JUMPS: bool = SLOTS == 1;
-
     fn new(store: &mut Store) -> Self {
         store.add_lists(SLOTS);
         Self

@@ -61,7 +61,7 @@ fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     let before = used();
     let mut timers = T::new();
     for (id, handle) in handles.iter_mut().enumerate() {
-        *handle = Some(timers.add(Delay::Mixed.draw(&mut rng), payload(id)));
+        *handle = Some(timers.add(Delay::MIXED.draw(&mut rng), payload(id)));
     }
     let live = used();
     rng.shuffle(&mut handles);
@@ -85,7 +85,7 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
     let most = if job.peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
     let pairs = job.scale.pick(most, 10_000_000, 10_000);
     let longest = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
-    let mut churn = Churn::<T>::new(job.n, Delay::Mixed);
+    let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
     measure::run(batches(&mut churn, settled(job.n), longest));
     let before = used();
     let timing = measure::run(batches(&mut churn, pairs, longest));
@@ -98,12 +98,12 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
 fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut samples = vec![
-        in_thread(|| allocations("churn", job, &mut Churn::<T>::new(n, Delay::Mixed))),
+        in_thread(|| allocations("churn", job, &mut Churn::<T>::new(n, Delay::MIXED))),
         in_thread(|| allocations("reset", job, &mut Reset::<T>::new(n))),
         in_thread(|| allocations("steady", job, &mut Steady::<T>::new(n))),
     ];
     if job.peer == Peer::CorewheelLocal {
-        let call = || Churn::<CorewheelLocal<RealTime<false>>>::new(n, Delay::Timeout);
+        let call = || Churn::<CorewheelLocal<RealTime<false>>>::new(n, Delay::TIMEOUT);
         samples.push(in_thread(|| allocations("call", job, &mut call())));
     }
     samples

@@ -22,20 +22,23 @@ const IDLE_TICKS: u64 = 1000;
 const HOUR: u64 = 3_600_000;
 const MINUTE: u64 = 60_000;
 
-/// How far ahead timers are added.
+/// How far ahead timers are added, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub enum Delay {
-    /// 1 to 60 s.
-    Mixed,
-    Timeout,
+    /// Uniform between two ticks, both included.
+    Uniform(u64, u64),
+    Fixed(u64),
 }
 
 impl Delay {
-    /// Returns a number of ticks.
+    /// 1 to 60 s.
+    pub const MIXED: Self = Self::Uniform(1000, 60_000);
+    pub const TIMEOUT: Self = Self::Fixed(TIMEOUT);
+
     pub fn draw(self, rng: &mut Rng) -> u64 {
         match self {
-            Self::Mixed => rng.u64(1000..=60_000),
-            Self::Timeout => TIMEOUT,
+            Self::Uniform(from, to) => rng.u64(from..=to),
+            Self::Fixed(delay) => delay,
         }
     }
 }
@@ -74,7 +77,7 @@ impl<T: Timers> Churn<T> {
 impl<T: Timers> Reset<T> {
     /// `n` live timers over the next timeout.
     pub fn new(n: usize) -> Self {
-        let mut reset = Self::empty(n, Delay::Timeout);
+        let mut reset = Self::empty(n, Delay::TIMEOUT);
         for id in 0..n {
             let deadline = reset.rng.u64(1..=TIMEOUT);
             reset.handles.push(reset.timers.add(deadline, payload(id)));
@@ -167,8 +170,8 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let (effort, warm_up) = (job.effort(), settled(n));
     let churn = |delay| Churn::<T>::new(n, delay);
     let nanos = match workload {
-        W::Churn => ns_per_operation(&mut churn(Delay::Mixed), warm_up, effort).await,
-        W::Churn30 | W::Call => ns_per_operation(&mut churn(Delay::Timeout), warm_up, effort).await,
+        W::Churn => ns_per_operation(&mut churn(Delay::MIXED), warm_up, effort).await,
+        W::Churn30 | W::Call => ns_per_operation(&mut churn(Delay::TIMEOUT), warm_up, effort).await,
         W::Reset => ns_per_operation(&mut Reset::<T>::new(n), warm_up, effort).await,
         // The warm-up is two rounds of all timers.
         W::Steady => ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, effort).await,
@@ -177,7 +180,7 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
             ns_per_operation(&mut idle, IDLE_TICKS, effort).await
         }
         W::Idle => idle::<T>(n, effort).await,
-        W::ChurnLongest => return longest(job, churn(Delay::Mixed)).await,
+        W::ChurnLongest => return longest(job, churn(Delay::MIXED)).await,
         _ => unreachable!("{workload:?} has a run of its own"),
     };
     vec![job.sample("", "ns", nanos)]

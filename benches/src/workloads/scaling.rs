@@ -40,8 +40,8 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
 
 fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
     let (n, effort) = (job.n, job.effort());
-    let mut own = Churn::<T>::new(n, Delay::Mixed);
-    let mut empty = Churn::<Floor<false>>::new(n, Delay::Mixed);
+    let mut own = Churn::<T>::new(n, Delay::MIXED);
+    let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
     measure::run(warm_up(&mut own, settled(n), effort));
     measure::run(warm_up(&mut empty, settled(n), effort));
     let mut slice = |(is_empty, cores): (bool, [bool; 2])| {

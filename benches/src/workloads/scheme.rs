@@ -71,11 +71,7 @@ impl<T: Timers> Run<T> {
         let clock = median((0..1001).map(|_| nanos_since(Instant::now())).collect());
         let mut run = Self { job, timers, now: 0, live, clock, rng, batch };
         run.pass(12_345);
-        // Leaves a free list that is in no order, so that neighbours in time are none in memory.
-        let mut handles: Vec<_> = (0..job.n).map(|_| run.start(*INTERVALS.end())).collect();
-        run.rng.shuffle(&mut handles);
-        assert!(handles.into_iter().all(|handle| run.timers.cancel(&handle)));
-        run.pass(SETTLE);
+        run.age();
         let mut intervals: Vec<u64> = (0..job.n).map(|_| run.rng.u64(INTERVALS)).collect();
         if is_start_linear(job) {
             // Out of order they would take N^2 steps.
@@ -84,6 +80,14 @@ impl<T: Timers> Run<T> {
         run.live = intervals.into_iter().map(|interval| run.start(interval)).collect();
         run.pass(SETTLE);
         run
+    }
+
+    /// Leaves a free list that is in no order, so that neighbours in time are none in memory.
+    fn age(&mut self) {
+        let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*INTERVALS.end())).collect();
+        self.rng.shuffle(&mut handles);
+        assert!(handles.into_iter().all(|handle| self.timers.cancel(&handle)));
+        self.pass(SETTLE);
     }
 
     fn start(&mut self, interval: u64) -> T::Handle {
@@ -153,23 +157,28 @@ impl<T: Timers> Run<T> {
             for _ in 0..self.batch {
                 self.start(SOON);
             }
-            let mut expired = 0;
-            for _ in 0..EXPIRED {
-                let before = expired;
-                let started = Instant::now();
-                self.now += 1;
-                let on_fire = |payload| expired += usize::from(black_box(payload) == [SOON; 3]);
-                self.timers.advance(self.now, on_fire);
-                let nanos = self.since(started);
-                if expired == before { &mut quiet } else { &mut busy }.push(nanos);
-                if expired == self.batch {
-                    break;
-                }
-            }
-            assert_eq!(expired, self.batch, "a timer is later than documented");
+            self.expire_batch(&mut busy, &mut quiet);
         }
         let usual = median(quiet);
         busy.iter().map(|nanos| nanos - usual).sum::<f64>() / (self.batch * batches) as f64
+    }
+
+    /// Advances time until the batch has expired. Each tick is timed separately, as busy or quiet.
+    fn expire_batch(&mut self, busy: &mut Vec<f64>, quiet: &mut Vec<f64>) {
+        let mut expired = 0;
+        for _ in 0..EXPIRED {
+            let before = expired;
+            let started = Instant::now();
+            self.now += 1;
+            let on_fire = |payload| expired += usize::from(black_box(payload) == [SOON; 3]);
+            self.timers.advance(self.now, on_fire);
+            let nanos = self.since(started);
+            if expired == before { &mut *quiet } else { &mut *busy }.push(nanos);
+            if expired == self.batch {
+                return;
+            }
+        }
+        panic!("{:?}: a timer is later than documented", self.job.peer);
     }
 }
 
