@@ -2,9 +2,8 @@
 //! two cores.
 //!
 //! An [`Owner`] adds timers, and another thread's [`Remote`] cancels them. Then the owner collects
-//! them, and only then their memory can be reused. A peer with [`Requests`] also takes timers,
-//! resets and closures of other threads. Every peer reads the machine's clock in each add and
-//! reset, outside of its lock, and in each turn; `corewheel-local-fast` reads its fast clock.
+//! them, and only then their memory can be reused. Every peer reads the machine's clock in each add
+//! and reset, outside of its lock, and in each turn; `corewheel-local-fast` reads its fast clock.
 
 mod channel;
 mod corewheel;
@@ -50,12 +49,6 @@ pub struct Turned {
     pub is_behind: bool,
 }
 
-impl Turned {
-    fn all(collected: usize) -> Self {
-        Self { collected, is_behind: false }
-    }
-}
-
 pub trait Resets: Owner {
     /// Moves a timer; false if it has ended.
     fn reset(&mut self, handle: &mut Self::Handle, delay: Duration) -> bool;
@@ -95,10 +88,6 @@ pub trait Requests: Remote {
 struct Ticks(Instant);
 
 impl Ticks {
-    fn start() -> Self {
-        Self(Instant::now())
-    }
-
     /// Reads the clock and rounds down.
     fn now(self) -> u64 {
         self.0.elapsed().as_millis() as u64
@@ -133,10 +122,6 @@ pub fn noted() -> u64 {
 }
 
 type Task = Box<dyn FnOnce() + Send>;
-
-fn task(payload: Payload) -> Task {
-    Box::new(move || note(payload))
-}
 
 /// Opens a channel in each direction and returns the two ends of each side.
 pub(crate) fn both_ways<S, R>(open: impl Fn() -> (S, R)) -> [(S, R); 2] {

@@ -16,12 +16,8 @@ const TIMED: u64 = 128;
 /// Minutes of waiting for a thread.
 const SPINS_MAX: u64 = 1 << 34;
 
-pub fn count() -> usize {
-    all().len()
-}
-
 /// Lists the cores before any thread is pinned, because a pinned thread sees only its own.
-fn all() -> &'static [CoreId] {
+pub(crate) fn all() -> &'static [CoreId] {
     static ALL: OnceLock<Vec<CoreId>> = OnceLock::new();
     ALL.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
@@ -79,13 +75,11 @@ pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
 /// Aligned so that it shares its cache lines with nothing else.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Alone<T>(pub(crate) T);
-
-/// The number of legs that both runners have run.
-pub(crate) type Baton = Alone<AtomicU64>;
+pub(crate) struct Alone(pub(crate) AtomicU64);
 
 /// One of two threads that take turns.
 pub(crate) struct Runner<'a> {
+    /// The number of legs that both have run.
     baton: &'a AtomicU64,
     next_leg: u64,
 }
@@ -95,7 +89,7 @@ const DROPPED: u64 = u64::MAX;
 
 impl<'a> Runner<'a> {
     /// Returns both runners of a new baton. Each must move to its own thread.
-    pub(crate) fn pair(baton: &'a Baton) -> [Self; 2] {
+    pub(crate) fn pair(baton: &'a Alone) -> [Self; 2] {
         [0, 1].map(|next_leg| Self { baton: &baton.0, next_leg })
     }
 
@@ -127,16 +121,14 @@ impl Drop for Runner<'_> {
 /// Measures the nanoseconds that a cache line takes to the second core and back. The distance of
 /// two cores of a virtual machine changes with time.
 pub fn line_nanos() -> f64 {
-    let line = Baton::default();
+    let line = Alone::default();
     let [mut first, mut second] = Runner::pair(&line);
-    let times = move || {
-        let mut time = |_| {
-            let started = Instant::now();
-            (0..TRIPS).for_each(|_| first.run(|| ()));
-            started.elapsed().as_nanos() as f64 / TRIPS as f64
-        };
-        (0..TIMED).map(&mut time).collect()
+    let mut time = |_| {
+        let started = Instant::now();
+        (0..TRIPS).for_each(|_| first.run(|| ()));
+        started.elapsed().as_nanos() as f64 / TRIPS as f64
     };
+    let times = move || (0..TIMED).map(&mut time).collect();
     let (trips, ()) = on_two(times, move || (0..TIMED * TRIPS).for_each(|_| second.run(|| ())));
     median(trips)
 }

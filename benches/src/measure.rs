@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+pub use rustix::time::ClockId;
+use rustix::time::clock_gettime;
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 
@@ -20,9 +21,7 @@ pub trait Load {
 /// How long a run takes. A slow peer does fewer operations in it, never other ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// How long operations are timed.
     pub timed: Duration,
-    /// How long the warm-up lasts at most.
     pub warm_up_max: Duration,
 }
 
@@ -47,20 +46,11 @@ impl Sample {
         Self { workload, setting: String::new(), n, unit, value, curve: Vec::new() }
     }
 
-    /// Names the setting that the figure was measured in.
-    #[must_use]
-    pub fn at(self, setting: &str) -> Self {
-        Self { setting: setting.to_owned(), ..self }
-    }
-
-    /// Returns the kind of figure and the setting.
     pub fn title(&self) -> String {
-        let separator = if self.setting.is_empty() { "" } else { "-" };
-        format!("{}{separator}{}", self.workload, self.setting)
+        format!("{}-{}", self.workload, self.setting).trim_end_matches('-').to_owned()
     }
 }
 
-/// Some batches of a load.
 #[derive(Debug)]
 pub struct Timing {
     pub operations: u64,
@@ -123,22 +113,11 @@ pub fn median_of<R>(rounds: &[R], took: impl Fn(&R) -> f64) -> f64 {
 }
 
 pub fn cpu_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    read(ClockId::ProcessCPUTime).as_nanos() as f64
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    Wall,
-    /// The time that the thread ran, without other load on the machine. A reading is a system call.
-    Cpu,
-}
-
-impl Clock {
-    /// Returns the time by this clock.
-    pub fn read(self) -> Duration {
-        let id = if self == Self::Wall { ClockId::Monotonic } else { ClockId::ThreadCPUTime };
-        let time = clock_gettime(id);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    }
+/// Reads a clock. CPU time leaves out other load on the machine, and is a system call.
+pub fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Effort, Sample};
 
-/// A peer of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Peer {
     /// corewheel's `Wheel`: no clock, no callbacks.
@@ -92,7 +91,6 @@ pub enum Peer {
     Linux,
 }
 
-/// A workload of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Workload {
     /// Cancels a random timer and adds one, with delays of 1 to 60 s: ns per pair. After every
@@ -228,7 +226,6 @@ pub enum Workload {
 }
 
 impl Peer {
-    /// Returns whether it is a part of corewheel.
     pub fn is_corewheel(self) -> bool {
         self.name().starts_with("corewheel-")
     }
@@ -284,7 +281,6 @@ impl Workload {
         }
     }
 
-    /// Returns what the sizes are numbers of.
     pub fn counted(self) -> &'static str {
         match self {
             _ if self.is_about_tasks() => "tasks",
@@ -314,12 +310,10 @@ impl Workload {
         matches!(self, Self::Xcancel | Self::XcancelBoth | Self::XcancelLock | Self::Flood)
     }
 
-    /// Returns whether it is about timeouts of tasks.
     pub fn is_about_tasks(self) -> bool {
         matches!(self, Self::Async | Self::AsyncReady | Self::AsyncLate)
     }
 
-    /// Returns whether it needs a thread on each of two cores.
     pub fn needs_two_cores(self) -> bool {
         self.crosses_cores() || matches!(self, Self::Asked | Self::Waking | Self::Scaling)
     }
@@ -328,13 +322,9 @@ impl Workload {
 /// One run, in a separate process, so that each has the same fresh heap and clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// The peer.
     pub peer: Peer,
-    /// The workload.
     pub workload: Workload,
-    /// The number of timers.
     pub n: usize,
-    /// How much is done.
     pub scale: Scale,
 }
 
@@ -349,8 +339,8 @@ impl Job {
 
     /// Creates a figure of the workload, or of a part of it that has a name.
     pub fn sample(self, part: &str, unit: &str, value: f64) -> Sample {
-        let separator = if part.is_empty() { "" } else { "-" };
-        Sample::new(format!("{}{separator}{part}", self.workload.name()), self.n, unit, value)
+        let name = format!("{}-{part}", self.workload.name());
+        Sample::new(name.trim_end_matches('-'), self.n, unit, value)
     }
 }
 
@@ -366,7 +356,6 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Returns the value for this scale.
     pub fn pick<T>(self, full: T, quick: T, tiny: T) -> T {
         match self {
             Self::Full => full,
@@ -378,18 +367,14 @@ impl Scale {
 
 /// What `--help` knows about a peer or a workload.
 pub trait Named: ValueEnum {
-    /// Returns the name on the command line and in tables.
     fn name(&self) -> String {
         self.to_possible_value().expect("none is skipped").get_name().to_owned()
     }
 
-    /// Returns the comment.
     fn about(&self) -> String {
         let value = self.to_possible_value().expect("none is skipped");
         value.get_help().map_or_else(String::new, |help| format!("{help}."))
     }
 }
 
-impl Named for Peer {}
-
-impl Named for Workload {}
+impl<T: ValueEnum> Named for T {}

@@ -40,7 +40,6 @@ struct Spread {
 }
 
 impl Section {
-    /// Creates a section without figures.
     pub fn new(workload: Workload) -> Self {
         Self { workload, figures: Vec::new() }
     }
@@ -124,7 +123,6 @@ impl Section {
     }
 }
 
-/// The meaning of a chart's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Columns {
     Kinds,
@@ -188,26 +186,19 @@ impl<'a> Chart<'a> {
         if self.unit != "ns" || self.columns == Columns::Kinds {
             return table;
         }
-        let medians = self.rows.iter().map(|(peer, figures)| {
-            let medians = figures.iter().map(|it| Some(it.as_ref()?.spread().median));
-            (*peer, medians.collect::<Vec<_>>())
-        });
-        let medians: Vec<(Peer, Vec<Option<f64>>)> = medians.collect();
-        for (peer, own) in medians.iter().filter(|(peer, _)| peer.is_corewheel()) {
+        let median = |it: Option<&Figure>| Some(it?.spread().median);
+        for (peer, own) in self.rows.iter().filter(|(peer, _)| peer.is_corewheel()) {
             let floor = peer.floor(workload);
-            let floor = medians.iter().find(|(other, _)| Some(*other) == floor);
-            if let Some((_, floor)) = floor {
-                let ratio = |(own, floor): (&Option<f64>, &Option<f64>)| {
-                    Some(format!("{:.2}", (*own)? / (*floor)?))
-                };
+            if let Some((_, floor)) = self.rows.iter().find(|(other, _)| Some(*other) == floor) {
+                let ratio = |(&own, &floor)| Some(format!("{:.2}", median(own)? / median(floor)?));
                 let ratios = own.iter().zip(floor).map(ratio).collect();
                 add(&format!("{}, times its floor", peer.name()), ratios);
             }
-            let ratio = |(column, own): (usize, &Option<f64>)| {
-                let complete = medians.iter().filter(|(peer, _)| peer.is_complete());
-                let others = complete.filter_map(|(peer, others)| Some((others[column]?, peer)));
+            let ratio = |(column, &own)| {
+                let complete = self.rows.iter().filter(|(peer, _)| peer.is_complete());
+                let others = complete.filter_map(|(it, row)| Some((median(row[column])?, it)));
                 let (best, other) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
-                Some(format!("{:.2} {}", best / (*own)?, other.name()))
+                Some(format!("{:.2} {}", best / median(own)?, other.name()))
             };
             let ratios: Vec<_> = own.iter().enumerate().map(ratio).collect();
             if ratios.iter().any(Option::is_some) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use corewheel::{Clock, future};
+use corewheel::future;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::unconstrained;
 
@@ -33,7 +33,7 @@ pub type Run = fn(Job) -> Vec<Sample>;
 /// Finds how a peer does a workload, if it takes part.
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
-    let has_cores = !workload.needs_two_cores() || cores::count() >= 2;
+    let has_cores = !workload.needs_two_cores() || cores::all().len() >= 2;
     let (_, _, run) = RUNS.iter().find(|(of, workloads, _)| {
         *of == peer && workloads.iter().any(|group| group.contains(&workload))
     })?;
@@ -49,6 +49,7 @@ const XCANCEL: &[W] = &[W::Xcancel, W::XcancelBoth];
 const ASYNC: &[W] = &[W::Async, W::AsyncReady, W::AsyncLate];
 
 const SCHEME: &[&[W]] = &[&[W::Scheme]];
+const PURGATORY: &[&[W]] = &[&[W::Purgatory]];
 const ONE_CORE: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle]];
 const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
 const PAUSED_AND_SLEEPING: &[&[W]] =
@@ -82,26 +83,18 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelLocalFast, &[&[W::Call]], one_core::<CorewheelLocal<RealTime<true>>>),
     (Peer::DelayQueue, &[&[W::Call]], in_task::<DelayQueuePeer<false>>),
     (Peer::TokioSleep, &[&[W::Call]], in_task::<TokioSleep<false>>),
-    (Peer::CorewheelLocal, &[&[W::Late, W::Late50us]], |job| {
-        late::corewheel_local(job, Clock::monotonic())
-    }),
-    (Peer::CorewheelLocalFast, &[&[W::Late, W::Late50us]], |job| {
-        late::corewheel_local(job, Clock::fast())
-    }),
+    (Peer::CorewheelLocal, &[&[W::Late, W::Late50us]], late::corewheel_local),
+    (Peer::CorewheelLocalFast, &[&[W::Late, W::Late50us]], late::corewheel_local),
     (Peer::BTree, &[&[W::Late]], |job| late::run(job, late::btree)),
     (Peer::DelayQueue, &[&[W::Late]], |job| {
         late::run(job, |size| late::delay_queue(size, &runtime(job, 1)))
     }),
     (Peer::TokioSleep, &[&[W::Late]], late_tokio),
     (Peer::CorewheelShard, &[&[W::IdleWakeUps]], late::idle_wake_ups),
-    (Peer::CorewheelLocal, &[&[W::Purgatory]], purgatory::run::<purgatory::Corewheel>),
-    (Peer::Linked64, &[&[W::Purgatory]], purgatory::run::<purgatory::Locked<Linked64, Std>>),
-    (Peer::BTree, &[&[W::Purgatory]], purgatory::run::<purgatory::Locked<BTree, Std>>),
-    (
-        Peer::MutexLinked64,
-        &[&[W::Purgatory]],
-        purgatory::run::<purgatory::Locked<Linked64, ParkingLot>>,
-    ),
+    (Peer::CorewheelLocal, PURGATORY, purgatory::run::<purgatory::Corewheel>),
+    (Peer::Linked64, PURGATORY, purgatory::run::<purgatory::Locked<Linked64, Std>>),
+    (Peer::BTree, PURGATORY, purgatory::run::<purgatory::Locked<BTree, Std>>),
+    (Peer::MutexLinked64, PURGATORY, purgatory::run::<purgatory::Locked<Linked64, ParkingLot>>),
     (Peer::CorewheelLocal, TWO_CORES, two_cores::<Local<false>>),
     (Peer::MutexStd, TWO_CORES, two_cores::<Locked<CorewheelWheel, Std>>),
     (Peer::MutexParkingLot, TWO_CORES, two_cores::<Locked<CorewheelWheel, ParkingLot>>),
@@ -171,10 +164,7 @@ fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
 }
 
 /// In a task of a tokio runtime, by the machine's clock.
-fn in_task<T: Timers + Send + 'static>(job: Job) -> Vec<Sample>
-where
-    T::Handle: Send,
-{
+fn in_task<T: Timers<Handle: Send> + Send + 'static>(job: Job) -> Vec<Sample> {
     // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
     // register nothing.
     let load = unconstrained(operations::run::<T>(job));
@@ -185,12 +175,11 @@ fn late_tokio(job: Job) -> Vec<Sample> {
     late::run(job, |size| late::tokio_sleep(size, &runtime(job, 1)))
 }
 
-/// On the runtime of several threads.
 fn tokio_threads(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Late => late_tokio(job),
         W::Xcancel | W::XcancelBoth => {
-            xcancel::run(job, |size| xcancel::in_tasks::<TokioDrop>(size, &runtime(job, 2)))
+            xcancel::run(job, |job| xcancel::in_tasks::<TokioDrop>(job, &runtime(job, 2)))
         }
         W::Flood => late::flood(job, false, |load| late::flood_tokio(load, &runtime(job, 2))),
         W::Async | W::AsyncReady | W::AsyncLate => {

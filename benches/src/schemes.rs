@@ -1,10 +1,9 @@
 //! The timer schemes that corewheel grew out of: small, readable and right.
 //!
 //! Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", 1987) describe a timer module by
-//! four routines: `START_TIMER`, `STOP_TIMER`, `PER_TICK_BOOKKEEPING` and `EXPIRY_PROCESSING`. They
-//! compare seven schemes by what each routine costs when n timers are outstanding; [`Netty`],
-//! [`Kafka`] and [`Linux`] are what well-known systems made of them. `doc/schemes.md` explains and
-//! compares all of them. A scheme that is also one of the [`peers`](crate::peers) exists once.
+//! four routines: `START_TIMER`, `STOP_TIMER`, `PER_TICK_BOOKKEEPING` and `EXPIRY_PROCESSING`.
+//! `doc/schemes.md` explains the schemes and compares them. A scheme that is also one of the
+//! [`peers`](crate::peers) exists once.
 //!
 //! Every scheme runs in virtual time and passes the same test against a model as the peers
 //! (`tests/peers.rs`), with its own lateness. The workload `scheme` times its routines.

@@ -3,12 +3,10 @@
 /// The payload of a timer, which moves when it fires: 24 bytes, for every peer.
 pub type Payload = [u64; 3];
 
-/// The payload of the timer of a connection.
 pub fn payload(connection: usize) -> Payload {
     [connection as u64; 3]
 }
 
-/// The connection that a payload belongs to.
 pub fn connection(payload: Payload) -> usize {
     payload[0] as usize
 }

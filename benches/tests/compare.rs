@@ -19,7 +19,6 @@ struct Line {
     max: f64,
 }
 
-/// Runs `compare` and returns its output.
 fn compare(arguments: &str) -> String {
     let mut compare = Command::new(env!("CARGO_BIN_EXE_compare"));
     let output = compare.args(arguments.split(' ')).output().expect("it starts");

@@ -47,7 +47,6 @@ fn dropped_timeouts_go() {
 
 static LEAKED: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
 
-/// Keeps every waker.
 async fn leaky(_: Duration, mut operation: Operation) -> Result<(), Infallible> {
     poll_fn(|cx| {
         let polled = Pin::new(&mut operation).poll(cx);

@@ -17,7 +17,6 @@ use fastrand::Rng;
 
 const OPERATIONS: usize = 30_000;
 
-/// What is special about a peer.
 #[derive(Clone, Copy)]
 struct Traits {
     /// The longest interval that it is asked for.
@@ -30,7 +29,6 @@ struct Traits {
 
 const EXACT: Traits = Traits { range: 200_000, lateness: |_| 0, survives_reuse: true };
 
-/// A live timer.
 struct Timer<H> {
     deadline: u64,
     /// The tick at which it has fired at the latest.

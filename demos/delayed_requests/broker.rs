@@ -17,9 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corewheel::Core;
-use corewheel::purgatory::{
-    Completion, DelayedOperation, Purgatory, PurgatoryCounts, PurgatoryGroup,
-};
+use corewheel::purgatory::{Completion, DelayedOperation, Purgatory, PurgatoryGroup};
 use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::log::Log;
@@ -40,7 +38,7 @@ pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
 }
 
 /// A request that waits until a position is reached.
-struct DelayedRequest {
+pub(crate) struct DelayedRequest {
     log: Arc<Log>,
     request: Request,
     wanted: u64,
@@ -51,7 +49,7 @@ impl DelayedRequest {
     /// The position that its condition is about.
     fn reached(&self) -> u64 {
         let Request { kind, partition, .. } = self.request;
-        let Some(partition) = self.log.partition(partition) else { return 0 };
+        let Some(partition) = self.log.get(partition as usize) else { return 0 };
         match kind {
             Kind::Produce | Kind::Fetch => partition.replicated(),
             Kind::Follow => partition.end(),
@@ -76,9 +74,8 @@ impl DelayedOperation for DelayedRequest {
     }
 }
 
-/// One core's part.
 pub(crate) struct Broker {
-    purgatory: Purgatory<Key, DelayedRequest>,
+    pub(crate) purgatory: Purgatory<Key, DelayedRequest>,
     log: Arc<Log>,
     core: usize,
     cores: usize,
@@ -111,7 +108,7 @@ impl Broker {
     /// position to be reached.
     fn change(&self, request: Request) -> Option<(Key, u64)> {
         let Request { kind, partition, follower, position, .. } = request;
-        let data = self.log.partition(partition)?;
+        let data = self.log.get(partition as usize)?;
         let (producers, readers) = (Key::Producers(partition), Key::Readers(partition));
         Some(match kind {
             Kind::Produce => {
@@ -129,9 +126,5 @@ impl Broker {
                 (readers, position + 1)
             }
         })
-    }
-
-    pub(crate) fn counts(&self) -> PurgatoryCounts {
-        self.purgatory.counts()
     }
 }

@@ -24,14 +24,12 @@ pub(crate) struct Record {
     /// The number of answers that it has completed, and that it has timed out.
     pub(crate) completed: u64,
     pub(crate) timed_out: u64,
-    /// When the first answer arrived.
     pub(crate) answered: Option<Instant>,
 }
 
 /// A client that waits for each answer before it sends the next request.
 pub(crate) struct Client {
-    stream: OwnedWriteHalf,
-    /// Its requests by number.
+    pub(crate) stream: OwnedWriteHalf,
     pub(crate) records: Vec<Record>,
     /// Answers to requests that it has not sent.
     pub(crate) strays: u64,
@@ -42,10 +40,6 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(stream: OwnedWriteHalf) -> Self {
-        Self { stream, records: Vec::new(), strays: 0, is_idle: true, position: 0 }
-    }
-
     pub(crate) fn send(
         &mut self,
         kind: Kind,

@@ -15,12 +15,10 @@ use tokio::task::spawn_local;
 use crate::broker::Broker;
 use crate::common::server;
 
-/// How long a core waits at the end for the other cores to remove their watches, and how often it
-/// looks.
+/// How long a core waits at the end for others to remove their watches, and how often it looks.
 const SETTLING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The counts of one core.
 pub(crate) struct CoreReport {
     pub(crate) counts: PurgatoryCounts,
     /// Requests whose partition belongs to another core.
@@ -40,14 +38,13 @@ pub(crate) fn run(
             failed = accept(listener, &broker) => return failed,
         }
         let since = Instant::now();
-        while broker.counts().watches > 0 && since.elapsed() < SETTLING {
+        while broker.purgatory.counts().watches > 0 && since.elapsed() < SETTLING {
             sleep(LOOK).await;
         }
-        Ok(CoreReport { counts: broker.counts(), elsewhere: broker.elsewhere.get() })
+        Ok(CoreReport { counts: broker.purgatory.counts(), elsewhere: broker.elsewhere.get() })
     })?
 }
 
-/// Accepts connections until it fails.
 async fn accept(listener: net::TcpListener, broker: &Rc<Broker>) -> io::Result<CoreReport> {
     let listener = TcpListener::from_std(listener)?;
     loop {
@@ -57,7 +54,6 @@ async fn accept(listener: net::TcpListener, broker: &Rc<Broker>) -> io::Result<C
     }
 }
 
-/// Receives the requests of a connection.
 async fn serve(stream: TcpStream, broker: Rc<Broker>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();

@@ -8,7 +8,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-pub(crate) struct Log(Vec<Partition>);
+pub(crate) type Log = Vec<Partition>;
 
 pub(crate) struct Partition {
     /// Its length in bytes.
@@ -17,21 +17,12 @@ pub(crate) struct Partition {
     followers: Vec<AtomicU64>,
 }
 
-impl Log {
-    pub(crate) fn new(partitions: u32, followers: usize) -> Self {
-        let partition = |_| Partition {
-            end: AtomicU64::new(0),
-            followers: (0..followers).map(|_| AtomicU64::new(0)).collect(),
-        };
-        Self((0..partitions).map(partition).collect())
-    }
-
-    pub(crate) fn partition(&self, id: u32) -> Option<&Partition> {
-        self.0.get(id as usize)
-    }
-}
-
 impl Partition {
+    pub(crate) fn new(followers: usize) -> Self {
+        let followers = (0..followers).map(|_| AtomicU64::default()).collect();
+        Self { end: AtomicU64::default(), followers }
+    }
+
     /// Appends this many bytes. Returns the new end.
     pub(crate) fn append(&self, bytes: u64) -> u64 {
         self.end.fetch_add(bytes, Relaxed) + bytes

@@ -1,10 +1,6 @@
 //! A small replicated log on loopback, thread per core, whose requests wait for a condition or time
 //! out. It also runs the clients: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
-//! One runtime per core. A connection lives on the core that accepted it, and its requests wait
-//! there. A partition belongs to the core of its number, which is notified of its changes. So most
-//! requests watch another core than the one they wait on.
-//!
 //! - `log`: the data that the requests wait for
 //! - `broker`: the requests of one core, as delayed operations, which is how the library is used
 //! - `core`: the runtime of one core
@@ -36,7 +32,7 @@ use common::load::Load;
 use common::server::{self, Server};
 use common::verdict::{Failures, Verdict};
 use common::{Options, view};
-use log::Log;
+use log::{Log, Partition};
 use scenario::{FOLLOWERS, Plan};
 use verdict::Report;
 
@@ -77,8 +73,7 @@ fn main() -> ExitCode {
     common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until it has ended, and compares the counts of the server with the observations
-/// of its clients.
+/// Serves the load until it has ended, and compares the server's counts with its clients' records.
 fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result<Verdict<Report>> {
     if duration * 1_000 < timeout_ms * 10 {
         let shortest = timeout_ms.div_ceil(100);
@@ -87,7 +82,8 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     let (timeout, run) = (Duration::from_millis(timeout_ms), Duration::from_secs(duration));
     let plan = Plan { partitions, timeout, run };
     server::reserve_files(2 * plan.connections(), options.cores())?;
-    let log = Arc::new(Log::new(plan.partitions, FOLLOWERS.len()));
+    let partition = |_| Partition::new(FOLLOWERS.len());
+    let log = Arc::new((0..partitions).map(partition).collect::<Log>());
     let purgatory = broker::purgatory();
     let (address, listeners) = server::listeners(0, options.cores())?;
     let server = Server::start(Cores::builder(), address, listeners, move |core, listener| {

@@ -1,6 +1,5 @@
-//! The actions of the clients of a partition, and the expected answer to each request.
-//! They do not depend on the speed of the machine, except that a follower must take less than a
-//! timeout.
+//! The actions of the clients of a partition, and the expected answer to each request. They do not
+//! depend on the speed of the machine, except that a follower must take less than a timeout.
 
 use std::cell::RefCell;
 use std::io;
@@ -58,7 +57,6 @@ impl Plan {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
 
-    /// The load gives up at this time.
     pub(crate) fn give_up(&self) -> Duration {
         self.run + PATIENCE
     }
@@ -99,8 +97,9 @@ pub(crate) async fn run(
     for _ in 0..CONSUMERS.end {
         let stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
-        let (reader, writer) = stream.into_split();
-        clients.push(Client::new(writer));
+        let (reader, stream) = stream.into_split();
+        let records = Vec::new();
+        clients.push(Client { stream, records, strays: 0, is_idle: true, position: 0 });
         readers.push(BufReader::new(reader).lines());
     }
     let (clients, answered) = (RefCell::new(clients), Notify::new());

@@ -23,7 +23,6 @@ pub(crate) struct Report {
     held_up_us: u64,
 }
 
-/// The observations of the clients.
 #[derive(Debug, Default, Serialize)]
 struct Answers {
     connections: u64,

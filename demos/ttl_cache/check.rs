@@ -1,8 +1,5 @@
 //! A check of a server from outside, with a verdict: whether commands are answered correctly, keys
 //! expire on time, limits hold, and very many keys that expire at once disturb no other client.
-//!
-//! `--against` checks another server, without the promises that only the own one makes. A Redis
-//! passes, as exactly as it expires keys.
 
 mod answers;
 mod bounds;
@@ -26,6 +23,7 @@ const IDLE: u64 = 3;
 const FEW_KEYS: u32 = 100;
 /// A Redis counts milliseconds, and returns a key during the millisecond of its deadline.
 const TOLERANCE_US: u64 = 1_000;
+
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// How many answers were compared.

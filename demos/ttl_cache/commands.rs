@@ -10,11 +10,7 @@ use resp_rs::resp2::Frame;
 
 use crate::keys::{Entry, Keys};
 
-const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
-/// The answers of TTL for a missing key, and for a key without a deadline.
-const NO_KEY: i64 = -2;
-const NO_DEADLINE: i64 = -1;
 
 /// An answer to a client. `Err` is an error frame.
 pub(crate) type Answer = Result<Frame, Frame>;
@@ -48,7 +44,7 @@ const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("pexpireat", 3..=3, Route::Key(expire)),
     ("ping", 1..=2, Route::Here(ping)),
     ("pttl", 2..=2, Route::Key(pttl)),
-    ("quit", 1..=1, Route::Here(|_| ok())),
+    ("quit", 1..=1, Route::Here(|_| simple("OK"))),
     ("set", 3..=usize::MAX, Route::Key(set)),
     ("ttl", 2..=2, Route::Key(ttl)),
 ];
@@ -65,7 +61,7 @@ pub(crate) fn route(words: &[Bytes]) -> Result<Route, Frame> {
 }
 
 fn get(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    Ok(keys.find(&words[1]).map_or_else(nil, |entry| bulk(entry.value.clone())))
+    Ok(Frame::BulkString(keys.find(&words[1]).map(|entry| entry.value.clone())))
 }
 
 fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
@@ -88,7 +84,7 @@ fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
         None if keeps_deadline => {}
         None => drop(entry.persist()),
     }
-    Ok(ok())
+    Ok(simple("OK"))
 }
 
 fn del(keys: &mut Keys, words: &[Bytes]) -> Answer {
@@ -98,7 +94,7 @@ fn del(keys: &mut Keys, words: &[Bytes]) -> Answer {
 
 fn flush(keys: &mut Keys, _: &[Bytes]) -> Answer {
     keys.clear();
-    Ok(ok())
+    Ok(simple("OK"))
 }
 
 /// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
@@ -136,21 +132,14 @@ fn pttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
 
 fn remaining(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
     let now = keys.now();
-    let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(NO_KEY) };
+    // Without a key -2, and without a deadline -1.
+    let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(-2) };
     let left = entry.deadline().map(|at| at.saturating_sub(now));
-    left.map_or(Frame::Integer(NO_DEADLINE), |left| integer(unit(left)))
+    left.map_or(Frame::Integer(-1), |left| integer(unit(left)))
 }
 
 fn ping(words: &[Bytes]) -> Frame {
-    words.get(1).map_or_else(|| simple("PONG"), |word| bulk(word.clone()))
-}
-
-fn ok() -> Frame {
-    simple("OK")
-}
-
-fn nil() -> Frame {
-    Frame::BulkString(None)
+    words.get(1).map_or_else(|| simple("PONG"), |word| Frame::BulkString(Some(word.clone())))
 }
 
 fn simple(text: &'static str) -> Frame {
@@ -166,10 +155,6 @@ fn invalid_deadline(command: &str) -> Frame {
     error(format!("ERR invalid expire time in '{command}' command"))
 }
 
-fn bulk(bytes: Bytes) -> Frame {
-    Frame::BulkString(Some(bytes))
-}
-
 fn flag(holds: bool) -> Frame {
     Frame::Integer(holds.into())
 }
@@ -181,5 +166,6 @@ fn integer(number: impl TryInto<i64>) -> Frame {
 /// Parses an integer as Redis does: without a plus sign.
 fn parse_integer(word: &[u8]) -> Result<i64, Frame> {
     let digits = str::from_utf8(word).ok().filter(|digits| !digits.starts_with('+'));
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| error(NOT_AN_INTEGER))
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| error("ERR value is not an integer or out of range"))
 }

@@ -21,10 +21,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use corewheel::{LocalHandle, local_timer};
 
-/// The keys of one core.
 pub(crate) struct Keys {
     entries: HashMap<Rc<[u8]>, Entry>,
-    /// The most keys.
     capacity: usize,
     /// When this was made, by both clocks. The wall clock is read only then: setting it expires no
     /// keys.
@@ -73,8 +71,7 @@ impl Keys {
         self.made_since_epoch + self.made.elapsed()
     }
 
-    /// Returns the number of keys, including those whose deadline has passed and whose timer has
-    /// not fired yet.
+    /// Returns the number of keys, with expired ones whose timer has not fired yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -121,12 +118,11 @@ impl Keys {
         true
     }
 
-    /// Removes a key. Returns false if there is none.
+    /// Returns false if there is no such key.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.entries.remove(key).map(|mut entry| entry.persist()).is_some()
     }
 
-    /// Removes all keys.
     pub(crate) fn clear(&mut self) {
         self.entries.drain().for_each(|(_, mut entry)| _ = entry.persist());
     }

@@ -1,11 +1,7 @@
 //! A thread-per-core key-value server whose keys expire, for unmodified Redis clients:
 //! `cargo run --release -p corewheel-demos --bin ttl_cache`, and then `redis-cli -p 6380`.
 //!
-//! A key belongs to the core that its hash chooses, and has a timer there for its deadline. A
-//! connection is a task on the core that accepted it, whose reads and writes time out when it is
-//! idle. A command about another core's key is a closure that runs there.
-//!
-//! The server, in the order to read it:
+//! `doc/ttl_cache.md` explains it. In the order to read it:
 //! - `keys`: the keys of a core and their timers; this is how the library is used
 //! - `commands`: the commands
 //! - `connection`: the commands and answers of one client

@@ -7,8 +7,7 @@
 //!   the connection's task <------ oneshot ------  all answers together
 //! ```
 //!
-//! `ShardRef::run` wakes a core that sleeps, takes no lock, and runs the closures of one thread in
-//! order. A turn with a budget takes them in even if a million timers are due before them.
+//! A turn with a budget takes the requests in even if a million timers are due before them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::identity;
@@ -102,8 +101,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
 }
 
 impl Worker {
-    /// Carries out commands, each on the core of its key or on all cores. Returns their answers, in
-    /// order.
+    /// Carries out commands, each on the core of its key or on all cores, and answers in order.
     pub(crate) async fn answer(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
         let cores = self.shards.len();
         let mut answers = vec![None; commands.len()];

@@ -86,7 +86,7 @@ async fn measure(
     busy_tasks: usize,
 ) -> Histogram<u64> {
     let empty = Histogram::new(3).expect("three digits are possible");
-    let lateness = Arc::new(Mutex::new(empty.clone()));
+    let lateness = Arc::new(Mutex::new(empty));
     let is_over = Arc::new(AtomicBool::new(false));
     let busy: Vec<Task> = (0..busy_tasks)
         .map(|_| {
@@ -125,6 +125,5 @@ async fn measure(
     for task in busy {
         task.await;
     }
-    let mut lateness = lateness.lock().expect("no panic");
-    std::mem::replace(&mut *lateness, empty)
+    lateness.lock().expect("no panic").clone()
 }

@@ -21,7 +21,6 @@ pub(crate) type Acting = Arc<()>;
 /// The users of a thread, and the longest delay that the machine caused it.
 type Crew<U> = (Vec<U>, Duration);
 
-/// The running threads.
 pub(crate) struct Load<U> {
     threads: Vec<JoinHandle<io::Result<Crew<U>>>>,
     acting: Acting,
@@ -65,7 +64,6 @@ impl<U: Send + 'static> Load<U> {
     }
 }
 
-/// Runs users on this thread.
 fn simulate<U: 'static, F: Future<Output = io::Result<U>> + 'static>(
     users: impl Iterator<Item = F>,
 ) -> io::Result<Crew<U>> {

@@ -11,8 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::verdict::{Failures, Timers};
 
-/// The length of the listen queue. It exceeds the number of connections that arrive while a core is
-/// busy.
+/// The length of the listen queue: more connections than arrive while a core is busy.
 const BACKLOG: i32 = 4_096;
 /// File descriptors of one loop at most: listener, wakers, timer, poll, and duplicates.
 const FILES_PER_CORE: usize = 8;
@@ -60,8 +59,7 @@ impl<R: Send + 'static> Server<R> {
     }
 }
 
-/// Opens a listener for each core at a port of the loopback interface; 0 chooses a free one. Returns
-/// their address too.
+/// Opens a listener for each core at a port of the loopback interface; 0 chooses a free one.
 pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
     let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listen = |_| {

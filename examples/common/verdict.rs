@@ -48,8 +48,7 @@ impl<R: Serialize> Verdict<R> {
     }
 }
 
-/// Prints the verdict of a run. Returns the exit status: 0 for "ok", 1 for failures, 2 if the run
-/// itself failed.
+/// Prints the verdict of a run. Returns 0 for "ok", 1 for failures, 2 if the run itself failed.
 pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> ExitCode {
     match run.and_then(|verdict| verdict.print(json).map(|()| verdict.ok)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -61,7 +60,6 @@ pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> 
     }
 }
 
-/// Everything that is wrong.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// The number of cases of each failure.

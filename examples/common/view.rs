@@ -69,8 +69,7 @@ fn timers(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
     cores.iter().map(describe).collect::<Vec<_>>().join("\n")
 }
 
-/// Formats the number of live timers, and how many timers have ended per second since the last
-/// view.
+/// Formats the number of live timers, and how many ended per second since the last view.
 fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
     let (millis, counts) = (then.elapsed().as_millis().max(1), core.counts);
     let per_second = |count: fn(&Counts) -> u64| {

@@ -113,7 +113,6 @@ impl Plan {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Fate {
     #[default]
-    Unconnected,
     Open,
     Left,
     /// The client saw at this time that the server had closed it.
@@ -145,11 +144,10 @@ impl Client {
         idle_timers: Arc<IdleTimers>,
         (start, acting): (Instant, Acting),
     ) -> io::Result<Self> {
-        let mut client = Self { role: plan.role(id), ..Self::default() };
         sleep_until((start + plan.connect * id / plan.connections).into()).await;
         let mut stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
-        client.fate = Fate::Open;
+        let mut client = Self { role: plan.role(id), ..Self::default() };
         let (mut acting, mut next, mut buffer) = (Some(acting), Some(Duration::ZERO), [0; 64]);
         while matches!(client.fate, Fate::Open) {
             let moment = start + next.unwrap_or(plan.end).min(plan.end);

@@ -1,5 +1,4 @@
-//! The event loop of one core. It accepts connections, echoes their packets, and closes the silent
-//! ones.
+//! The event loop of one core: accepts connections, echoes packets, and closes silent connections.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -109,8 +108,7 @@ fn accept_all(
     }
 }
 
-/// Echoes all received data. Returns true if there was any, and an error if the connection has
-/// ended.
+/// Echoes all received data. Returns true if there was any, an error if the connection has ended.
 fn echo(stream: &mut TcpStream) -> io::Result<bool> {
     let mut buffer = [0; 1_024];
     let mut has_arrived = false;

@@ -69,8 +69,7 @@ fn main() -> ExitCode {
     common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until the planned end, and compares the counts of the server with the
-/// observations of its clients.
+/// Serves the load until the planned end. Compares the server's counts with its clients' records.
 fn run(args: &Args) -> io::Result<Verdict<Report>> {
     let Args { connections, options, .. } = args;
     let (idle, run_time) = (Duration::from_millis(args.idle_ms), Duration::from_secs(args.seconds));

@@ -74,10 +74,6 @@ const FAULTS: &[&str] = &[
 pub struct Coverage {
     pub(crate) episodes: u64,
     pub(crate) fired: u64,
-    /// Turns that a shard wanted, and in which nothing fired.
-    pub(crate) needless: u64,
-    /// The sum over all episodes, in nanoseconds.
-    pub(crate) virtual_time: u128,
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -92,8 +88,6 @@ impl Coverage {
     pub(crate) fn join(&mut self, other: &Self) {
         self.episodes += 1;
         self.fired += other.fired;
-        self.needless += other.needless;
-        self.virtual_time += other.virtual_time;
         for (name, count) in &other.counts {
             *self.counts.entry(name).or_default() += count;
         }
@@ -108,14 +102,6 @@ impl Coverage {
         OPERATIONS.iter().map(|name| self.times(name)).sum()
     }
 
-    /// The virtual time that has passed, in years.
-    pub fn years(&self) -> f64 {
-        const YEAR: f64 = 365.0 * 86_400e9;
-        #[allow(clippy::cast_precision_loss, reason = "years are counted in hundreds")]
-        let nanos = self.virtual_time as f64;
-        nanos / YEAR
-    }
-
     /// The operations and faults that have never occurred.
     pub fn missing(&self) -> Vec<&'static str> {
         let names = OPERATIONS.iter().chain(FAULTS).copied();
@@ -124,13 +110,11 @@ impl Coverage {
 
     /// Returns the totals, and a table of the counts in Markdown.
     pub fn table(&self) -> String {
-        let Self { episodes, fired, needless, .. } = self;
+        let Self { episodes, fired, .. } = self;
         let mut text = format!(
-            "{} operations over {:.0} virtual years in {episodes} episodes; {fired} timers fired. \
-             {needless} turns that a shard had asked for found nothing to do.\n\n\
+            "{} operations in {episodes} episodes; {fired} timers fired.\n\n\
              | operation or fault | times |\n|---|---|\n",
             self.operations(),
-            self.years(),
         );
         for name in OPERATIONS.iter().chain(FAULTS) {
             let _ = writeln!(text, "| {name} | {} |", self.times(name));

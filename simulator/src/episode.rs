@@ -1,5 +1,4 @@
-//! Runs an episode: one thread per virtual core, of which one runs at a time, the one that has the
-//! model.
+//! Runs an episode: one thread per virtual core. Only the thread that has the model runs.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -42,13 +41,12 @@ struct Thread {
     is_paused: bool,
 }
 
-/// A core does not answer.
 struct Hangs;
 
 /// Runs an episode to its end, or to its failure.
 pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
     number_shards_from_zero();
-    let model = Some(Box::new(Model::new(plan, bug, core::payload_dropped)));
+    let model = Some(Box::new(Model::new(plan, bug)));
     let mut this = Conductor { plan: Arc::new(plan.clone()), model, threads: Vec::new() };
     for core in 0..CORES {
         let thread = this.start(core);
@@ -144,7 +142,6 @@ impl Conductor {
             model.check_end(number);
         }
         model.check_timers_ended();
-        model.coverage.virtual_time = model.virtual_time().into();
         let Model { failure, coverage, step, .. } = *self.model.take().expect("the model is here");
         failure.map_or(Ok(coverage), |what| Err(Failure { step, what, hangs: false }))
     }

@@ -26,12 +26,7 @@ pub(crate) struct Link {
 
 thread_local! {
     static MODEL: RefCell<Option<Box<Model>>> = const { RefCell::new(None) };
-    static LINK: OnceCell<Link> = const { OnceCell::new() };
-}
-
-/// Makes this thread a core.
-pub(crate) fn set_link(link: Link) {
-    LINK.with(|place| place.set(link).expect("a new thread"));
+    pub(crate) static LINK: OnceCell<Link> = const { OnceCell::new() };
 }
 
 /// Waits for the model, and returns what to do with it; None if the episode was given up.
@@ -60,12 +55,10 @@ pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
     with_any(ask).expect("the model is here")
 }
 
-/// Keeps what is wrong, if it is the first.
 pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) {
     with(|model| model.check(holds, what));
 }
 
-/// Counts an operation or a fault.
 pub(crate) fn count(name: &'static str) {
     with(|model| model.coverage.count(name));
 }

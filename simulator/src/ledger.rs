@@ -11,6 +11,7 @@ use std::{mem, thread};
 
 use corewheel::Config;
 
+use crate::core::payload_dropped;
 use crate::plan::Id;
 
 /// The counts of one episode.
@@ -21,8 +22,6 @@ pub(crate) struct Ledger {
     shards: Box<[Mutex<Totals>]>,
     /// The simulator itself drops a payload, which has no effects.
     quiet: AtomicBool,
-    /// Runs when a payload is dropped.
-    on_drop: fn(Id),
 }
 
 /// The counts of one shard.
@@ -34,19 +33,18 @@ pub(crate) struct Totals {
     pub(crate) reported: u64,
     pub(crate) wakes: u64,
     /// The next call of the wake hook panics.
-    wake_panics: bool,
+    pub(crate) wake_panics: bool,
 }
 
 /// The payload of an intentional panic.
 struct Planned;
 
 impl Ledger {
-    pub(crate) fn new(timers: usize, shards: usize, on_drop: fn(Id)) -> Arc<Self> {
+    pub(crate) fn new(timers: usize, shards: usize) -> Arc<Self> {
         Arc::new(Self {
             drops: (0..timers).map(|_| AtomicU8::new(0)).collect(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             quiet: AtomicBool::new(false),
-            on_drop,
         })
     }
 
@@ -59,17 +57,8 @@ impl Ledger {
         self.drops[id].load(Relaxed)
     }
 
-    pub(crate) fn totals(&self, shard: usize) -> Totals {
-        *self.shard(shard)
-    }
-
-    fn shard(&self, shard: usize) -> MutexGuard<'_, Totals> {
+    pub(crate) fn shard(&self, shard: usize) -> MutexGuard<'_, Totals> {
         self.shards[shard].lock().expect("no holder panics")
-    }
-
-    /// Makes the next call of a wake hook panic.
-    pub(crate) fn let_wake_panic(&self, shard: usize) {
-        self.shard(shard).wake_panics = true;
     }
 
     /// Panics on behalf of the user's code.
@@ -122,7 +111,7 @@ impl Drop for Payload {
         if self.ledger.quiet.load(Relaxed) {
             return;
         }
-        (self.ledger.on_drop)(self.id);
+        payload_dropped(self.id);
         // A second panic while unwinding would abort.
         if self.panics && !thread::panicking() {
             self.ledger.throw(shard);

@@ -1,6 +1,4 @@
-//! A simulation of corewheel, and the model of a shard that all random runs share. Virtual cores do
-//! everything to their timers and to each other's, in virtual time. Clocks jump and go backwards,
-//! callbacks panic, shards and threads end, and floods arrive. A seed, or the bytes of a fuzzer,
+//! A simulation of corewheel, which `doc/simulation.md` explains. A seed, or the bytes of a fuzzer,
 //! choose the steps. A failure is shrunk to few steps.
 //!
 //! * `plan`: an episode as data, drawn from choices.

@@ -39,7 +39,6 @@ pub(crate) struct Model {
     pub(crate) timers: Vec<Timer>,
     pub(crate) shards: Vec<ShardModel>,
     pub(crate) cores: Vec<CoreModel>,
-    /// The core that runs.
     pub(crate) core: usize,
     /// A shard on its way from one core to another, and its number.
     pub(crate) in_transit: Option<(usize, Shard<Payload>)>,
@@ -50,7 +49,7 @@ pub(crate) struct Model {
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
-    bug: Option<Bug>,
+    pub(crate) bug: Option<Bug>,
 }
 
 #[derive(Debug)]
@@ -58,7 +57,6 @@ pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
     /// Moves of the clock that it will miss.
     stalls: usize,
-    farthest: Nanos,
     /// The number of the thread's own timer.
     pub(crate) own: usize,
     pub(crate) shard: Option<ShardRef>,
@@ -71,6 +69,7 @@ pub(crate) struct CoreModel {
 pub(crate) struct Timer {
     pub(crate) state: State,
     pub(crate) shard: usize,
+    /// None for a timer without a handle that others can use.
     pub(crate) handle: Option<TimerHandle>,
     /// The earliest and the latest deadline that the request allows, and their ticks.
     due: [Nanos; 2],
@@ -152,7 +151,6 @@ pub(crate) struct ShardModel {
     needless: u64,
 }
 
-/// A turn that is under way.
 #[derive(Debug, Default)]
 pub(crate) struct TurnModel {
     /// The tick of the last timer that fired in order.
@@ -175,7 +173,6 @@ pub(crate) struct TurnModel {
     in_order_after: Option<u64>,
 }
 
-/// An announced sleep.
 #[derive(Debug)]
 struct Asleep {
     until: Nanos,
@@ -188,26 +185,16 @@ struct Asleep {
     is_long: bool,
 }
 
-/// A call that comes next.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Expected<R> {
-    /// None for a timer without a handle that others can use.
-    pub(crate) handle: Option<TimerHandle>,
-    pub(crate) answer: R,
-    /// Whether the caller owns the timer.
-    pub(crate) own: bool,
-}
-
 impl Model {
-    pub(crate) fn new(plan: &Plan, bug: Option<Bug>, on_drop: fn(Id)) -> Self {
+    pub(crate) fn new(plan: &Plan, bug: Option<Bug>) -> Self {
         let core = |start: Nanos| {
             let clock = ManualClock::new();
             clock.set(Duration::from_nanos(start));
-            CoreModel { clock, stalls: 0, farthest: start, own: 0, shard: None, gone: None }
+            CoreModel { clock, stalls: 0, own: 0, shard: None, gone: None }
         };
         Self {
             setting: plan.setting.clone(),
-            ledger: Ledger::new(plan.timers, plan.shards(), on_drop),
+            ledger: Ledger::new(plan.timers, plan.shards()),
             timers: vec![Timer::default(); plan.timers],
             shards: Vec::new(),
             cores: plan.setting.starts.into_iter().map(core).collect(),
@@ -317,30 +304,29 @@ impl Model {
         is_full: Option<bool>,
         answer: Result<Option<TimerHandle>, AddErrorReason>,
     ) {
-        let handle = match answer {
-            Ok(handle) => handle,
-            Err(reason) => return self.refused(id, reason, is_full),
-        };
-        self.check(is_full != Some(true), || format!("a full shard took timer {id}"));
         let shard = self.timer(id).shard;
-        if is_full.is_none() {
+        if is_full.is_none() || answer.is_err() {
             self.has_looked_for_room(shard);
         }
+        let handle = match answer {
+            Ok(handle) => handle,
+            Err(reason) => return self.refused(id, reason, is_full, AddErrorReason::Full),
+        };
+        self.check(is_full != Some(true), || format!("a full shard took timer {id}"));
         let delay = if way == Way::Periodic { self.make_periodic(id, delay) } else { delay };
         let instant = self.moment(shard, way, delay);
         let now = self.read(shard);
-        let at = matches!(way, Way::At | Way::AtPast);
-        let moment = if at { instant } else { now.saturating_add(delay) };
-        let shard_model = &self.shards[shard];
-        let due =
-            if at { shard_model.due_at(now, moment) } else { shard_model.due_after(now, delay) };
+        let shard = &self.shards[shard];
+        let due = match way {
+            Way::At | Way::AtPast => shard.due_at(now, instant),
+            _ => shard.due_after(now, delay),
+        };
         let last = match way {
             Way::Within => {
-                let shard = &self.shards[shard];
                 let last = due.saturating_add(more) / shard.tick;
                 shard.start(last.max(shard.tick_of(due))).max(due)
             }
-            Way::Spread => moment.saturating_add(more),
+            Way::Spread => now.saturating_add(delay).saturating_add(more),
             _ => due,
         };
         self.timers[id as usize].handle = handle;
@@ -406,19 +392,24 @@ impl Model {
         }
     }
 
-    fn refused(&mut self, id: Id, reason: AddErrorReason, is_full: Option<bool>) {
+    fn refused(
+        &mut self,
+        id: Id,
+        reason: AddErrorReason,
+        is_full: Option<bool>,
+        truth: AddErrorReason,
+    ) {
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Refused;
         shard.refused += 1;
-        let number = self.timer(id).shard;
-        self.has_looked_for_room(number);
-        let is_right = is_full != Some(false) && reason == AddErrorReason::Full;
+        let is_right = is_full != Some(false) && reason == truth;
         self.check(is_right, || format!("timer {id} was refused: {reason}"));
-        self.coverage.count("shard full");
+        if reason == AddErrorReason::Full {
+            self.coverage.count("shard full");
+        }
     }
 
-    /// A shard has refused a timer of another core: it must be gone, or full, or `is_full` is
-    /// unknown.
+    /// A shard has refused a timer of another core.
     pub(crate) fn refused_remote(
         &mut self,
         id: Id,
@@ -426,19 +417,13 @@ impl Model {
         is_full: Option<bool>,
         is_gone: bool,
     ) {
-        let (timer, shard) = self.timer_and_shard(id);
-        timer.state = State::Refused;
-        shard.refused += 1;
         // Cancelled timers that wait in the mailbox may be room.
+        let (_, shard) = self.timer_and_shard(id);
         if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
             asleep.may_wake = true;
         }
         let truth = if is_gone { AddErrorReason::ShutDown } else { AddErrorReason::Full };
-        let is_right = is_full != Some(false) && reason == truth;
-        self.check(is_right, || format!("timer {id} was refused from another core: {reason}"));
-        if reason == AddErrorReason::Full {
-            self.coverage.count("shard full");
-        }
+        self.refused(id, reason, is_full, truth);
     }
 
     /// Whether a shard refuses the timer of another core; None while it turns, as its length
@@ -489,12 +474,14 @@ impl Model {
         self.coverage.count(if is_stale { "any, by a stale handle" } else { fresh });
     }
 
-    /// A cancel comes next.
-    pub(crate) fn cancels(&mut self, id: Id, own: bool) -> Expected<Cancel> {
+    /// A cancel comes next. Returns the expected answer.
+    pub(crate) fn cancels(&mut self, id: Id, own: bool) -> Cancel {
         let timer = &mut self.timers[id as usize];
-        let handle = timer.handle;
-        let answer = match timer.state {
-            State::Live => Cancel::Cancelled,
+        match timer.state {
+            State::Live => {
+                self.cancelled(id, own);
+                Cancel::Cancelled
+            }
             State::Running | State::Stopping => {
                 if timer.period > 0 {
                     timer.state = State::Stopping;
@@ -502,11 +489,7 @@ impl Model {
                 Cancel::Running
             }
             _ => Cancel::Ended,
-        };
-        if answer == Cancel::Cancelled {
-            self.cancelled(id, own);
         }
-        Expected { handle, answer, own }
     }
 
     fn cancelled(&mut self, id: Id, own: bool) {
@@ -527,27 +510,32 @@ impl Model {
             shard.needless += 1;
             shard.held += u64::from(!timer.unarrived);
             if !timer.is_remote {
-                shard.payload_cancelled();
+                shard.has_payloads = true;
+                // The owner drops the payload, for which a long sleep ends.
+                if let Some(asleep) = &mut shard.asleep {
+                    asleep.may_wake = true;
+                    asleep.must_wake |= asleep.is_long;
+                }
             }
             self.enqueue(id, false);
         }
     }
 
-    pub(crate) fn has_cancelled(&mut self, id: Id, expected: Expected<Cancel>, answer: Cancel) {
-        self.check(answer == expected.answer, || {
-            format!("cancel of timer {id}: {answer:?}, not {:?}", expected.answer)
+    pub(crate) fn has_cancelled(&mut self, id: Id, own: bool, expected: Cancel, answer: Cancel) {
+        self.check(answer == expected, || {
+            format!("cancel of timer {id}: {answer:?}, not {expected:?}")
         });
         let is_dropped = self.ledger.drops(id as usize) == 1;
-        let is_dropped_at_once = expected.own || self.timer(id).is_remote;
-        let must_be = is_dropped_at_once && expected.answer == Cancel::Cancelled;
+        let is_dropped_at_once = own || self.timer(id).is_remote;
+        let must_be = is_dropped_at_once && expected == Cancel::Cancelled;
         self.check(is_dropped || !must_be, || {
             format!("the payload of timer {id}, which the canceller drops, is kept")
         });
     }
 
-    /// A reset comes next.
-    pub(crate) fn resets(&mut self, id: Id, delay: Nanos, own: bool) -> Expected<bool> {
-        let &Timer { state, shard, handle, .. } = self.timer(id);
+    /// A reset comes next. Returns the expected answer.
+    pub(crate) fn resets(&mut self, id: Id, delay: Nanos, own: bool) -> bool {
+        let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
         // The shard may want a turn at the earlier deadline.
         self.shards[shard].needless += u64::from(answer);
@@ -566,7 +554,7 @@ impl Model {
             let due = self.shards[shard].due_after(now, delay);
             self.link(id, [due; 2], own);
         }
-        Expected { handle, answer, own }
+        answer
     }
 
     /// The owner sets a period next. Returns the expected answer.
@@ -586,11 +574,6 @@ impl Model {
         let (timer, own) = (self.timer(id), self.own());
         let latest = self.shards[own].latest;
         timer.shard != own && timer.state == State::Ended && self.clock(self.core) != latest
-    }
-
-    /// Whether the planted bug loses this cancel.
-    pub(crate) fn loses(&self, id: Id) -> bool {
-        self.bug == Some(Bug::LosesCancels) && id.is_multiple_of(7)
     }
 
     // ---- firing
@@ -688,7 +671,6 @@ impl Model {
         });
     }
 
-    /// A run of a periodic timer is over.
     pub(crate) fn run_is_over(&mut self, id: Id) {
         let (timer, shard) = self.timer_and_shard(id);
         if timer.state == State::Stopping {
@@ -709,11 +691,6 @@ impl Model {
         self.timers[id as usize].moved_in = 0;
     }
 
-    /// Whether the planted bug keeps this payload for ever.
-    pub(crate) fn keeps(&self, id: Id) -> bool {
-        self.bug == Some(Bug::KeepsPayloads) && id.is_multiple_of(5)
-    }
-
     // ---- the end
 
     /// A shard ends with its timers, and returns which those are.
@@ -727,8 +704,7 @@ impl Model {
         live
     }
 
-    /// A shard was drained of these timers: each came back with its deadline, and the counts say
-    /// so.
+    /// A shard was drained of these timers: each came back with its deadline, and was counted.
     pub(crate) fn drained(
         &mut self,
         number: usize,
@@ -754,10 +730,9 @@ impl Model {
         self.ledger.payload(Id::MAX, shard, false)
     }
 
-    /// Nothing of a shard that has ended is left: all payloads were dropped, and all panics
-    /// reported.
+    /// All payloads of a shard that has ended were dropped, and all panics reported.
     pub(crate) fn check_end(&mut self, number: usize) {
-        let (shard, totals) = (&self.shards[number], self.ledger.totals(number));
+        let (shard, totals) = (&self.shards[number], *self.ledger.shard(number));
         let expected = shard.added + shard.refused;
         self.check(totals.dropped == expected && totals.thrown == totals.reported, || {
             format!("not all of {expected} payloads of shard {number} were dropped: {totals:?}")
@@ -779,28 +754,19 @@ impl Model {
             });
         }
     }
-
-    /// The virtual time that has passed, by the clock that came farthest.
-    pub(crate) fn virtual_time(&self) -> Nanos {
-        let passed = self.cores.iter().zip(self.setting.starts);
-        passed.map(|(core, start)| core.farthest - start).max().unwrap_or(0)
-    }
 }
 
 impl ShardModel {
-    /// The tick of a deadline.
     fn tick_of(&self, due: Nanos) -> u64 {
         due.div_ceil(self.tick)
     }
 
-    /// When a timer is due that is added or moved now. Without a delay that is in the last tick that
-    /// has begun.
+    /// When a timer is due that is added or moved now. Without a delay, that tick has begun.
     pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }
 
-    /// When a timer is due that is added now, at a moment. A moment in the past is rounded down to
-    /// its tick.
+    /// When a timer for a moment is due. A moment in the past is rounded down to its tick.
     fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
         if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
     }
@@ -808,15 +774,6 @@ impl ShardModel {
     /// The moment at which a tick begins.
     fn start(&self, tick: u64) -> Nanos {
         tick.saturating_mul(self.tick)
-    }
-
-    /// Another thread has cancelled a timer whose payload the owner drops: a long sleep ends.
-    fn payload_cancelled(&mut self) {
-        self.has_payloads = true;
-        if let Some(asleep) = &mut self.asleep {
-            asleep.may_wake = true;
-            asleep.must_wake |= asleep.is_long;
-        }
     }
 
     /// A timer is due between two ticks, for which a sleep that lasts longer must end.

@@ -46,7 +46,7 @@ pub(crate) struct Setting {
 }
 
 /// One core does one thing. Each act uses some of the arguments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) core: usize,
     pub(crate) act: Act,
@@ -62,7 +62,7 @@ pub(crate) struct Step {
     pub(crate) script: Script,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Add(Way),
     /// Adds to another core's timer; `Run` without a delay.
@@ -76,7 +76,6 @@ pub(crate) enum Act {
     SetPeriod,
     IsPending,
     Share,
-    #[default]
     Turn,
     TurnWithin,
     /// Begins a turn and takes only `count` of the payloads that expired.

@@ -44,7 +44,6 @@ struct Mutant {
     line: usize,
     /// The text of the whole file.
     broken: String,
-    /// Whether it comes from the list of faults.
     is_planted: bool,
     /// The stage and the test that should notice it, if that is known.
     by: Option<String>,
@@ -175,8 +174,7 @@ fn survivors() -> Result<Vec<String>> {
     records.iter().map(|record| record.one("name").map(str::to_owned)).collect()
 }
 
-/// Returns the files of the repository that match, with those that git does not ignore and does not
-/// know yet.
+/// Returns the files of the repository that match, with new ones that git does not ignore.
 fn tracked(pattern: &str) -> Result<Vec<String>> {
     let list = format!("git ls-files --cached --others --exclude-standard {pattern}");
     let files = process::output(&list)?;
@@ -206,8 +204,7 @@ fn read(file: &str) -> Result<String> {
     fs::read_to_string(root().join(file)).with_context(|| file.to_owned())
 }
 
-/// Returns the path of the cache. Each line has a mutant, a tab, and the stage and the test that
-/// noticed it.
+/// Returns the path of the cache: lines of a mutant, a tab, and the stage and test that noticed.
 fn cache() -> Result<PathBuf> {
     Ok(directory()?.join("noticed.txt"))
 }

@@ -170,8 +170,8 @@ impl Program {
         Ok(Self { path, suffix, locked })
     }
 
-    /// Runs a case under callgrind and returns the profile.
-    fn profile(&self, case: &str, iterations: u64) -> Result<String> {
+    /// Runs a case under callgrind. Returns the number of instructions, and of the locked ones.
+    fn instructions(&self, case: &str, iterations: u64) -> Result<[u64; 2]> {
         let file = self.path.with_extension(format!("{}.{iterations}", case.replace(' ', ".")));
         output(&format!(
             "valgrind --tool=callgrind --compress-strings=no --compress-pos=no --dump-instr=yes \
@@ -181,12 +181,6 @@ impl Program {
         ))?;
         let profile = fs::read_to_string(&file)?;
         fs::remove_file(file)?;
-        Ok(profile)
-    }
-
-    /// Returns the number of instructions, and of the locked ones.
-    fn instructions(&self, case: &str, iterations: u64) -> Result<[u64; 2]> {
-        let profile = self.profile(case, iterations)?;
         let (mut all, mut locked, mut is_program) = (0, 0, false);
         let program = self.path.to_string_lossy();
         own_lines(&profile, |line| {
@@ -206,8 +200,7 @@ impl Program {
     }
 }
 
-/// Returns the addresses of locked instructions; none if there is no objdump, or on another
-/// processor than x86.
+/// Returns the addresses of locked instructions; none without objdump or x86.
 fn locked_instructions(program: &Path) -> HashSet<String> {
     let code = output(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
     let code = code.unwrap_or_default();

@@ -35,7 +35,6 @@ fn table() -> &'static Table {
     &TABLE
 }
 
-/// Returns every lane of the table.
 pub(crate) fn all() -> &'static [Lane] {
     &table().lanes
 }
@@ -148,6 +147,7 @@ pub(crate) fn unbuildable() -> &'static [(String, String)] {
 }
 
 fn reason_to_skip(package: &Value, version: &str) -> Option<String> {
+    let minor = |version: &str| version.split('.').nth(1)?.parse::<u32>().ok();
     if let Some(needs) = package["rust_version"].as_str()
         && minor(needs) > minor(version)
     {
@@ -156,11 +156,6 @@ fn reason_to_skip(package: &Value, version: &str) -> Option<String> {
     let mut tools = package["metadata"]["xtask"]["needs-tools"].as_str()?.split(' ');
     let missing = tools.find(|tool| output(&format!("command -v {tool}")).is_err())?;
     Some(format!("needs the tool `{missing}`"))
-}
-
-/// Returns the second number of a version of Rust.
-fn minor(version: &str) -> Option<u32> {
-    version.split('.').nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

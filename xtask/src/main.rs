@@ -47,7 +47,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the root of the repository.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is below the root")
 }

@@ -36,7 +36,10 @@ pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
             lanes::unbuildable().iter().map(|(name, reason)| skipped(name, reason.clone())),
         );
     }
-    rows.extend(run_each(&chosen));
+    // Neighbours that may run beside each other share the cores.
+    for lanes in chosen.chunk_by(|lane, next| lane.beside && next.beside) {
+        rows.extend(on_all_cores(lanes, |lane| run_lane(lane, lanes.len() > 1)));
+    }
     println!();
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
     for Row { name, outcome, reason, took } in &rows {
@@ -52,13 +55,6 @@ pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
 fn skipped(name: &'static str, reason: String) -> Row {
     println!("SKIPPED {name}: {reason}");
     Row { name, outcome: SKIPPED, reason, took: Duration::ZERO }
-}
-
-/// Runs the lanes in order; neighbours that may run beside each other share the cores.
-fn run_each(lanes: &[Lane]) -> Vec<Row> {
-    let neighbours = lanes.chunk_by(|lane, next| lane.beside && next.beside);
-    let run = |lanes: &[Lane]| on_all_cores(lanes, |lane| run_lane(lane, lanes.len() > 1));
-    neighbours.flat_map(run).collect()
 }
 
 /// Runs one lane. Its output is printed at its end if it has company.

@@ -4,9 +4,9 @@
 
 use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned, task};
+use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned, note};
 use crate::timers::{Payload, Timers, Waking};
 
 pub struct Channel<T: Timers> {
@@ -24,7 +24,6 @@ pub struct Requester<H> {
     ticks: Ticks,
     /// Numbers of timers that have been cancelled.
     free: Vec<usize>,
-    /// How many numbers there are.
     numbers: usize,
 }
 
@@ -77,7 +76,7 @@ impl<T: Timers<Handle: Send + 'static>> Owner for Channel<T> {
     type Remote = Requester<T::Handle>;
 
     fn new(_: usize) -> (Self, Self::Remote) {
-        let ((sender, requests), ticks) = (mpsc::channel(), Ticks::start());
+        let ((sender, requests), ticks) = (mpsc::channel(), Ticks(Instant::now()));
         let requester = Requester { requests: sender, ticks, free: Vec::new(), numbers: 0 };
         let timers = T::new();
         (Self { timers, ticks, requests, requested: Vec::new(), is_behind: false }, requester)
@@ -145,6 +144,6 @@ impl<H: Clone + Send> Requests for Requester<H> {
     }
 
     fn run(&mut self, payload: Payload) {
-        self.request(Request::Run(task(payload)));
+        self.request(Request::Run(Box::new(move || note(payload))));
     }
 }

@@ -5,13 +5,12 @@
 //! owner's stack by one compare-and-swap. The owner takes the stack by one swap, reads each line
 //! again, and frees it. As in corewheel's mailbox, a link names the line after the next, so that
 //! two lines are on their way at once. Any timer whose cancel has an answer and allocates nothing
-//! has this traffic. There is no wheel, no epoch and no wake-up. The owner reads the clock as all
-//! peers do.
+//! has this traffic. There is no wheel, no epoch and no wake-up.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{IN_FLIGHT, Owner, Remote, Ticks, Turned};
 use crate::cores::Alone;
@@ -30,7 +29,7 @@ pub struct FloorOwner {
 /// The lines of an owner. Index 0 is none.
 pub struct Lines {
     /// The newest line on the stack, and in the upper half the one below it.
-    head: Alone<AtomicU64>,
+    head: Alone,
     lines: Box<[Line]>,
 }
 
@@ -46,13 +45,6 @@ struct Line {
 }
 
 impl Lines {
-    fn new(timers: usize) -> Arc<Self> {
-        Arc::new(Self {
-            head: Alone::default(),
-            lines: (0..=timers).map(|_| Line::default()).collect(),
-        })
-    }
-
     /// Puts a line that the caller has claimed on the stack.
     fn push(&self, index: u32, line: &Line) {
         let mut head = self.head.0.load(Ordering::Relaxed);
@@ -88,9 +80,10 @@ impl Owner for FloorOwner {
     type Remote = Arc<Lines>;
 
     fn new(timers: usize) -> (Self, Arc<Lines>) {
-        let lines = Lines::new(timers + IN_FLIGHT);
-        let free = (1..lines.lines.len() as u32).rev().collect();
-        (Self { lines: Arc::clone(&lines), free, generation: 0, ticks: Ticks::start() }, lines)
+        let lines = (0..=timers + IN_FLIGHT).map(|_| Line::default()).collect();
+        let lines = Arc::new(Lines { head: Alone::default(), lines });
+        let (ticks, free) = (Ticks(Instant::now()), (1..lines.lines.len() as u32).rev().collect());
+        (Self { lines: Arc::clone(&lines), free, generation: 0, ticks }, lines)
     }
 
     fn add(&mut self, delay: Duration, payload: Payload) -> Handle {
@@ -120,7 +113,7 @@ impl Owner for FloorOwner {
             (index, next) = (next, line.second_below.load(Ordering::Relaxed));
             collected += 1;
         }
-        Turned::all(collected)
+        Turned { collected, is_behind: false }
     }
 }
 

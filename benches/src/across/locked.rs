@@ -1,12 +1,11 @@
-//! `mutex-std`, `mutex-parking-lot`, `mutex-linked64`, `mutex-heap4`: timers and a queue of
-//! closures, all behind one lock.
+//! `mutex-...`: timers and a queue of closures, all behind one lock.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Owner, Remote, Requests, Resets, Sleeping, Task, Ticks, Turned, task};
+use super::{Owner, Remote, Requests, Resets, Sleeping, Task, Ticks, Turned, note};
 use crate::timers::{Payload, Timers, Waking};
 
 /// The owner's side. Each call takes the lock. Memory is free at once.
@@ -67,7 +66,7 @@ impl<T: Shareable, L: Lock> Owner for Locked<T, L> {
 
     fn new(_: usize) -> (Self, Self::Remote) {
         let guarded = Guarded { timers: T::new(), cancelled: 0, to_run: VecDeque::new() };
-        let shared = Arc::new(Shared { guarded: guarded.into(), ticks: Ticks::start() });
+        let shared = Arc::new(Shared { guarded: guarded.into(), ticks: Ticks(Instant::now()) });
         (Self { shared: Arc::clone(&shared), to_run: VecDeque::new() }, shared)
     }
 
@@ -85,7 +84,7 @@ impl<T: Shareable, L: Lock> Owner for Locked<T, L> {
             mem::take(&mut guarded.cancelled)
         });
         self.to_run.drain(..).for_each(|task| task());
-        Turned::all(collected)
+        Turned { collected, is_behind: false }
     }
 }
 
@@ -125,7 +124,7 @@ impl<T: Shareable, L: Lock> Requests for Arc<Shared<T, L>> {
     }
 
     fn run(&mut self, payload: Payload) {
-        let task = task(payload);
+        let task: Task = Box::new(move || note(payload));
         L::with(&self.guarded, |guarded| guarded.to_run.push_back(task));
     }
 }

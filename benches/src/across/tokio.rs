@@ -19,7 +19,6 @@ pub struct TokioDrop {
     emptied: Consumer<Place>,
 }
 
-/// The worker that drops.
 pub struct Dropper {
     emptied: Vec<Place>,
     to_owner: Producer<Place>,
@@ -41,7 +40,7 @@ impl Owner for TokioDrop {
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
         let count = self.emptied.slots();
         self.free.extend(self.emptied.read_chunk(count).expect("they are there"));
-        Turned::all(count)
+        Turned { collected: count, is_behind: false }
     }
 }
 
@@ -96,7 +95,7 @@ impl Owner for Entered {
                 yield_now().await;
             }
         });
-        Turned::all(0)
+        Turned { collected: 0, is_behind: false }
     }
 }
 

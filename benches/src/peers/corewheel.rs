@@ -140,7 +140,6 @@ pub struct CorewheelLocal<C = ManualClock> {
     now: u64,
 }
 
-/// The clock of a [`CorewheelLocal`].
 pub trait LocalClock {
     fn install() -> Self;
     /// Sets the clock, if it is virtual.

@@ -27,11 +27,6 @@ struct Node {
 }
 
 impl<const CAS: bool> Floor<CAS> {
-    fn new_node(&mut self) -> u32 {
-        self.nodes.push(Node { next_free: NIL, ..Node::default() });
-        self.nodes.len() as u32 - 1
-    }
-
     /// Frees the node if it is of this generation.
     fn claim(node: &Node, generation: u32) -> bool {
         if CAS {
@@ -60,7 +55,11 @@ impl<const CAS: bool> Timers for Floor<CAS> {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let index = if self.free == NIL { self.new_node() } else { self.free };
+        if self.free == NIL {
+            self.free = self.nodes.len() as u32;
+            self.nodes.push(Node { next_free: NIL, ..Node::default() });
+        }
+        let index = self.free;
         let node = &mut self.nodes[index as usize];
         self.free = node.next_free;
         node.payload = payload;

@@ -33,8 +33,7 @@ struct CacheLine;
 const _: () = assert!(size_of::<Node<Linked<Timer>, CacheLine>>() == 64);
 
 impl Linked64 {
-    /// Returns the slot of `deadline`: the highest bit that differs from the time selects its
-    /// level.
+    /// The highest bit of `deadline` that differs from the time selects the level.
     fn slot_of(&self, deadline: u64) -> u32 {
         let level = ((self.now ^ deadline) | 1).ilog2() / BITS;
         let position = (deadline >> (level * BITS)) % SLOTS as u64;
@@ -56,8 +55,7 @@ impl Linked64 {
         }
     }
 
-    /// Returns the first slot that has nodes, and its start. Lower levels are due before upper
-    /// ones.
+    /// Returns the first slot that has nodes, and its start. Lower levels are due first.
     fn next_slot(&self) -> Option<(usize, u64)> {
         let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
         let position = self.occupied[level].trailing_zeros() as usize;

@@ -26,7 +26,6 @@ pub(super) struct Node<T, A> {
     _align: [A; 0],
 }
 
-/// Nodes, and a list of the free ones.
 pub(super) struct Table<T, A = u32> {
     nodes: Vec<Node<T, A>>,
     free: u32,
@@ -78,7 +77,6 @@ impl<T: Default, A> Table<T, A> {
     }
 }
 
-/// A timer in a doubly linked list.
 #[derive(Debug, Default)]
 pub(super) struct Linked<T> {
     previous: u32,

@@ -72,7 +72,6 @@ thread_local! {
     static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Wakes by saying which slot it is.
 struct SlotWaker(u32);
 
 impl Wake for SlotWaker {
@@ -94,16 +93,6 @@ struct Slot {
 }
 
 impl<const VIRTUAL: bool> TokioSleep<VIRTUAL> {
-    fn take_slot(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            let index = self.slots.len() as u32;
-            let waker =
-                if VIRTUAL { Arc::new(SlotWaker(index)).into() } else { Waker::noop().clone() };
-            self.slots.push(Slot { sleep: Box::pin(None), waker, payload: [0; 3], generation: 0 });
-            index
-        })
-    }
-
     fn end(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.sleep.set(None);
@@ -123,7 +112,13 @@ impl<const VIRTUAL: bool> Timers for TokioSleep<VIRTUAL> {
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
         let sleep = sleep_until(self.time.instant(deadline));
-        let index = self.take_slot();
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = self.slots.len() as u32;
+            let waker =
+                if VIRTUAL { Arc::new(SlotWaker(index)).into() } else { Waker::noop().clone() };
+            self.slots.push(Slot { sleep: Box::pin(None), waker, payload: [0; 3], generation: 0 });
+            index
+        });
         let slot = &mut self.slots[index as usize];
         slot.sleep.set(Some(sleep));
         slot.payload = payload;

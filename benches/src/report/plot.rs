@@ -20,7 +20,6 @@ const NAME_STEP: i32 = 15;
 /// The smallest time that is shown: times that were subtracted are no more exact.
 const LEAST_NANOS: f64 = 0.5;
 
-/// Draws the figures of a section into a directory.
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     for chart in section.charts().iter().filter(|chart| chart.is_drawn) {
         let path = directory.join(format!("{}.svg", chart.name));

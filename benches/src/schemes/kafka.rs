@@ -8,9 +8,6 @@
 //! expired; other timers of the slot are inserted again, which puts them into a lower level. A stop
 //! unlinks; a slot left empty stays in the queue until its time. The first timer of a slot costs
 //! O(log slots in use) more, because the slot enters the queue.
-//!
-//! Kafka's deadlines are made from a clock rounded down to the tick; here time is virtual and needs
-//! no rounding.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

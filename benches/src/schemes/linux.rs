@@ -29,7 +29,6 @@ const fn reach(level: u32) -> u64 {
     (SLOTS as u64 - 1) << (level * SHIFT)
 }
 
-/// Returns the slot of a level in which a tick lies.
 fn slot_of(level: u32, tick: u64) -> u32 {
     level * SLOTS + slot(tick >> (level * SHIFT), SLOTS)
 }

@@ -46,8 +46,7 @@ impl Store {
         index
     }
 
-    /// Ends a timer and returns its payload. Its handles are stale from here on, and its `due` is
-    /// 0.
+    /// Ends a timer and returns its payload. Makes its handles stale, and its `due` 0.
     pub(super) fn end(&mut self, index: u32) -> Payload {
         let node = &mut self[index];
         node.generation = node.generation.wrapping_add(1);
@@ -61,7 +60,6 @@ impl Store {
         self.end(index)
     }
 
-    /// Frees the node of a timer that has ended.
     pub(super) fn free(&mut self, index: u32) {
         self.free.push(index);
     }

@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::SEED;
+use super::{NOT_DUE_MS, SEED};
 use crate::across::{Owner, Requests, noted};
-use crate::cores::{self, Baton, Runner};
+use crate::cores::{self, Alone, Runner};
 use crate::measure::{Sample, median_of};
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
 
-/// Milliseconds: none is due within a run, though it may go by the machine's clock.
-const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
 /// Timers that are there all the time, and are moved.
 const LIVE: usize = 10_000;
 /// One in this number of a size's rounds is a warm-up.
@@ -35,7 +33,7 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
     let at_once = job.n;
     let rounds = if at_once < 1000 { 4000 } else { 400 };
     let rounds = job.scale.pick(rounds, rounds / 4, 8);
-    let (baton, (sender, remotes)) = (Baton::default(), mpsc::channel());
+    let (baton, (sender, remotes)) = (Alone::default(), mpsc::channel());
     let [asks, takes] = Runner::pair(&baton);
     let (asking, taking) = cores::on_two(
         move || {
@@ -73,42 +71,34 @@ impl<R: Requests> Asking<R> {
     /// How long the calls took, round by round, kind by kind.
     fn run(&mut self, mut runner: Runner<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {
-            runner.run(|| {
-                self.ask(Request::Add);
-                self.live.append(&mut self.added);
-            });
+            runner.run(|| self.ask(Request::Add));
+            self.live.append(&mut self.added);
         }
         let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
         for (request, _) in REQUESTS {
             for _ in 0..rounds {
                 spent.push(runner.run(|| timed(|| self.ask(request))));
-                runner.run(|| self.cancel_added());
+                runner.run(|| {
+                    for handle in self.added.drain(..) {
+                        assert!(self.remote.cancel(handle), "it was live");
+                    }
+                });
             }
         }
         spent
     }
 
-    fn cancel_added(&mut self) {
-        for handle in self.added.drain(..) {
-            assert!(self.remote.cancel(handle), "it was live");
-        }
-    }
-
-    fn delay(&mut self) -> Duration {
-        Duration::from_millis(self.rng.u64(DELAY))
-    }
-
     fn ask(&mut self, request: Request) {
+        let delay = |rng: &mut Rng| Duration::from_millis(rng.u64(NOT_DUE_MS));
         for id in 0..self.at_once {
             match request {
                 Request::Add => {
-                    let delay = self.delay();
-                    self.added.push(self.remote.add(delay, payload(id)));
+                    self.added.push(self.remote.add(delay(&mut self.rng), payload(id)));
                 }
                 Request::Reset => {
                     let timer = self.rng.usize(..self.live.len());
-                    let delay = self.delay();
-                    assert!(self.remote.reset(&mut self.live[timer], delay), "it is live");
+                    let timer = &mut self.live[timer];
+                    assert!(self.remote.reset(timer, delay(&mut self.rng)), "it is live");
                 }
                 Request::Run => self.remote.run(payload(1)),
             }

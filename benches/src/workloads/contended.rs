@@ -40,24 +40,15 @@ struct Progress {
 
 /// Measures a call of cancel with one reading of the clock. The owner fires `n` timers.
 pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
-    let rounds = job.scale.pick(40, 5, 1);
-    in_settings(&SETTINGS, |fires| {
-        let cancellers = if fires { 1 } else { 4 };
-        let mut nanos = in_rounds::<O>(fires, cancellers, job.n, rounds);
-        quantiles(job, "ns", &mut nanos)
-    })
+    in_settings(&SETTINGS, |fires| quantiles(job, "ns", &mut in_rounds::<O>(job, fires)))
 }
 
-fn in_rounds<O: Owner<Remote: Clone>>(
-    fires: bool,
-    cancellers: usize,
-    due: usize,
-    rounds: usize,
-) -> Vec<f64> {
+fn in_rounds<O: Owner<Remote: Clone>>(job: Job, fires: bool) -> Vec<f64> {
     let progress = &Progress::default();
+    let cancellers = if fires { 1 } else { 4 };
     thread::scope(|scope| {
         cores::pin(0);
-        let (owner, remote) = O::new(due + cancellers * PENDING);
+        let (owner, remote) = O::new(job.n + cancellers * PENDING);
         let start = |core| {
             let (sender, receiver) = mpsc::channel();
             let remote = remote.clone();
@@ -68,7 +59,7 @@ fn in_rounds<O: Owner<Remote: Clone>>(
             (sender, canceller)
         };
         let (senders, cancellers): (Vec<_>, Vec<_>) = (1..=cancellers).map(start).unzip();
-        own(owner, &senders, fires, due, rounds, progress);
+        own(owner, &senders, job, fires, progress);
         drop(senders);
         let nanos = cancellers.into_iter().map(|it| it.join().expect("a run that does not panic"));
         nanos.flatten().collect()
@@ -79,13 +70,12 @@ fn in_rounds<O: Owner<Remote: Clone>>(
 fn own<O: Owner>(
     mut owner: O,
     cancellers: &[Sender<Vec<O::Handle>>],
+    job: Job,
     fires: bool,
-    due: usize,
-    rounds: usize,
     progress: &Progress,
 ) {
     let mut collected = 0;
-    for round in 1..=rounds {
+    for round in 1..=job.scale.pick(40, 5, 1) {
         for canceller in cancellers {
             let handles = (0..PENDING).map(|id| owner.add(LONG, payload(id))).collect();
             canceller.send(handles).expect("it waits");
@@ -93,7 +83,7 @@ fn own<O: Owner>(
         let all = round * cancellers.len();
         cores::spin_until(|| progress.ready.load(Acquire) == all);
         if fires {
-            (0..due).for_each(|id| _ = owner.add(SHORT, payload(id)));
+            (0..job.n).for_each(|id| _ = owner.add(SHORT, payload(id)));
             thread::sleep(DUE);
         }
         progress.phase.store(2 * round - 1, Release);
@@ -101,7 +91,7 @@ fn own<O: Owner>(
             let mut fired = 0;
             let on_fire = |payload| fired += usize::from(black_box(payload) != [u64::MAX; 3]);
             collected += owner.turn(usize::MAX, on_fire).collected;
-            assert_eq!(fired, due, "all are due");
+            assert_eq!(fired, job.n, "all are due");
             progress.phase.store(2 * round, Release);
         }
         while progress.done.load(Acquire) < all {

@@ -1,6 +1,4 @@
-//! Tasks that wrap one short operation after another in a timeout of 30 s. The cost of a timeout is
-//! the CPU time of all threads of the process, minus the CPU time for the same tasks without
-//! timeouts. Both take turns.
+//! Tasks that wrap one short operation after another in a timeout of 30 s.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -22,7 +20,7 @@ use crate::measure::{Sample, cpu_nanos, median_of};
 use crate::peers::{LocalClock, RealTime};
 use crate::plan::{Job, Workload as W};
 
-/// Called after the tasks of a stretch, whose work on other threads belongs to it.
+/// After the tasks of a stretch, whose work on other threads belongs to it.
 const SETTLE: Duration = Duration::from_millis(25);
 /// Of every timeout that is not there to end.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -72,15 +70,19 @@ pub fn run(job: Job, stage: Stage<'_>) -> Vec<Sample> {
     }
     let (operations, stretches) = job.scale.pick((500, 10), (100, 3), (5, 1));
     let work = Errand::Work { operations, yields: u32::from(job.workload == W::Async) };
+    let count = job.n as f64 * f64::from(operations);
     let stretch = |with_timeouts| {
         let errands = vec![work.clone(); job.n];
-        Stretch::of(job.n, operations, || stage(errands, with_timeouts))
+        let (cpu, began) = (cpu_nanos(), Instant::now());
+        stage(errands, with_timeouts);
+        let took = began.elapsed();
+        thread::sleep(SETTLE);
+        Stretch { cpu: (cpu_nanos() - cpu) / count, rate: count / took.as_secs_f64() / 1e3 }
     };
     let all: Vec<_> = (0..=stretches).map(|_| [false, true].map(stretch)).collect();
     let stretches = &all[1..];
-    let timeout = median_of(stretches, |[floor, own]| own.cpu - floor.cpu);
     vec![
-        job.sample("timeout", "ns", timeout),
+        job.sample("timeout", "ns", median_of(stretches, |[floor, own]| own.cpu - floor.cpu)),
         job.sample("cpu", "ns", median_of(stretches, |[_, own]| own.cpu)),
         job.sample("floor", "ns", median_of(stretches, |[floor, _]| floor.cpu)),
         job.sample("rate", "k/s", median_of(stretches, |[_, own]| own.rate)),
@@ -93,17 +95,6 @@ struct Stretch {
     cpu: f64,
     /// Thousands a second.
     rate: f64,
-}
-
-impl Stretch {
-    fn of(tasks: usize, operations: u32, run: impl FnOnce()) -> Self {
-        let all = tasks as f64 * f64::from(operations);
-        let (cpu, began) = (cpu_nanos(), Instant::now());
-        run();
-        let took = began.elapsed();
-        thread::sleep(SETTLE);
-        Self { cpu: (cpu_nanos() - cpu) / all, rate: all / took.as_secs_f64() / 1e3 }
-    }
 }
 
 /// One look on each core, where the cores have their own tasks.

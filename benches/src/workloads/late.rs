@@ -2,9 +2,7 @@
 //! between, alone and under a flood of cancels.
 //!
 //! Under a flood, one core has timers that are due over some seconds, and very many others that are
-//! not. Half-way, another core cancels all of those as fast as it can. How late does the first core
-//! fire? It sleeps until the next timer is due. A turn that consumes all cancels at once may be
-//! busy while timers come due; a peer whose turns can be bounded is measured bounded too.
+//! not. Half-way, another core cancels all of those.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,7 +24,7 @@ use crate::across::{BATCH, Remote, Sleeping};
 use crate::cores;
 use crate::measure::{Sample, cpu_nanos};
 use crate::peers::{self, Place};
-use crate::plan::{Job, Workload as W};
+use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::Payload;
 
 const LEAD: Duration = Duration::from_millis(100);
@@ -71,7 +69,9 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
 }
 
 /// corewheel's `local_timer()`, parked between turns.
-pub fn corewheel_local(job: Job, clock: Clock) -> Vec<Sample> {
+pub fn corewheel_local(job: Job) -> Vec<Sample> {
+    let is_fast = job.peer == Peer::CorewheelLocalFast;
+    let clock = if is_fast { Clock::fast() } else { Clock::monotonic() };
     let tick = Duration::from_micros(if job.workload == W::Late50us { 50 } else { 1000 });
     Config::new().tick(tick).clock(clock).install().expect("a new thread");
     run(job, |size| {
@@ -257,7 +257,7 @@ pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
     })
 }
 
-/// Drops them where they are; the places go when all is over.
+/// Drops the timers where they are; the places go when all is over.
 async fn drop_all(load: Flood, mut places: Vec<Place>) -> (Vec<Place>, Option<Duration>) {
     sleep(load.delay()).await;
     if !load.is_flooded {

@@ -1,5 +1,4 @@
-//! Bytes: for live timers, after all are cancelled, and after long churn; and the number of
-//! allocations in the steady state.
+//! Bytes and allocations.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,27 +17,18 @@ use crate::timers::{Timers, not_due, payload};
 /// Turns after the last cancel, one tick each.
 const TURNS: u64 = 10_000;
 
-#[derive(Clone, Copy)]
-struct Used {
-    allocated: f64,
-    resident: f64,
+/// Bytes in use, by the allocator and resident.
+type Used = [f64; 2];
+
+fn used() -> Used {
+    [alloc::bytes() as f64, resident()]
 }
 
-impl Used {
-    fn now() -> Self {
-        Self { allocated: alloc::bytes() as f64, resident: resident() }
-    }
-
-    /// The difference to the memory that was in use before, divided.
-    fn samples(self, before: Self, job: Job, part: &str, unit: &str, by: usize) -> [Sample; 2] {
-        let separator = if part.is_empty() { "" } else { "-" };
-        let (allocated, resident) =
-            (self.allocated - before.allocated, self.resident - before.resident);
-        [
-            job.sample(part, unit, allocated / by as f64),
-            job.sample(&format!("{part}{separator}rss"), unit, resident / by as f64),
-        ]
-    }
+/// The difference of the second to the first, divided.
+fn samples(job: Job, part: &str, unit: &str, used: [Used; 2], by: usize) -> [Sample; 2] {
+    let [allocated, resident] = [0, 1].map(|way| (used[1][way] - used[0][way]) / by as f64);
+    let rss = format!("{part}-rss");
+    [job.sample(part, unit, allocated), job.sample(rss.trim_start_matches('-'), unit, resident)]
 }
 
 /// Returns the resident memory, or zero where that cannot be asked. It allocates nothing: an
@@ -68,12 +58,12 @@ fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut rng = Rng::with_seed(SEED);
     let mut handles: Vec<Option<T::Handle>> = vec![None; n];
-    let before = Used::now();
+    let before = used();
     let mut timers = T::new();
     for (id, handle) in handles.iter_mut().enumerate() {
         *handle = Some(timers.add(Delay::MIXED.draw(&mut rng), payload(id)));
     }
-    let live = Used::now();
+    let live = used();
     rng.shuffle(&mut handles);
     for handle in &mut handles {
         let handle = handle.take().expect("filled above");
@@ -81,11 +71,11 @@ fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     }
     timers.advance(1, not_due);
     timers.prepare_sleep();
-    let left = Used::now();
+    let left = used();
     (2..=TURNS).for_each(|now| timers.advance(now, not_due));
-    let turned = Used::now();
+    let turned = used();
     // Not before: these allocate.
-    let sample = |(part, used): (&str, Used)| used.samples(before, job, part, "bytes/timer", n);
+    let sample = |(part, used)| samples(job, part, "bytes/timer", [before, used], n);
     [("live", live), ("left", left), ("turned", turned)].into_iter().flat_map(sample).collect()
 }
 
@@ -97,9 +87,9 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
     let longest = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
     let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
     measure::run(batches(&mut churn, settled(job.n), longest));
-    let before = Used::now();
+    let before = used();
     let timing = measure::run(batches(&mut churn, pairs, longest));
-    let mut samples = Used::now().samples(before, job, "", "bytes", 1).to_vec();
+    let mut samples = samples(job, "", "bytes", [before, used()], 1).to_vec();
     samples.push(job.sample("pairs", "million", timing.operations as f64 / 1e6));
     samples
 }

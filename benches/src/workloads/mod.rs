@@ -1,7 +1,5 @@
-//! The loads, each generic over the peer, and their measurements.
-//!
-//! Virtual time: a tick is a millisecond, and a load moves it. All peers get the same random
-//! numbers.
+//! The loads, each generic over the peer, and their measurements. In virtual time a tick is a
+//! millisecond, and the load moves it.
 
 pub mod asked;
 pub mod contended;
@@ -18,6 +16,7 @@ pub mod slack;
 pub mod waking;
 pub mod xcancel;
 
+use std::ops::RangeInclusive;
 use std::thread;
 
 use crate::measure::Sample;
@@ -31,7 +30,9 @@ pub const OPERATIONS_PER_TICK: usize = 1000;
 
 const SEED: u64 = 1;
 
-/// Runs it in a new thread.
+/// Delays of which none is over within a run, though it may go by the machine's clock.
+const NOT_DUE_MS: RangeInclusive<u64> = 20_000..=60_000;
+
 pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
 }
@@ -42,8 +43,11 @@ fn in_settings<S: Copy + Sync>(
     run: impl Fn(S) -> Vec<Sample> + Sync,
 ) -> Vec<Sample> {
     let in_setting = |&(name, setting): &(&str, S)| {
-        let samples = in_thread(|| run(setting));
-        samples.into_iter().map(|sample| sample.at(name)).collect::<Vec<_>>()
+        let mut samples = in_thread(|| run(setting));
+        for sample in &mut samples {
+            name.clone_into(&mut sample.setting);
+        }
+        samples
     };
     settings.iter().flat_map(in_setting).collect()
 }

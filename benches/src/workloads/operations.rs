@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
-use crate::measure::{Clock, Effort, Load, Sample, batches, ns_per_operation, settled, warm_up};
+use crate::measure::{
+    ClockId, Effort, Load, Sample, batches, ns_per_operation, read, settled, warm_up,
+};
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::{Payload, Timers, connection, not_due, payload};
 
@@ -138,7 +140,7 @@ impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
 /// [`Churn`] with a reading of a clock after each operation.
 struct Longest<T: Timers> {
     churn: Churn<T>,
-    clock: Clock,
+    clock: ClockId,
     most: Duration,
 }
 
@@ -146,9 +148,9 @@ impl<T: Timers> Load for Longest<T> {
     const YIELDS: bool = T::IN_TASK;
 
     fn batch(&mut self) -> u64 {
-        let mut last = self.clock.read();
+        let mut last = read(self.clock);
         let mut lap = || {
-            let now = self.clock.read();
+            let now = read(self.clock);
             self.most = self.most.max(now.saturating_sub(last));
             last = now;
         };
@@ -188,9 +190,10 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
 async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
     let effort = job.effort();
     warm_up(&mut churn, settled(job.n), effort).await;
-    let mut wall = Longest { churn, clock: Clock::Wall, most: Duration::ZERO };
+    let mut wall = Longest { churn, clock: ClockId::Monotonic, most: Duration::ZERO };
     ns_per_operation(&mut wall, 0, effort).await;
-    let mut cpu = Longest { churn: wall.churn, clock: Clock::Cpu, most: Duration::ZERO };
+    let mut cpu =
+        Longest { churn: wall.churn, clock: ClockId::ThreadCPUTime, most: Duration::ZERO };
     ns_per_operation(&mut cpu, 0, effort).await;
     let sample = |part, most: Duration| job.sample(part, "ns", most.as_nanos() as f64);
     vec![sample("", wall.most), sample("cpu", cpu.most)]
@@ -223,23 +226,21 @@ impl<T: Timers> Steady<T> {
         }
         Self { timers, fired: Vec::with_capacity(n), rng, now: 0 }
     }
-
-    /// A tick passes; how many fired and were added.
-    pub fn tick(&mut self) -> u64 {
-        self.now += 1;
-        let fired = &mut self.fired;
-        self.timers.advance(self.now, |payload| fired.push(payload));
-        let operations = self.fired.len() as u64;
-        for payload in self.fired.drain(..) {
-            black_box(self.timers.add(self.now + self.rng.u64(1..=REACH), payload));
-        }
-        operations
-    }
 }
 
 impl<T: Timers> Load for Steady<T> {
     fn batch(&mut self) -> u64 {
-        (0..STEADY_TICKS).map(|_| self.tick()).sum()
+        let mut operations = 0;
+        for _ in 0..STEADY_TICKS {
+            self.now += 1;
+            let fired = &mut self.fired;
+            self.timers.advance(self.now, |payload| fired.push(payload));
+            operations += self.fired.len() as u64;
+            for payload in self.fired.drain(..) {
+                black_box(self.timers.add(self.now + self.rng.u64(1..=REACH), payload));
+            }
+        }
+        operations
     }
 }
 
@@ -260,51 +261,32 @@ impl<T: Timers> Load for Idle<T> {
     }
 }
 
-/// Timers that are never cancelled: all are added, and fire while time passes tick by tick.
-struct Drain<T: Timers> {
-    timers: T,
-    handles: Vec<T::Handle>,
-    rng: Rng,
-    now: u64,
-}
-
-impl<T: Timers> Drain<T> {
-    fn fill(&mut self, n: usize) {
-        self.handles.clear();
-        for id in 0..n {
-            let deadline = self.now + self.rng.u64(1..=MINUTE);
-            self.handles.push(self.timers.add(deadline, payload(id)));
-        }
-    }
-
-    /// Lets the whole span pass; how many fired.
-    fn drain(&mut self) -> usize {
-        let mut fired = 0;
-        for _ in 0..MINUTE {
-            self.now += 1;
-            self.timers.advance(self.now, |payload| {
-                fired += usize::from(black_box(payload) != [u64::MAX; 3]);
-            });
-        }
-        fired
-    }
-}
-
-/// Measures ns per timer of adding and of draining, after one cycle for the warm-up. Timers of a
-/// floor never fire: all are cancelled, which is no figure.
+/// Measures ns per timer of adding, and of firing all while time passes tick by tick, after one cycle
+/// for the warm-up. Timers of a floor never fire: all are cancelled, which is no figure.
 pub fn drain<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let is_floor = matches!(job.peer, Peer::Floor | Peer::FloorCas);
-    let (timers, handles) = (T::new(), Vec::with_capacity(n));
-    let mut drain = Drain { timers, handles, rng: Rng::with_seed(SEED), now: 0 };
+    let (mut timers, mut handles) = (T::new(), Vec::with_capacity(n));
+    let (mut rng, mut now) = (Rng::with_seed(SEED), 0);
     let mut cycle = || {
         let started = Instant::now();
-        drain.fill(n);
+        handles.clear();
+        for id in 0..n {
+            handles.push(timers.add(now + rng.u64(1..=MINUTE), payload(id)));
+        }
         let filled = Instant::now();
         if is_floor {
-            drain.handles.iter().for_each(|handle| _ = drain.timers.cancel(handle));
+            for handle in &handles {
+                timers.cancel(handle);
+            }
         } else {
-            assert_eq!(drain.drain(), n, "each timer fires once");
+            let mut fired = 0;
+            let mut on_fire = |payload| fired += usize::from(black_box(payload) != [u64::MAX; 3]);
+            for _ in 0..MINUTE {
+                now += 1;
+                timers.advance(now, &mut on_fire);
+            }
+            assert_eq!(fired, n, "each timer fires once");
         }
         [filled - started, filled.elapsed()]
     };

@@ -1,13 +1,8 @@
 //! Connections with idle timeouts, on one thread: each packet moves the timeout of its connection.
-//! The cost of the timers is the CPU time of the thread, minus the CPU time of the same loop
-//! without timers. Both take turns.
+//! All peers get the same packets, as fast as they take them.
 //!
-//! * Sockets are simulated. All peers get the same packets, as fast as they take them. The last
-//!   packet of a connection that falls silent shortens the timeout; without timers it closes the
-//!   connection.
-//! * A wheel may leave a moved timer in place until its old tick comes. So the old ticks are spread
-//!   over the whole timeout, as in a server that has run for long.
-//! * Every peer reads the machine's clock for each packet.
+//! A wheel may leave a moved timer in place until its old tick comes. So the old ticks are spread
+//! over the whole timeout, as in a server that has run for long.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -30,7 +25,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use super::{SEED, in_thread};
 use crate::across::Resets;
-use crate::measure::{Clock, Sample, median_of};
+use crate::measure::{self, ClockId, Sample, median_of};
 use crate::plan::Job;
 use crate::timers::{connection, payload};
 
@@ -125,7 +120,7 @@ fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Durat
     };
     let mut connections: Vec<_> = (0..traffic.connections).map(accept).collect();
     let mut closed = Vec::with_capacity(connections.len());
-    let began = Clock::Cpu.read();
+    let began = measure::read(ClockId::ThreadCPUTime);
     for batch in traffic.packets.chunks(BATCH) {
         for packet in batch {
             let (timeout, read) = &mut connections[packet.connection as usize];
@@ -146,7 +141,7 @@ fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Durat
         thread::sleep(Duration::from_millis(1));
         timeouts.turn(usize::MAX, |payload| closed.push(connection(payload)));
     }
-    let cpu = Clock::Cpu.read().saturating_sub(began);
+    let cpu = measure::read(ClockId::ThreadCPUTime).saturating_sub(began);
     traffic.check(closed, connections.iter().map(|(_, read)| read).sum());
     cpu
 }
@@ -240,7 +235,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     for _ in 0..traffic.connections {
         reported.recv().await;
     }
-    let began = Clock::Cpu.read();
+    let began = measure::read(ClockId::ThreadCPUTime);
     for batch in traffic.packets.chunks(BATCH) {
         for packet in batch {
             sockets[packet.connection as usize].borrow_mut().deliver(|socket| {
@@ -256,7 +251,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
         closed.push(connection);
         read += packets;
     }
-    let cpu = Clock::Cpu.read().saturating_sub(began);
+    let cpu = measure::read(ClockId::ThreadCPUTime).saturating_sub(began);
     for mut socket in sockets.iter().map(RefCell::borrow_mut) {
         if !socket.has_last {
             socket.deliver(|socket| socket.is_over = true);

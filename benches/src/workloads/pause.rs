@@ -5,7 +5,7 @@ use std::time::Instant;
 use fastrand::Rng;
 
 use super::{SEED, in_settings, quantile};
-use crate::measure::{Clock, Sample};
+use crate::measure::{self, ClockId, Sample};
 use crate::plan::{Job, Workload as W};
 use crate::timers::{Payload, Timers, Waking, payload};
 
@@ -70,21 +70,16 @@ impl<T: Timers> Pause<T> {
         self.now = now;
         let (before, fired) = (self.fired.len(), &mut self.fired);
         let touched = self.timers.touched();
-        let cpu_started = Clock::Cpu.read();
+        let cpu_started = measure::read(ClockId::ThreadCPUTime);
         let started = Instant::now();
         self.timers.advance_within(now, self.budget, |payload| fired.push(payload));
         let nanos = started.elapsed().as_nanos() as f64;
-        let cpu_nanos = Clock::Cpu.read().saturating_sub(cpu_started).as_nanos() as f64;
+        let cpu_nanos =
+            measure::read(ClockId::ThreadCPUTime).saturating_sub(cpu_started).as_nanos() as f64;
         let touched = self.timers.touched().zip(touched).map(|(after, before)| after - before);
         let fired = self.fired.len() - before;
         self.turns.push(Turn { nanos, cpu_nanos, fired, touched });
         fired
-    }
-
-    fn add_anew(&mut self) {
-        for payload in self.fired.drain(..) {
-            self.timers.add(self.now + SPAN, payload);
-        }
     }
 
     fn samples(self, job: Job) -> Vec<Sample> {
@@ -124,7 +119,9 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     }
     pause.turn(if workload == W::PauseAfterSleep { SLEEP } else { 1 });
     for _ in 0..scale.pick(120_000, 70_000, 1000) {
-        pause.add_anew();
+        for payload in pause.fired.drain(..) {
+            pause.timers.add(pause.now + SPAN, payload);
+        }
         pause.turn(pause.now + 1);
     }
     pause.samples(job)

@@ -1,6 +1,5 @@
-//! Delayed operations: what each contender does on one core or several, and the load. Of four
-//! operations, two complete by an event, one is forced, and one times out. On two cores the other
-//! core makes the events.
+//! Delayed operations. Of four, two complete by an event, one is forced, and one times out. On two
+//! cores the other core makes the events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,16 +45,13 @@ pub fn run<D: Delayed>(job: Job) -> Vec<Sample> {
 
 fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
     let (keys, effort) = (job.n, job.effort());
-    let (board, is_over) = (Board::leaked(keys, layout), Arc::new(AtomicBool::new(false)));
-    let cores = on_cores(layout, {
-        let is_over = Arc::clone(&is_over);
-        move |delayed: D, core| {
-            let mut load = Load::new(delayed, core, board, layout);
-            while !is_over.load(Relaxed) {
-                load.pass();
-            }
-            load.added
+    let board = Board::leaked(keys, layout);
+    let cores = on_cores(layout, move |delayed: D, core| {
+        let mut load = Load::new(delayed, core, board, layout);
+        while !board.is_over.load(Relaxed) {
+            load.pass();
         }
+        load.added
     });
     thread::sleep(effort.warm_up_max);
     let (began, cpu, before) = (Instant::now(), cpu_nanos(), ended(board));
@@ -64,7 +60,7 @@ fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
         thread::sleep(effort.timed);
     }
     let (took, cpu, after) = (began.elapsed(), cpu_nanos() - cpu, ended(board));
-    is_over.store(true, Relaxed);
+    board.is_over.store(true, Relaxed);
     let added: u64 =
         cores.join().into_iter().map(|added| added.expect("a load that does not panic")).sum();
     assert!(ended(board).iter().sum::<u64>() <= added, "each ends once");
@@ -94,8 +90,7 @@ fn on_cores<D: Delayed, R: Send + 'static>(
 }
 
 fn ended(board: &Board) -> [u64; 2] {
-    let sum = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a + c, b + d];
-    board.ended.iter().map(Ended::read).fold([0, 0], sum)
+    [0, 1].map(|way| board.ended.iter().map(|ended| ended.read()[way]).sum())
 }
 
 struct Load<D: Delayed> {
@@ -132,8 +127,19 @@ impl<D: Delayed> Load<D> {
         } else {
             thread::yield_now();
         }
-        for _ in 0..self.events_wanted() {
-            self.make_event();
+        // At most as many events as the other core has operations that wait for one. More would fill
+        // its mailbox with needless events while it does not run.
+        let keys = self.board.events.len();
+        let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);
+        let wanted = (added + keys as u64).saturating_sub(self.made).min(TOGETHER as u64 / 2);
+        for _ in 0..wanted {
+            self.made += 1;
+            self.board.events[self.next].fetch_add(1, Relaxed);
+            self.delayed.notify(self.next);
+            self.next += self.layout.cores;
+            if self.next >= keys {
+                self.next = self.core;
+            }
         }
         self.delayed.tick();
     }
@@ -156,25 +162,6 @@ impl<D: Delayed> Load<D> {
         self.added += 1;
         self.to_force.extend(id.filter(|_| kind == 2));
     }
-
-    /// Returns at most as many events as the other core has operations that wait for one. More
-    /// would fill its mailbox with needless events while it does not run.
-    fn events_wanted(&self) -> u64 {
-        let keys = self.board.events.len() as u64;
-        let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);
-        (added + keys).saturating_sub(self.made).min(TOGETHER as u64 / 2)
-    }
-
-    /// On one key after the other.
-    fn make_event(&mut self) {
-        self.made += 1;
-        self.board.events[self.next].fetch_add(1, Relaxed);
-        self.delayed.notify(self.next);
-        self.next += self.layout.cores;
-        if self.next >= self.board.events.len() {
-            self.next = self.core;
-        }
-    }
 }
 
 /// One core's access to the operations.
@@ -183,7 +170,6 @@ pub trait Delayed: Sized + 'static {
     type Common: Clone + Send + Sync + 'static;
     type Id: Copy;
 
-    /// For a run with this layout.
     fn common(layout: Layout) -> Self::Common;
 
     /// On the core's own thread, whose timer goes by this clock.
@@ -210,11 +196,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The core that makes the events on a key.
-    pub fn maker(self, key: usize) -> usize {
-        key % self.cores
-    }
-
     /// The core whose operations wait for the events that this one makes.
     pub fn waiting_for(self, maker: usize) -> usize {
         (maker + 1) % self.cores
@@ -222,7 +203,7 @@ impl Layout {
 
     /// The core that a key belongs to.
     pub fn home(self, key: usize) -> usize {
-        let maker = self.maker(key);
+        let maker = key % self.cores;
         if self.far { maker } else { self.waiting_for(maker) }
     }
 }
@@ -234,6 +215,7 @@ pub struct Board {
     pub events: Vec<AtomicU64>,
     /// By core.
     pub ended: Vec<Ended>,
+    is_over: AtomicBool,
 }
 
 impl Board {
@@ -242,6 +224,7 @@ impl Board {
         Box::leak(Box::new(Self {
             events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
             ended: (0..layout.cores).map(|_| Ended::default()).collect(),
+            is_over: AtomicBool::new(false),
         }))
     }
 }
@@ -252,14 +235,13 @@ impl Board {
 pub struct Ended {
     /// How many were added that wait for an event which is to come.
     pub added: AtomicU64,
-    by_condition: AtomicU64,
-    otherwise: AtomicU64,
+    /// By their condition, and by force or time.
+    counts: [AtomicU64; 2],
 }
 
 impl Ended {
-    /// By their condition, and by force or time.
     pub fn read(&self) -> [u64; 2] {
-        [self.by_condition.load(Relaxed), self.otherwise.load(Relaxed)]
+        self.counts.each_ref().map(|count| count.load(Relaxed))
     }
 }
 
@@ -278,9 +260,7 @@ impl DelayedOperation for Operation {
 
     fn on_complete(self, how: Completion) {
         let ended = &self.board.ended[self.core as usize];
-        let ended =
-            if how == Completion::Condition { &ended.by_condition } else { &ended.otherwise };
-        ended.fetch_add(1, Relaxed);
+        ended.counts[usize::from(how != Completion::Condition)].fetch_add(1, Relaxed);
     }
 }
 
@@ -303,11 +283,8 @@ impl Delayed for Corewheel {
 
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<OperationId> {
         let (key, timeout) = (operation.key as usize, TICK * ticks as u32);
-        match self
-            .purgatory
-            .try_complete_else_watch(operation, [key], timeout)
-            .expect("there is room")
-        {
+        let outcome = self.purgatory.try_complete_else_watch(operation, [key], timeout);
+        match outcome.expect("there is room") {
             Outcome::Waits(id) => Some(id),
             Outcome::Completed => None,
         }
@@ -351,9 +328,8 @@ pub type Id = DefaultKey;
 impl<T: Timers> Inner<T> {
     fn park(&mut self, operation: Operation, ticks: u64) -> Id {
         let (watch, deadline) = (operation.key as usize, self.now + ticks);
-        let id = self
-            .operations
-            .insert_with_key(|id| (operation, self.timers.add(deadline, [id.data().as_ffi(); 3])));
+        let mut add = |id: Id| self.timers.add(deadline, [id.data().as_ffi(); 3]);
+        let id = self.operations.insert_with_key(|id| (operation, add(id)));
         self.watches.entry(watch).or_default().push(id);
         id
     }

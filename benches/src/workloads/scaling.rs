@@ -1,14 +1,13 @@
 //! The gain of a second core where nothing crosses cores: churn on one core, and on both at once
-//! with separate timers. The machine itself does not scale, because the cores share memory, a cache
-//! and power. So the floor of `churn` takes turns with it, and the result is a share of its
-//! scaling.
+//! with separate timers. The cores share memory, a cache and power, so the floor of `churn` shows
+//! the limit of the machine.
 
 use std::sync::Barrier;
 use std::time::Duration;
 
 use super::operations::{Churn, Delay};
 use crate::cores;
-use crate::measure::{self, Clock, Load, Sample, batches, median_of, settled, warm_up};
+use crate::measure::{self, ClockId, Load, Sample, batches, median_of, settled, warm_up};
 use crate::peers::Floor;
 use crate::plan::Job;
 use crate::timers::Timers;
@@ -58,9 +57,10 @@ fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
 
 /// Operations per second of CPU time of the thread, which leaves out the machine's other work.
 fn rate(load: &mut impl Load) -> f64 {
-    let ran = Clock::Cpu.read();
+    let ran = measure::read(ClockId::ThreadCPUTime);
     let timing = measure::run(batches(load, u64::MAX, SLICE));
-    timing.operations as f64 / Clock::Cpu.read().saturating_sub(ran).as_secs_f64()
+    timing.operations as f64
+        / measure::read(ClockId::ThreadCPUTime).saturating_sub(ran).as_secs_f64()
 }
 
 /// Both cores at once against one alone, on average: the peer, the array.

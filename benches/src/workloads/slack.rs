@@ -60,47 +60,40 @@ impl<T: Waking> Sleeper<T> {
         black_box(self.timers.add_in(self.now + delay, window, payload));
     }
 
-    /// Sleeps and wakes up for so long.
     fn run(&mut self, seconds: u64) {
         let end = self.now + seconds * 1000;
         while let Some(next) = self.timers.next_deadline().filter(|&next| next < end) {
-            self.wake_up(next);
+            self.now = next;
+            self.wake_ups += 1;
+            let fired = &mut self.fired;
+            self.timers.advance(next, |payload| fired.push(payload));
+            self.ended += self.fired.len() as u64;
+            while let Some(payload) = self.fired.pop() {
+                self.add(payload);
+            }
         }
         self.now = end;
-    }
-
-    fn wake_up(&mut self, now: u64) {
-        self.now = now;
-        self.wake_ups += 1;
-        let fired = &mut self.fired;
-        self.timers.advance(now, |payload| fired.push(payload));
-        self.ended += self.fired.len() as u64;
-        while let Some(payload) = self.fired.pop() {
-            self.add(payload);
-        }
     }
 }
 
 /// Timers re-add themselves when they fire, and the loop sleeps until there is something to do.
 pub fn within<T: Waking>(job: Job) -> Vec<Sample> {
-    in_settings(&SLACKS, |slack| with_slack::<T>(job, slack))
-}
-
-fn with_slack<T: Waking>(job: Job, slack: Slack) -> Vec<Sample> {
-    let mut sleeper = Sleeper::<T>::new(job.n, slack);
-    sleeper.run(SECONDS);
-    (sleeper.wake_ups, sleeper.ended) = (0, 0);
-    let touched = sleeper.timers.touched();
-    let started = Instant::now();
-    sleeper.run(SECONDS);
-    let nanos = started.elapsed().as_nanos() as f64;
-    let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
-    let ended = sleeper.ended as f64;
-    let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
-    let mut samples = vec![job.sample("wake-ups", "per second", wake_ups)];
-    samples.extend(touched.map(|it| job.sample("touched", "entries", it as f64 / ended)));
-    samples.push(job.sample("timer", "ns", nanos / ended));
-    samples
+    in_settings(&SLACKS, |slack| {
+        let mut sleeper = Sleeper::<T>::new(job.n, slack);
+        sleeper.run(SECONDS);
+        (sleeper.wake_ups, sleeper.ended) = (0, 0);
+        let touched = sleeper.timers.touched();
+        let started = Instant::now();
+        sleeper.run(SECONDS);
+        let nanos = started.elapsed().as_nanos() as f64;
+        let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
+        let ended = sleeper.ended as f64;
+        let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
+        let mut samples = vec![job.sample("wake-ups", "per second", wake_ups)];
+        samples.extend(touched.map(|it| job.sample("touched", "entries", it as f64 / ended)));
+        samples.push(job.sample("timer", "ns", nanos / ended));
+        samples
+    })
 }
 
 /// Measures how many timers fire in a tick, of the ticks in which any do, and the longest turn.

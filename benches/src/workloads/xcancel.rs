@@ -15,28 +15,20 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use tokio::runtime::Runtime;
 use tokio::task::{unconstrained, yield_now};
 
-use super::SEED;
+use super::{NOT_DUE_MS, SEED};
 use crate::across::{BATCH, IN_FLIGHT, Owner, Remote, both_ways};
 use crate::cores;
 use crate::measure::{self, Sample, median_of};
 use crate::plan::{Job, Workload as W};
 use crate::timers::{not_due, payload};
 
-/// Milliseconds: none is due within a run, though it may go by the machine's clock.
-const DELAY: std::ops::RangeInclusive<u64> = 20_000..=60_000;
 /// Spins of an idle end, which would only take lines away that the other end writes to.
 const PAUSES: usize = 32;
 
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Whether both ends add and cancel.
-    pub both: bool,
-    /// Timers that are live at any time.
-    pub live: usize,
-    /// Timers that are handed over in a stretch: a multiple of [`BATCH`].
-    pub handed: u64,
-    /// As many stretches are timed, after as many for the warm-up.
-    pub stretches: usize,
+/// Timers that are handed over in a stretch, a multiple of [`BATCH`]; and how many stretches are
+/// timed, after as many for the warm-up.
+fn amounts(job: Job) -> (u64, usize) {
+    job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2))
 }
 
 /// The counts of one end in a stretch.
@@ -76,17 +68,14 @@ struct Way<H> {
 }
 
 impl<H> Way<H> {
-    fn pair(Size { both, handed, .. }: Size) -> [Self; 2] {
+    fn pair(job: Job) -> [Self; 2] {
         let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
-        let other = if both { handed } else { 0 };
-        [(first, handed, other), (second, other, handed)].map(
-            |((to_other, from_other), to_hand, to_cancel)| Self {
-                to_other,
-                from_other,
-                to_hand,
-                to_cancel,
-            },
-        )
+        let (handed, _) = amounts(job);
+        let other = if job.workload == W::XcancelBoth { handed } else { 0 };
+        [(first, handed, other), (second, other, handed)].map(|(ring, to_hand, to_cancel)| {
+            let (to_other, from_other) = ring;
+            Self { to_other, from_other, to_hand, to_cancel }
+        })
     }
 }
 
@@ -101,7 +90,7 @@ impl<T: Owner> Party<T> {
     }
 
     fn add(&mut self, id: usize) -> T::Handle {
-        self.own.add(Duration::from_millis(self.rng.u64(DELAY)), payload(id))
+        self.own.add(Duration::from_millis(self.rng.u64(NOT_DUE_MS)), payload(id))
     }
 
     fn is_done(&self) -> bool {
@@ -185,30 +174,26 @@ impl<T: Owner> Party<T> {
 }
 
 /// On two threads, each pinned to its core: what both ends did, stretch by stretch.
-pub fn on_threads<T: Owner>(size: Size) -> Vec<[Stretch; 2]> {
+pub fn on_threads<T: Owner>(job: Job) -> Vec<[Stretch; 2]> {
     let run = |start, (to_other, of_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
-        let (own, remote) = T::new(size.live);
+        let (own, remote) = T::new(job.n);
         to_other.send(remote).expect("the other end waits");
         let other = of_other.recv().expect("the other end sends");
-        let party = Party::new(own, other, size.live, start);
-        measure::run(party.run(size.stretches, false))
+        let party = Party::new(own, other, job.n, start);
+        measure::run(party.run(amounts(job).1, false))
     };
-    let ([first, second], [line, other_line]) = (Way::pair(size), both_ways(mpsc::channel));
+    let ([first, second], [line, other_line]) = (Way::pair(job), both_ways(mpsc::channel));
     let (first, second) = cores::on_two(|| run(first, line), || run(second, other_line));
     side_by_side(first, second)
 }
 
-pub fn in_tasks<T>(size: Size, runtime: &Runtime) -> Vec<[Stretch; 2]>
-where
-    T: Owner + Send + 'static,
-{
-    let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(size.live));
-    let [start, other_start] = Way::pair(size);
-    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
-    // register nothing.
+pub fn in_tasks<T: Owner + Send + 'static>(job: Job, runtime: &Runtime) -> Vec<[Stretch; 2]> {
+    let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(job.n));
+    let [start, other_start] = Way::pair(job);
+    // Unconstrained, as in `run::in_task`.
     let run = |own: T, other, start| {
         unconstrained(async move {
-            Party::new(own, other, size.live, start).run(size.stretches, true).await
+            Party::new(own, other, job.n, start).run(amounts(job).1, true).await
         })
     };
     runtime.block_on(async {
@@ -227,13 +212,12 @@ fn side_by_side(first: Vec<Stretch>, second: Vec<Stretch>) -> Vec<[Stretch; 2]> 
 
 /// Measures ns per timer, from the first add to the last collection, and per call of `cancel`:
 /// medians of the undisturbed stretches, if there are any.
-pub fn run(job: Job, exchange: impl FnOnce(Size) -> Vec<[Stretch; 2]>) -> Vec<Sample> {
-    let (handed, stretches) = job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2));
+pub fn run(job: Job, exchange: impl FnOnce(Job) -> Vec<[Stretch; 2]>) -> Vec<Sample> {
     let both = job.workload == W::XcancelBoth;
     let before = cores::line_nanos();
-    let stretches = exchange(Size { both, live: job.n, handed, stretches });
+    let stretches = exchange(job);
     let line = f64::midpoint(before, cores::line_nanos());
-    let timers = handed * if both { 2 } else { 1 };
+    let timers = amounts(job).0 * if both { 2 } else { 1 };
     let undisturbed: Vec<_> =
         stretches.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
     let share = 100.0 * undisturbed.len() as f64 / stretches.len() as f64;

@@ -103,8 +103,7 @@ pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io
     Ok(())
 }
 
-/// A client that sends commands without reading answers is not read any more, and other clients are
-/// served.
+/// A client that reads no answers is not read any more, and other clients are served.
 pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::Result<()> {
     let (mut greedy, mut other) = (Client::connect(server)?, Client::connect(server)?);
     other.ask(&format!("SET long {}", "x".repeat(10_000)))?;

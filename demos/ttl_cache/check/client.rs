@@ -46,7 +46,6 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for the next answer.
     pub(super) fn answer(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(frame) = self.parser.next_frame().map_err(io::Error::other)? {
@@ -59,7 +58,6 @@ impl Client {
         }
     }
 
-    /// Asks how many keys there are.
     pub(super) fn size(&mut self) -> io::Result<u32> {
         let answer = self.ask("DBSIZE")?;
         let size = answer.as_integer().and_then(|size| size.try_into().ok());

@@ -19,7 +19,6 @@ const PROBES: usize = 2;
 const PROBE_PAUSE: Duration = Duration::from_micros(200);
 const QUIET: Duration = Duration::from_secs(1);
 const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
-/// How many keys are set in one pipeline.
 const PIPELINE: u32 = 500;
 /// How many keys a machine sets in a second: at first, and the slower ones that are tried then.
 const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
@@ -52,11 +51,10 @@ pub(super) struct Release {
 
 pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> io::Result<Flood> {
     empty(&mut Client::connect(server)?)?;
-    let wait = || {
+    let (quiet, ()) = probe_during(server, || {
         thread::sleep(QUIET);
         Ok(())
-    };
-    let (quiet, ()) = probe_during(server, wait)?;
+    })?;
     let (get, release) = expire(server, expiring)?;
     let quiet_p99 = Lateness::new(quiet.into_iter(), late_limit).p99;
     let limit = Duration::from_micros(quiet_p99) + late_limit;
@@ -122,11 +120,10 @@ fn watch(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Rele
         late_seconds += f64::from(last.1) * at.saturating_sub(last.0).as_secs_f64();
         last = (at, late);
         if at > Duration::from_secs(1) && (left == 0 || at > PATIENCE) {
+            // By Little's law: the keys that were late at a time, times how long.
+            let mean_lateness = Duration::from_secs_f64(late_seconds / f64::from(expiring));
             return Ok(Release {
-                // By Little's law: the keys that were late at a time, times how long.
-                mean_lateness_us: micros(Duration::from_secs_f64(
-                    late_seconds / f64::from(expiring),
-                )),
+                mean_lateness_us: micros(mean_lateness),
                 backlog_max,
                 // The last deadline is a millisecond before the end of the second.
                 last_gone_us: micros(at.saturating_sub(Duration::from_millis(999))),

@@ -8,7 +8,7 @@ use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 
 use crate::handover::{check, count, with, with_any};
 use crate::ledger::Payload;
-use crate::model::State;
+use crate::model::{Bug, State};
 use crate::plan::{How, Id, Nanos, Script};
 
 thread_local! {
@@ -49,12 +49,12 @@ pub(super) fn cancel(id: Id, how: How) {
         let is_running = matches!(model.timer(id).state, State::Running | State::Stopping);
         let how = if is_running && how == How::Wait { How::Handle } else { how };
         let is_turning = model.shards[model.own()].turn.is_some();
-        Some((model.cancels(id, own), how, is_turning, model.loses(id)))
+        let is_lost = model.bug == Some(Bug::LosesCancels) && id.is_multiple_of(7) && !own;
+        Some((own, model.timer(id).handle, model.cancels(id, own), how, is_turning, is_lost))
     });
-    let Some((expected, how, is_turning, is_lost)) = called else { return };
-    let is_lost = is_lost && !expected.own;
-    let answer = match (expected.handle, how) {
-        _ if is_lost => expected.answer,
+    let Some((own, handle, expected, how, is_turning, is_lost)) = called else { return };
+    let answer = match (handle, how) {
+        _ if is_lost => expected,
         (None, _) => local.map_or(Cancel::Ended, LocalHandle::cancel),
         (Some(handle), How::Wait) => {
             let answer = handle.cancel_wait();
@@ -65,12 +65,12 @@ pub(super) fn cancel(id: Id, how: How) {
         }
         (Some(handle), How::Guard) => {
             drop(handle.guard());
-            expected.answer
+            expected
         }
         (Some(handle), _) => handle.cancel(),
     };
-    let is_pending = expected.handle.is_some_and(TimerHandle::is_pending) && !is_lost;
-    with(|model| model.has_cancelled(id, expected, answer));
+    let is_pending = handle.is_some_and(TimerHandle::is_pending) && !is_lost;
+    with(|model| model.has_cancelled(id, own, expected, answer));
     check(!is_pending, || format!("timer {id} is pending after its cancel"));
 }
 
@@ -84,16 +84,16 @@ pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
         }
         let by_owner = if by_shard { "Shard::reset" } else { "reset" };
         model.calls(id, own, [by_owner, "reset, remote"]);
-        Some(model.resets(id, delay, own))
+        Some((model.timer(id).handle, model.resets(id, delay, own)))
     });
-    let Some(expected) = called else { return };
+    let Some((handle, expected)) = called else { return };
     let delay = Duration::from_nanos(delay);
-    let answer = match (expected.handle, shard) {
+    let answer = match (handle, shard) {
         (None, _) => local.is_some_and(|handle| handle.reset(delay)),
         (Some(handle), None) => handle.reset(delay),
         (Some(handle), Some(shard)) => shard.reset(handle, delay),
     };
-    check(answer == expected.answer, || format!("reset of timer {id}: {answer}"));
+    check(answer == expected, || format!("reset of timer {id}: {answer}"));
 }
 
 pub(super) fn is_pending(id: Id) {
@@ -119,8 +119,7 @@ pub(super) fn is_pending(id: Id) {
     }
 }
 
-/// The destructor of a payload. It may cancel another timer, and is the last event of its
-/// timer.
+/// The destructor of a payload. It may cancel another timer, and is the last event of its own.
 pub(crate) fn payload_dropped(id: Id) {
     if let Some(Script::DropCancel(other)) = with_any(|model| model.timer(id).script) {
         cancel(other, How::Handle);

@@ -1,10 +1,10 @@
 //! What must be true of a shard: in a turn, of its counts, of its sleeps, and when its clock moves.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corewheel::Counts;
 
-use super::{Asleep, Bug, Model, TurnModel, nanos};
+use super::{Asleep, Bug, Model, TurnModel};
 use crate::plan::{Id, Move, Nanos, Step};
 
 /// The number of messages that a turn consumes at most, and that wake a sleeping owner.
@@ -12,12 +12,10 @@ pub(super) const MESSAGES: u64 = 1_024;
 /// Requests about deadlines that a turn puts in order at most.
 const ORDERED: u64 = 4_096;
 
-/// The report of a turn.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
     pub(crate) fired: usize,
-    /// The number of timers that were collected, and of entries that were touched; a pass does not
-    /// report them.
+    /// The numbers of timers collected and of entries touched; a pass does not report them.
     pub(crate) collected: Option<usize>,
     pub(crate) touched: Option<u64>,
     pub(crate) behind: bool,
@@ -39,8 +37,7 @@ impl Model {
         shard.latest
     }
 
-    /// The latest time that a shard can know, which is also the time of a request from another
-    /// core.
+    /// The latest time that a shard can know: the time of a request from another core.
     pub(crate) fn latest(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
         shard.latest.max(self.clock(shard.core))
@@ -51,17 +48,13 @@ impl Model {
         /// Farther clocks would bring an episode to the end of time.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         let (core, by) = (step.to, step.delay);
-        let fault = match how {
-            Move::On | Move::Far | Move::ToNext => None,
-            Move::Back => Some("clock back"),
-            Move::Jump => Some("clock jumps"),
-            Move::Years => Some("clock jumps years"),
-            Move::Stall => Some("clock stalls"),
-        };
-        match fault {
-            Some(fault) => self.coverage.count(fault),
-            None => self.coverage.count("time passes"),
-        }
+        self.coverage.count(match how {
+            Move::On | Move::Far | Move::ToNext => "time passes",
+            Move::Back => "clock back",
+            Move::Jump => "clock jumps",
+            Move::Years => "clock jumps years",
+            Move::Stall => "clock stalls",
+        });
         let now = self.clock(core);
         let of = &mut self.cores[core];
         let to = match how {
@@ -80,7 +73,6 @@ impl Model {
             _ => now.saturating_add(by),
         };
         of.clock.set(Duration::from_nanos(to));
-        of.farthest = of.farthest.max(to);
     }
 
     // ---- turns
@@ -147,15 +139,13 @@ impl Model {
         (shard.published, shard.behind) = (after.live, report.behind || report.given_up);
         shard.partial |= !shard.queued.is_empty();
         shard.was_nested = turn.nested > 0;
-        let is_over = !shard.behind;
-        if after.queued == 0 && is_over {
+        if after.queued == 0 && !shard.behind {
             self.mailbox_is_empty(number);
         }
         if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.given_up {
             let left = self.shards[number].needless.checked_sub(1);
             self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
             self.shards[number].needless = left.unwrap_or(0);
-            self.coverage.needless += 1;
         }
         self.check_messages_consumed(budget, report, &turn, &after);
         self.check_rest_of_turn(number, report, turn.order);
@@ -170,7 +160,7 @@ impl Model {
             (timer.queued, timer.unarrived) = (false, false);
         }
         let expected = shard.added + shard.refused - shard.live.len() as u64;
-        let dropped = self.ledger.totals(number).dropped;
+        let dropped = self.ledger.shard(number).dropped;
         self.check(dropped == expected, || {
             format!("of {expected} payloads of timers that ended {dropped} were dropped")
         });
@@ -212,11 +202,13 @@ impl Model {
             !timer.queued && timer.moved_in != shard.turns
         };
         let Some(&(tick, id)) = shard.live.iter().find(is_certain) else { return };
-        let (is_due, is_over) = (tick <= shard.target, !shard.behind);
+        let (is_due, is_behind) = (tick <= shard.target, shard.behind);
         self.check(tick >= order, || {
             format!("timer {id}, due at tick {tick}, was left, and tick {order} fired")
         });
-        self.check(!is_due || !is_over, || format!("timer {id}, due at tick {tick}, did not fire"));
+        self.check(!is_due || is_behind, || {
+            format!("timer {id}, due at tick {tick}, did not fire")
+        });
         let says_so = report.given_up || report.behind && report.wait == Some(0);
         self.check(!is_due || says_so, || {
             format!("timer {id} was left at tick {tick}: {report:?}")
@@ -230,19 +222,16 @@ impl Model {
         let is_now = self.clock(shard.core) <= shard.turn_now && shard.turn_now < Nanos::MAX;
         // A callback may have added a timer for the next turn and moved it away since.
         let is_plain = shard.queued.is_empty() && !shard.behind && !shard.was_nested;
-        let rests = is_later && is_now && is_plain;
-        self.check(!rests || wait != Some(0), || {
-            format!("shard {number} wants another turn, for nothing")
-        });
+        let wants = wait == Some(0) && is_later && is_now && is_plain;
+        self.check(!wants, || format!("shard {number} wants another turn, for nothing"));
     }
 
     // ---- counts and sleeps
 
-    /// Compares a shard's counts and wait with the model: the counts add up and agree, and a sleep
-    /// is not too long.
+    /// Compares counts and wait with the model: the counts add up and agree; no sleep is too long.
     pub(crate) fn compare(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
         let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
-        let totals = self.ledger.totals(number);
+        let totals = *self.ledger.shard(number);
         let shard = &self.shards[number];
         let theirs = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
         let ours = [shard.fired, shard.runs, 0, shard.regressions, totals.thrown];
@@ -270,8 +259,7 @@ impl Model {
         self.compare_sleep(number, wait, false);
     }
 
-    /// Compares a sleep with the model. An announced sleep may be short because of cancelled
-    /// payloads.
+    /// Compares a sleep with the model. Cancelled payloads may make an announced sleep short.
     pub(crate) fn compare_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let (shard, now) = (&self.shards[number], self.latest(number));
         let earliest = shard.live.first().map(|&(tick, _)| shard.start(tick).saturating_sub(now));
@@ -290,10 +278,9 @@ impl Model {
         });
     }
 
-    /// A core has announced a sleep.
     pub(crate) fn falls_asleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.compare_sleep(number, timeout, true);
-        let (totals, now) = (self.ledger.totals(number), self.latest(number));
+        let (totals, now) = (*self.ledger.shard(number), self.latest(number));
         let needless = totals.wakes - self.shards[number].wakes;
         self.check(needless == 0, || format!("shard {number} was woken {needless} times, awake"));
         let asleep = Asleep {
@@ -310,7 +297,7 @@ impl Model {
     /// A core has slept while others went on: it was woken if it had to be, once, and not for
     /// nothing.
     pub(crate) fn wakes_up(&mut self, number: usize, queued: u64) {
-        let totals = self.ledger.totals(number);
+        let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
         let Some(asleep) = self.shards[number].asleep.take() else { return };
         let (wakes, has_panicked) = (totals.wakes - asleep.wakes, totals.thrown > asleep.thrown);
@@ -331,13 +318,11 @@ impl Model {
     pub(crate) fn compare_deadline(
         &mut self,
         shard: usize,
-        next: Option<std::time::Instant>,
+        next: Option<Instant>,
         wait: Option<Nanos>,
     ) {
-        let (clock, now) = (&self.cores[self.shards[shard].core].clock, self.latest(shard));
-        let ahead =
-            next.map(|next| (next + clock.elapsed()).saturating_duration_since(clock.now()));
-        let until = ahead.map(|ahead| nanos(ahead).saturating_sub(now));
+        let now = self.latest(shard);
+        let until = next.map(|next| self.nanos_at(shard, next).saturating_sub(now));
         self.check(until == wait, || format!("{next:?} is in {until:?}, not in {wait:?}"));
     }
 }

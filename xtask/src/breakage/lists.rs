@@ -6,7 +6,6 @@ use regex::Regex;
 
 use super::{Mutant, orderings::functions};
 
-/// The lines of a record.
 pub(super) struct Record<'list>(Vec<(&'list str, &'list str)>);
 
 impl<'list> Record<'list> {

@@ -76,7 +76,6 @@ fn stages() -> impl Iterator<Item = &'static Lane> {
 
 /// The copy of the repository, and the tests that the sound library has passed there.
 pub(super) struct Stages {
-    /// The root of the copy to build.
     pub(super) copy: PathBuf,
     /// How long the sound library took to pass.
     pub(super) proven: HashMap<Test, Duration>,
