@@ -110,8 +110,8 @@ pub enum Workload {
     /// Timers that are added again when they fire: ns per timer.
     Steady,
     /// How long a single turn takes, tick by tick, with timers over the next 120 s; and how many
-    /// entries it touches at most. `max-cpu` is by the time that the thread ran. Some peers are
-    /// left out to save time.
+    /// entries it touches at most. `max-cpu` is the longest turn in CPU time of the thread. Some
+    /// peers are left out to save time.
     Pause,
     /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the
     /// other peers have no budget and fire all at once.
@@ -122,8 +122,8 @@ pub enum Workload {
     /// other peers have none.
     PauseAfterSleep,
     /// Timers of ten minutes that are added within 1.5 s, beside a heartbeat or none, in a loop
-    /// that turns only when the peer says so. The longest turn that fires nothing, with `cpu` by
-    /// the time that the thread ran, and the most entries that a turn moves beyond those it fires.
+    /// that turns only when the peer says so. The longest turn that fires nothing, as elapsed time
+    /// and as CPU time of the thread; and the most entries that a turn moves beyond those it fires.
     PauseHeartbeat,
     /// Ticks in which nothing is due, with timers that are due in an hour: ns per tick.
     Idle,
@@ -182,7 +182,7 @@ pub enum Workload {
     /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
     Spread,
     /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation,
-    /// and per call of cancel. The calls of `channel` are requests without an answer. All peers
+    /// and per call of cancel. A call of the peer `channel` does not learn the answer. All peers
     /// read the machine's clock when they add. Values are medians of the stretches in which no
     /// thread lost its core; where `undisturbed` is 0 %, they are of all stretches and mean little.
     /// `line` is a cache line to the other core and back, before and after: runs with different
@@ -193,7 +193,7 @@ pub enum Workload {
     /// The time of a call of cancel where a lock hurts. Firing: the owner fires 10,000 timers in
     /// one turn; calls count that begin during the turn. Four threads: all cancel at once, while
     /// the owner collects; where there are fewer cores than threads, they share them. The time
-    /// contains one reading of the clock. The calls of `channel` are requests without an answer.
+    /// contains one reading of the clock. A call of the peer `channel` does not learn the answer.
     XcancelLock,
     /// How long it takes to wake a sleeping thread of another core: from the call until the thread
     /// has done its work. Call: the time of the call alone. corewheel's thread is woken by a
