@@ -13,8 +13,8 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     tracing::error!(?place, message, "a panic was caught");
 }
 
-/// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false for
-/// the wheel of a `Shard`.
+/// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
+/// for the wheel of a `Shard`.
 #[cold]
 pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_thread_wheel: bool) {
     #[cfg(feature = "tracing")]

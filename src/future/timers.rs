@@ -79,8 +79,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<SharedWheels>]>);
 
-/// All wheels of a [`Timers`]. The futures of each wheel share an `Arc<SharedWheels>` of their own, so
-/// threads that use different wheels do not contend for a reference count.
+/// All wheels of a [`Timers`]. The futures of each wheel share an `Arc<SharedWheels>` of their own,
+/// so threads that use different wheels do not contend for a reference count.
 #[repr(align(128))]
 struct SharedWheels {
     shards: Arc<[ShardRef]>,

@@ -153,8 +153,9 @@ impl Backlog {
     }
 
     /// Removes the next message and returns its index and its link, which `link_of` reads. Returns
-    /// zeros if there is no message or no budget. While [`is_in_urgent_phase`](Self::is_in_urgent_phase)
-    /// returns true, only urgent messages are removed. Otherwise low-priority messages come first.
+    /// zeros if there is no message or no budget. While
+    /// [`is_in_urgent_phase`](Self::is_in_urgent_phase) returns true, only urgent messages are
+    /// removed. Otherwise low-priority messages come first.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
         let is_urgent = self.in_urgent_phase || self.taken[LOW].first == 0;

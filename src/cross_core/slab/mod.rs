@@ -482,8 +482,8 @@ impl NodeView<'_> {
         (lives, if next == FollowUp::TakePayload { self.take_send_payload(taken) } else { next })
     }
 
-    /// Moves the payload to `taken`, after the word has returned [`FollowUp::TakePayload`] to this thread.
-    /// Then makes the timer `Cancelled`, and returns the next step.
+    /// Moves the payload to `taken`, after the word has returned [`FollowUp::TakePayload`] to this
+    /// thread. Then makes the timer `Cancelled`, and returns the next step.
     #[cold]
     #[inline(never)]
     fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {

@@ -353,7 +353,7 @@ pub(crate) enum Freed {
 pub(crate) enum OwnMove {
     /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
-    /// The timer is pending. If `may_be_unlinked` is false, it is linked; if true, it may be in no slot.
+    /// The timer is pending. It is linked, unless `may_be_unlinked` is true.
     Slow { periodic: bool, may_be_unlinked: bool },
     /// The timer has ended or is running.
     Refused,
