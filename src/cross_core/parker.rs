@@ -132,8 +132,8 @@ impl Parker {
         );
     }
 
-    /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must be
-    /// the owner, or have been the owner after the announcement, or have executed the fence F2.
+    /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must have
+    /// executed the fence F2, or have owned the wheel since the last announcement.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the caller has seen the owner's announcement, or F2 orders this load.
         SleepId::of(self.announced.load(Ordering::Relaxed))

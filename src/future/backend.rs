@@ -112,7 +112,7 @@ impl BackendOps for LocalTimer {
     }
 
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Local::with_current_engine(|engine| engine.tick().period_nanos(period))
+        Local::with_current_engine(|engine| engine.tick_length().period_nanos(period))
     }
 
     #[inline(never)]

@@ -311,7 +311,7 @@ impl WorkerWheel {
         if !owned.engine.reset_to_nanos(handle, nanos) {
             return false;
         }
-        let due = owned.engine.tick().round_up(nanos);
+        let due = owned.engine.tick_length().round_up(nanos);
         self.release_and_wake_for(owned, due);
         true
     }
@@ -335,7 +335,7 @@ impl WorkerWheel {
             owned = match taken {
                 TakenCallback::Due(claimed, callback) => {
                     self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
-                    self.end_run(claimed)
+                    self.finish_after_run(claimed)
                 }
                 TakenCallback::Cancelled(callback) => {
                     self.shared.hooks.drop_catching_panic(callback);
@@ -347,7 +347,7 @@ impl WorkerWheel {
 
     /// Finishes a timer whose callback has run. Arms a periodic timer again, unless it was
     /// cancelled during the run.
-    fn end_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
+    fn finish_after_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
         let mut owned = self.wait_for_claim();
         if run.is_periodic() {
             let next = owned.engine.advance_schedule(index);

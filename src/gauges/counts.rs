@@ -14,20 +14,20 @@ macro_rules! counts {
         impl Counts {
             /// Returns the fields; in loom models only the first two.
             #[inline]
-            pub(crate) fn to_words(self) -> [u64; WORDS] {
+            pub(crate) fn to_words(self) -> [u64; WORD_COUNT] {
                 let words = [$(self.$field),*];
                 std::array::from_fn(|place| words[place])
             }
 
             /// Builds the counts from their words. Fields without a word are zero.
-            pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
+            pub(crate) fn from_words(words: [u64; WORD_COUNT]) -> Self {
                 let mut words = words.into_iter();
                 Self { $($field: words.next().unwrap_or(0)),* }
             }
         }
 
-        /// The words that an owner publishes together.
-        pub(crate) const WORDS: usize =
+        /// The number of counts that an owner publishes together, the first ones. All but in models.
+        pub(crate) const WORD_COUNT: usize =
             if PUBLISHED_COUNTERS < FIELDS.len() { PUBLISHED_COUNTERS } else { FIELDS.len() };
         const FIELDS: &[&str] = &[$(stringify!($field)),*];
     };

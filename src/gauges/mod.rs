@@ -10,7 +10,7 @@
 mod counts;
 mod histogram;
 
-pub(crate) use self::counts::WORDS;
+pub(crate) use self::counts::WORD_COUNT;
 use self::histogram::AtomicHistogram;
 pub use self::{counts::Counts, histogram::Histogram};
 use crate::{
@@ -35,7 +35,7 @@ pub(crate) struct Gauges {
     /// The number of shards that the process has created up to this one.
     serial: AtomicU64,
     number: AtomicU64,
-    counts: Snapshot<WORDS>,
+    counts: Snapshot<WORD_COUNT>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the last turn.
@@ -152,7 +152,7 @@ impl Gauges {
     }
 
     #[inline]
-    pub(crate) fn publish(&self, counts: &[u64; WORDS]) {
+    pub(crate) fn publish(&self, counts: &[u64; WORD_COUNT]) {
         if self.is_enabled() {
             self.counts.publish(counts);
         }
@@ -278,7 +278,7 @@ impl Gauges {
         self.stalls.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn counts(&self) -> [u64; WORDS] {
+    pub(crate) fn counts(&self) -> [u64; WORD_COUNT] {
         self.counts.read()
     }
 

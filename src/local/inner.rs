@@ -97,7 +97,7 @@ impl Sampler {
     }
 
     #[inline]
-    fn selects_this(&self) -> bool {
+    fn selects_next(&self) -> bool {
         if self.one_in == 0 {
             return false;
         }
@@ -512,7 +512,7 @@ impl Local {
 
     #[inline]
     fn call_measured(&self, callback: impl FnOnce()) {
-        let began = self.sampler.selects_this().then(|| self.shared.clock().nanos());
+        let began = self.sampler.selects_next().then(|| self.shared.clock().nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
             self.shared.gauges.record_callback(self.shared.clock().nanos().saturating_sub(began));
@@ -716,7 +716,9 @@ impl Local {
         let Some(asleep) = asleep else {
             return self.publish_deadline_if_undriven(nanos);
         };
-        if self.with_engine(|engine| engine.tick().round_up(nanos)) < self.announced_until.get() {
+        if self.with_engine(|engine| engine.tick_length().round_up(nanos))
+            < self.announced_until.get()
+        {
             // The hook may add timers and announce a sleep, so `announced_until` is cleared before
             // the call.
             let until = self.announced_until.replace(AWAKE);

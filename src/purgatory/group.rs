@@ -221,7 +221,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             group: Arc::clone(&self.0),
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             core: index as u32,
-            cores: count,
+            core_count: count,
             unsent: RefCell::new(shards.iter().map(|_| None).collect()),
             spare_batches: RefCell::default(),
         }
@@ -243,10 +243,10 @@ impl<K: Send + 'static> Group<K> {
 
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
-    fn core_of(&self, key: &K, cores: usize) -> u32 {
+    fn core_of(&self, key: &K, core_count: usize) -> u32 {
         let core = (self.core_of)(key);
         // Avoids the division if `core` is a valid index.
-        (if core < cores { core } else { core % cores }) as u32
+        (if core < core_count { core } else { core % core_count }) as u32
     }
 
     /// Sends a batch, whose messages the core handles in a turn.
@@ -321,7 +321,7 @@ impl<K> Message<K> {
 pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     core: u32,
-    cores: usize,
+    core_count: usize,
     /// For each core, the batch that is being filled.
     unsent: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
@@ -332,7 +332,7 @@ impl<K: Send + 'static> Member<K> {
     /// Returns the core of a key, if it is not this core.
     #[inline]
     pub(super) fn other_core_of(&self, key: &K) -> Option<u32> {
-        let core = self.group.core_of(key, self.cores);
+        let core = self.group.core_of(key, self.core_count);
         (core != self.core).then_some(core)
     }
 
@@ -375,8 +375,8 @@ impl<K: Send + 'static> Member<K> {
     }
 
     pub(super) fn flush(&self) {
-        let cores = self.unsent.borrow().len();
-        for (core, at) in (0..).zip(0..cores) {
+        let core_count = self.unsent.borrow().len();
+        for (core, at) in (0..).zip(0..core_count) {
             let batch = self.unsent.borrow_mut()[at].take();
             if let Some(batch) = batch {
                 self.post(core, batch);

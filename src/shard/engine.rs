@@ -179,7 +179,7 @@ impl<T> Engine<T> {
         &self.time.clock
     }
 
-    pub(crate) fn tick(&self) -> TickLength {
+    pub(crate) fn tick_length(&self) -> TickLength {
         self.time.tick
     }
 
@@ -590,7 +590,7 @@ impl<T> Engine<T> {
     /// its pages are freed with its slab.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
-        self.nodes.flush_return_chain();
+        self.nodes.return_freed_remote_nodes();
         if self.nodes.has_garbage() && !self.closed {
             self.nodes.trim();
         }
@@ -860,7 +860,7 @@ impl<T> Engine<T> {
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
-            self.nodes.flush_return_chain();
+            self.nodes.return_freed_remote_nodes();
             self.nodes.trim_fully();
         }
         is_long

@@ -719,8 +719,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
-    /// last portion. The portion is larger if portions of [`CASCADED_MAX`] entries in the remaining
-    /// ticks would not empty the slot.
+    /// last portion. If [`CASCADED_MAX`] entries in each tick until the slot starts would not empty
+    /// the slot, the portion includes the excess.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;

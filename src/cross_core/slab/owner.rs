@@ -37,7 +37,7 @@ const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 /// Freed remote nodes of one page, chained from `first` to `last`. The owner returns the chain to
 /// the page's free list with one push.
 #[derive(Debug, Default)]
-struct ReturnChain {
+struct FreedRemoteNodes {
     page: usize,
     first: u32,
     last: u32,
@@ -53,7 +53,7 @@ pub(crate) struct OwnerNodes<T> {
     adopted_pages: Vec<usize>,
     /// The schedules of periodic timers, by page number and place.
     schedules: Vec<Vec<Schedule>>,
-    return_chain: ReturnChain,
+    freed_remote_nodes: FreedRemoteNodes,
     /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
     retired: RefCell<RetiredPages>,
     /// There may be pages to free.
@@ -76,7 +76,7 @@ impl<T> OwnerNodes<T> {
             free: FreePlaces::new(),
             adopted_pages: Vec::new(),
             schedules: Vec::new(),
-            return_chain: ReturnChain::default(),
+            freed_remote_nodes: FreedRemoteNodes::default(),
             retired: RefCell::default(),
             has_garbage: false,
             payloads: PhantomData,
@@ -152,10 +152,10 @@ impl<T> OwnerNodes<T> {
         let header = &page.nodes[place].header;
         // SAFETY: this is the owner.
         unsafe { header.location.set(NOT_ADMITTED) };
-        if self.return_chain.page != number {
-            self.flush_return_chain();
+        if self.freed_remote_nodes.page != number {
+            self.return_freed_remote_nodes();
         }
-        let ReturnChain { page, first, last, count } = &mut self.return_chain;
+        let FreedRemoteNodes { page, first, last, count } = &mut self.freed_remote_nodes;
         if *count == 0 {
             (*page, *last) = (number, index);
         }
@@ -166,14 +166,15 @@ impl<T> OwnerNodes<T> {
     /// Returns true if the return chain has nodes, or there may be pages to free.
     #[inline]
     pub(crate) fn has_housekeeping(&self) -> bool {
-        self.return_chain.count | u32::from(self.has_garbage) != 0
+        self.freed_remote_nodes.count | u32::from(self.has_garbage) != 0
     }
 
     /// Returns the nodes of the return chain to their page. If too many adders' pages are empty,
     /// retires some.
-    pub(crate) fn flush_return_chain(&mut self) {
-        if self.return_chain.count > 0 {
-            let ReturnChain { first, last, count, .. } = mem::take(&mut self.return_chain);
+    pub(crate) fn return_freed_remote_nodes(&mut self) {
+        if self.freed_remote_nodes.count > 0 {
+            let FreedRemoteNodes { first, last, count, .. } =
+                mem::take(&mut self.freed_remote_nodes);
             let header = &self.page_at(page_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);

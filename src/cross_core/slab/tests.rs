@@ -216,7 +216,7 @@ fn a_node_taken_by_an_adder_is_returned() {
         assert!(matches!(own.entry(index).state().collect(), Collected::Moved { periodic: false }));
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
         own.free(index, generation);
-        own.flush_return_chain();
+        own.return_freed_remote_nodes();
     }
     assert!(seen.len() <= 2, "{seen:?}");
     let other = Slab::new::<u64>().0;
@@ -233,7 +233,7 @@ fn an_adder_that_stalls_keeps_one_page() {
         assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
         own.free(index, generation);
     }
-    own.flush_return_chain();
+    own.return_freed_remote_nodes();
     for _ in 0..1_000 {
         own.trim();
     }
@@ -276,7 +276,7 @@ fn no_node_is_taken_twice() {
             assert!(used.lock().unwrap().remove(&index));
             own.free(index, generation);
             if generation % 3 == 0 {
-                own.flush_return_chain();
+                own.return_freed_remote_nodes();
             }
             own.trim();
         }

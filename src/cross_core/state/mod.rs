@@ -714,10 +714,9 @@ impl StateWord {
             let yes = OwnMove::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
-                Phase::Armed | Phase::Private => word & !(MOVED | DEFERRABLE),
-                // The remote reset in progress takes effect after the owner's, perhaps at an earlier
+                // A remote reset in progress takes effect after the owner's, perhaps at an earlier
                 // deadline. So it must send a message.
-                Phase::Moving => word & !(MOVED | DEFERRABLE),
+                Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
                 _ => return OwnMove::Refused,
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
