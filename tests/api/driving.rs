@@ -2,14 +2,10 @@
 //! future on a thread without a driver reports that.
 
 use std::{
-    cell::RefCell,
+    future::{pending, ready},
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    task::{Poll, Waker},
+    sync::mpsc,
+    task::Poll,
     thread,
     time::{Duration, Instant},
 };
@@ -21,11 +17,16 @@ use corewheel::{
     metrics::{ShardMetrics, Stall},
 };
 
+use tokio::{runtime, task::LocalSet};
+
 use crate::{
     metrics::{self, wait_for, watch},
-    polling::{Poller, poll_with, waker},
-    runtime,
-    support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panic_message, panics},
+    polling::Poller,
+    runtime::drives_the_timer,
+    support::{
+        Counter, HOUR, Log, TICK, counting_wakes, in_virtual_time, never, on_a_thread,
+        panic_message, panics,
+    },
 };
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -38,7 +39,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
         let poller = Poller::new();
         let polls: [fn(&Poller); 4] = [
             |poller| _ = poller.poll(&mut sleep(DELAY)),
-            |poller| _ = poller.poll(&mut timeout(DELAY, std::future::pending::<()>())),
+            |poller| _ = poller.poll(&mut timeout(DELAY, pending::<()>())),
             |poller| {
                 let mut interval = interval(DELAY);
                 assert!(
@@ -63,7 +64,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
         assert_eq!((local_timer().len(), poller.clones()), (0, 0));
         // A future that does not wait needs no driver.
         assert!(poller.poll(&mut sleep(Duration::ZERO)).is_ready());
-        assert_eq!(poller.poll(&mut timeout(DELAY, std::future::ready(1))), Poll::Ready(Ok(1)));
+        assert_eq!(poller.poll(&mut timeout(DELAY, ready(1))), Poll::Ready(Ok(1)));
         drop(sleep(DELAY));
     });
 }
@@ -120,9 +121,9 @@ fn a_dropped_task_ends_the_registration_that_it_made() {
         let (first, second) = (driver(), driver());
         drop(first);
         assert!(!is_refused(), "one is left");
-        execute([Box::pin(sleep(DELAY)) as Task<'_>, second]);
+        execute(Box::pin(sleep(DELAY)), [second]);
         assert!(is_refused(), "it has turned, and is dropped");
-        execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+        execute(Box::pin(sleep(DELAY)), [driver()]);
     });
     for register in [
         (|| Config::new().install().expect("the first use")) as fn(),
@@ -465,70 +466,25 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-thread_local! {
-    /// The sleeps of the executor.
-    static SLEEPS: RefCell<Vec<(Instant, Waker)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Sleeps by the executor's own timer.
-fn executors_sleep(time: Duration) -> impl Future<Output = ()> {
-    let until = Instant::now() + time;
-    std::future::poll_fn(move |cx| {
-        if Instant::now() >= until {
-            return Poll::Ready(());
-        }
-        SLEEPS.with_borrow_mut(|sleeps| sleeps.push((until, cx.waker().clone())));
-        Poll::Pending
-    })
-}
-
-/// An executor that polls woken tasks and parks otherwise. Ends with the first task; returns the
-/// flags that its wakers hold.
-fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<AtomicBool>; N] {
-    let woken = [(); N].map(|()| Arc::new(AtomicBool::new(true)));
-    let wakers = woken.each_ref().map(|woken| {
-        let (woken, executor) = (Arc::clone(woken), thread::current());
-        waker(move || {
-            woken.store(true, Ordering::SeqCst);
-            executor.unpark();
-        })
-    });
-    'run: loop {
-        let mut was_idle = true;
-        for (place, task) in tasks.iter_mut().enumerate() {
-            if woken[place].swap(false, Ordering::SeqCst) {
-                was_idle = false;
-                if poll_with(&wakers[place], task).is_ready() && place == 0 {
-                    break 'run;
-                }
-            }
-        }
-        let now = Instant::now();
-        let is_due = |sleep: &mut (Instant, Waker)| sleep.0 <= now;
-        let due: Vec<_> = SLEEPS.with_borrow_mut(|sleeps| sleeps.extract_if(.., is_due).collect());
-        was_idle &= due.is_empty();
-        for (_, waker) in due {
-            waker.wake();
-        }
-        if was_idle {
-            let next = SLEEPS.with_borrow(|sleeps| sleeps.iter().map(|sleep| sleep.0).min());
-            next.map_or_else(thread::park, |until| thread::park_timeout(until - now));
-        }
+/// Runs the tasks on this thread, in an executor with its own timer, until the first one ends.
+fn execute<const N: usize>(first: Task<'_>, others: [Task<'static>; N]) {
+    let runtime = runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let tasks = LocalSet::new();
+    for task in others {
+        tasks.spawn_local(task);
     }
-    drop((tasks, wakers));
-    SLEEPS.take();
-    woken
+    tasks.block_on(&runtime, first);
 }
 
 fn driver() -> Task<'static> {
-    let drive = drive(executors_sleep);
+    let drive = drive(tokio::time::sleep);
     Box::pin(async move { _ = drive.await })
 }
 
 #[test]
 fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
-    runtime::drives_the_timer(|task| {
-        execute([task, driver()]);
+    drives_the_timer(|task| {
+        execute(task, [driver()]);
         true
     });
 }
@@ -536,38 +492,43 @@ fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
 /// The first task passes the deadline of the second while it runs.
 #[test]
 fn a_turn_follows_the_tasks_that_a_turn_has_woken() {
-    on_a_thread(|| {
-        let (clock, log) = (ManualClock::new(), RefCell::new(Vec::new()));
-        Config::new().clock(&clock).install().expect("a fresh thread");
+    in_virtual_time(|clock| {
+        let log = Log::new();
         let second = async {
             sleep(DELAY * 2).await;
-            log.borrow_mut().push("timer");
+            log.write("timer");
         };
-        let first = async {
+        let (written, time) = (log.clone(), clock.clone());
+        let first = async move {
             sleep(DELAY).await;
-            clock.advance(DELAY);
-            executors_sleep(DELAY / 2).await;
-            log.borrow_mut().push("event of the executor");
+            time.advance(DELAY);
+            tokio::time::sleep(DELAY / 2).await;
+            written.write("event of the executor");
         };
         // Behind the driver, which announces its sleep first.
-        let time = async {
-            executors_sleep(DELAY / 2).await;
+        let clock = clock.clone();
+        let time = async move {
+            tokio::time::sleep(DELAY / 2).await;
             clock.advance(DELAY);
         };
-        execute([Box::pin(second) as Task<'_>, Box::pin(first), driver(), Box::pin(time)]);
-        assert_eq!(*log.borrow(), ["timer"]);
+        execute(Box::pin(second), [Box::pin(first), driver(), Box::pin(time)]);
+        assert_eq!(log.take(), ["timer"]);
     });
 }
 
 #[test]
 fn a_task_that_drove_is_dropped_and_forgotten() {
     on_a_thread(|| {
-        let woken = execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+        let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
+        for clones in [0, 1] {
+            assert!(poller.poll(&mut drives).is_pending());
+            assert_eq!(poller.clones(), clones, "the second poll announces a sleep");
+        }
+        drop(drives);
+        assert_eq!(poller.clones(), 0);
+        // Another driver may follow.
+        execute(Box::pin(sleep(DELAY)), [driver()]);
         let turns = local_timer().counts().turns;
         assert!(turns < 20, "it sleeps between its turns: {turns}");
-        let left = woken.each_ref().map(Arc::strong_count);
-        assert_eq!(left, [1, 1], "nothing holds a waker");
-        // Another driver may follow.
-        execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
     });
 }
