@@ -1,9 +1,12 @@
 //! A delayed operation, and the record of its calls.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use corewheel::purgatory::{
@@ -22,7 +25,7 @@ pub(crate) struct Op {
 }
 
 /// The state of an operation. The operation holds one of its references.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Seen {
     is_met: AtomicBool,
     looks: AtomicUsize,
@@ -34,10 +37,10 @@ impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
         self.seen.looks.fetch_add(1, Ordering::Relaxed);
         assert!(!self.seen.is_inside.swap(true, Ordering::Relaxed), "a look inside a look");
-        let is_met = self.seen.is_met.load(Ordering::Acquire);
-        (self.during)();
+        let is_met = self.seen.is_set();
+        let during = catch_unwind(AssertUnwindSafe(&mut self.during));
         self.seen.is_inside.store(false, Ordering::Relaxed);
-        is_met
+        during.map_or_else(|panic| resume_unwind(panic), |()| is_met)
     }
 
     fn on_complete(mut self, how: Completion) {
@@ -70,6 +73,10 @@ impl Seen {
 
     pub(crate) fn set_to(&self, is_met: bool) {
         self.is_met.store(is_met, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_met.load(Ordering::Acquire)
     }
 
     pub(crate) fn looks(&self) -> usize {
