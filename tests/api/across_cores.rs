@@ -39,18 +39,13 @@ fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
     });
 }
 
-/// Runs `test` with a wake hook that counts its calls, and panics in the first two.
-fn with_a_hook_that_fails_twice(test: impl FnOnce(&Counter) + Send) {
-    let wakes = Counter::default();
-    let called = wakes.clone();
-    let hook = move || assert!(called.increment() > 2, "as planned");
-    configured(Config::new().on_wake(hook), |_| test(&wakes));
-}
-
 /// The first of many cancels wakes. If that fails, the 1,024th does, and then the 2,048th.
 #[test]
 fn a_debt_whose_wake_up_failed_wakes_later() {
-    with_a_hook_that_fails_twice(|wakes| {
+    let wakes = Counter::default();
+    let called = wakes.clone();
+    let fails_twice = move || assert!(called.increment() > 2, "as planned");
+    configured(Config::new().on_wake(fails_twice), |_| {
         let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, never)).collect();
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;

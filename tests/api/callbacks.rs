@@ -130,39 +130,6 @@ fn a_period_set_in_a_run_counts_from_that_run() {
     });
 }
 
-// ---- captured values
-
-/// Adds a callback of each kind, in place and boxed. The drop of what each captured calls
-/// `dropped`.
-fn add_one_of_each_kind(dropped: impl Fn() + Clone + Send + 'static) -> [TimerHandle; 5] {
-    let [small, large, again, large_again, local] = [(); 5].map(|()| OnDrop(dropped.clone()));
-    let room = [0_u64; 9];
-    [
-        local_timer().add(TICK, move || drop(small)),
-        local_timer().add(TICK, move || _ = (&large, room)),
-        local_timer().add_periodic(TICK, move || _ = &again),
-        local_timer().add_periodic(TICK, move || _ = (&large_again, room)),
-        local_timer().add_local(TICK, move || _ = &local).share(),
-    ]
-}
-
-#[test]
-fn captured_values_are_dropped_once_at_thread_exit_when_the_timer_has_ended() {
-    let drops = Counter::default();
-    let dropped = drops.callback();
-    let reports = reports_of(|clock| {
-        let other = local_timer().add(TICK * 9, never);
-        add_one_of_each_kind(drops.callback());
-        turn_after(clock, 1);
-        add_one_of_each_kind(move || {
-            assert_eq!((other.cancel(), other.reset(TICK)), (Cancel::Ended, false));
-            dropped();
-        });
-        assert_eq!(drops.get(), 3);
-    });
-    assert_eq!((drops.get(), reports), (10, vec![]));
-}
-
 #[test]
 fn the_hooks_of_a_thread_that_ended_are_dropped_and_may_panic() {
     let alive = Counter::default();

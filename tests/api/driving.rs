@@ -11,7 +11,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, Cores, ManualClock, Shard, ShardRef,
+    Cancel, Config, ManualClock, Shard, ShardRef,
     future::{Timers, drive, interval, sleep, timeout},
     local_timer,
     metrics::{ShardMetrics, Stall},
@@ -96,13 +96,6 @@ fn what_a_loop_calls_registers_it() {
             assert!(panics(|| Poller::new().poll(&mut sleep(DELAY))), "{name}");
         });
     }
-}
-
-#[test]
-fn a_core_is_driven() {
-    let polls = |_| Poller::new().poll(&mut sleep(DELAY)).is_pending();
-    let cores = Cores::builder().shards(1).start(polls).expect("a thread");
-    assert!(cores.join().into_iter().all(|polled| polled.is_ok_and(|is_pending| is_pending)));
 }
 
 /// Returns true if a future that waits on this thread panics.

@@ -20,9 +20,9 @@ use crate::{
     lockstep::Lockstep,
     operation::{Seen, wait},
     support::{
-        Counter, CountsDrop, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale,
-        cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core,
-        on_a_thread, operations, owner, panics, shard_by, turn_after,
+        Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere,
+        ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core, on_a_thread,
+        operations, owner, panics, shard_by, turn_after,
     },
 };
 
@@ -350,7 +350,7 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
 fn bug_41_timers_that_had_not_fired_leaked_with_their_executor() {
     // Ticks to be due in: near, far, further and never.
     const DELAYS: [u64; 6] = [1, 2, 77, 150_000, 1 << 30, 1 << 50];
-    let (drops, mut wheel) = (Counter::default(), Wheel::<CountsDrop>::new());
+    let (drops, mut wheel) = (Counter::default(), Wheel::new());
     for delay in DELAYS {
         for copy in 0..300 {
             let key = wheel.insert(delay + copy, drops.on_drop());

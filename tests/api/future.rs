@@ -40,21 +40,6 @@ fn pending(poller: &Poller, delay: Duration) -> Sleep {
 // ---- sleep
 
 #[test]
-fn the_deadline_counts_from_creation_and_the_timer_from_the_first_poll() {
-    on_a_core(|clock| {
-        let (mut late, poller) = (sleep(TICK * 5), Poller::new());
-        assert_eq!(late.deadline(), clock.now() + TICK * 5);
-        drop(sleep(TICK));
-        pass(clock, 3);
-        assert_eq!(added(), 0);
-        assert!(poller.poll(&mut late).is_pending());
-        assert_eq!(added(), 1);
-        pass(clock, 2);
-        assert_eq!((poller.woken(), poller.poll(&mut late)), (1, Poll::Ready(())));
-    });
-}
-
-#[test]
 fn an_interval_that_is_reset_to_now_ticks_at_its_next_poll() {
     on_a_core(|clock| {
         let poller = Poller::new();

@@ -98,6 +98,8 @@ impl<H: Backend> Model<'_, H> {
             Standing::Waits(_) => expected.is_reset_to_now,
             Standing::Fired | Standing::Over => true,
         };
+        let start = self.clock.now() - self.clock.elapsed();
+        assert_eq!(expected.sleep.deadline(), start + Duration::from_nanos(expected.deadline));
         assert_eq!((self.poll)(&self.tasks[task], &mut expected.sleep).is_ready(), ready);
         self.added += u64::from(!ready && expected.standing != Standing::Waits(task));
         expected.standing = if ready { Standing::Over } else { Standing::Waits(task) };

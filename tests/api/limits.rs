@@ -10,7 +10,7 @@ use corewheel::{
 
 use crate::support::{
     Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
-    elsewhere, expired, never, on_a_thread, panics, turn_after,
+    elsewhere, never, on_a_thread, panics, turn_after,
 };
 
 /// Runs `test` in virtual time on a thread whose timer has a limit.
@@ -212,26 +212,6 @@ fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
         elsewhere(assert_full);
         assert_eq!(wakes.get(), 1);
     });
-}
-
-// ---- the end of time
-
-/// It also holds if a tick ends with the last nanosecond that a clock can show.
-#[test]
-fn the_longest_delay_never_ends() {
-    for nanos in [1_000, 1_285, 1_000_000] {
-        let clock = ManualClock::new();
-        let config = Config::new().tick(Duration::from_nanos(nanos)).clock(&clock);
-        let mut shard = Shard::with_config(config).expect("valid");
-        let never = shard.add(Duration::MAX, "never");
-        clock.set(Duration::MAX);
-        for _ in 0..3 {
-            assert_eq!(expired(&mut shard), Vec::<&str>::new(), "at a tick of {nanos} ns");
-        }
-        shard.add(Duration::MAX, "never");
-        assert_eq!(expired(&mut shard), Vec::<&str>::new(), "at a tick of {nanos} ns");
-        assert_eq!(shard.cancel(never), Some("never"));
-    }
 }
 
 // ---- the stack

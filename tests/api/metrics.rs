@@ -5,7 +5,6 @@ use std::{
     panic::panic_any,
     sync::mpsc,
     task::{Context, Waker},
-    thread,
     time::Duration,
 };
 
@@ -70,7 +69,16 @@ fn resets_of_every_kind_of_timer_are_counted() {
 #[test]
 fn each_count_is_published_before_a_sleep() {
     type Step = (fn(&ManualClock), fn(Counts) -> u64);
-    let steps: [Step; 4] = [
+    let steps: [Step; 5] = [
+        // A callback that runs at once is never in the wheel.
+        (
+            |_| {
+                let shard = local_timer().shard_ref();
+                on_a_thread(|| shard.run(|| ()));
+                assert_eq!(local_timer().turn().fired, 1);
+            },
+            |counts| counts.runs,
+        ),
         (
             |_| {
                 let shard = local_timer().shard_ref();
@@ -192,13 +200,6 @@ fn a_loop_that_never_sleeps_publishes_after_some_turns() {
         let Counts { added, live, turns, .. } = published();
         assert_eq!((added, live, turns), (1, 1, 64));
     });
-}
-
-#[test]
-fn a_thread_gives_its_shard_its_name() {
-    let named = thread::Builder::new().name("reactor 7".to_owned()).spawn(|| own().name);
-    assert_eq!(named.expect("started").join().expect("no panic"), "reactor 7");
-    assert_eq!(thread::spawn(|| own().name).join().expect("no panic"), "");
 }
 
 // ---- lateness
@@ -543,19 +544,4 @@ fn a_watch_may_end_in_its_own_report() {
     });
     give.send(watch.expect("a thread")).expect("it listens");
     stall_until_told(NAME, told);
-}
-
-/// A callback that runs at once is never in the wheel.
-#[test]
-fn runs_of_other_threads_alone_are_published() {
-    configured(Config::new(), |_| {
-        let core = local_timer().shard_ref();
-        local_timer().turn();
-        let _ = local_timer().time_until_next();
-        thread::spawn(move || core.run(|| ())).join().expect("no panic");
-        assert_eq!(local_timer().turn().fired, 1);
-        let _ = local_timer().time_until_next();
-        let counts = published();
-        assert_eq!((counts.added, counts.fired, counts.runs), (1, 1, 1));
-    });
 }

@@ -26,17 +26,6 @@ fn an_endless_delay_has_a_deadline() {
     });
 }
 
-#[test]
-fn a_distant_instant_never_fires() {
-    on_a_core(|clock| {
-        let years = Duration::from_secs(1 << 45);
-        let far = clock.now().checked_add(years).expect("an instant holds millions of years");
-        let handle = local_timer().add(far, never);
-        assert_eq!(turn_after(clock, u32::MAX).fired, 0);
-        assert_eq!(handle.cancel(), Cancel::Cancelled);
-    });
-}
-
 /// embassy #4736, #5017: a timer for the end of time was removed from the queue and still looked
 /// queued, so that the next timer of its task was not queued.
 #[test]

@@ -16,7 +16,7 @@ use corewheel::{
 
 use crate::{
     polling::{Poller, poll_with, waker},
-    support::{Counter, HOUR, Log, OnDrop, TICK, TOO_LONG, on_a_thread},
+    support::{Counter, HOUR, Log, OnDrop, TICK, TOO_LONG},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -49,18 +49,6 @@ fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
     watcher.turn();
     watcher.sleep_with(|_| ());
     timers.shards().iter().map(|shard: &ShardRef| shard.metrics().counts).collect()
-}
-
-#[test]
-fn threads_use_different_wheels() {
-    let (_clock, timers, mut watcher, _) = start(3);
-    let poller = Poller::new();
-    let sleeps: Vec<_> =
-        (0..30).map(|_| on_a_thread(|| poller.pending(timers.sleep(HOUR)))).collect();
-    // The threads of other tests are numbered too.
-    let used = counts(&timers, &mut watcher).iter().filter(|counts| counts.live > 0).count();
-    assert!(used > 1, "30 threads use one of three wheels");
-    drop(sleeps);
 }
 
 #[test]
