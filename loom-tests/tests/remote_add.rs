@@ -473,7 +473,7 @@ fn a_timer_that_arrives_is_counted_all_the_time() {
 /// owner drops it.
 #[test]
 fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
-    explore(1_200, || {
+    explore(1_750, || {
         let (dropped, drops) = Drops::watched();
         let owner = race(move || {
             let (_clock, core) = core();
@@ -510,7 +510,7 @@ fn ends_before_it_arrives<R: 'static>(
 /// Another thread moves and cancels the timer before it is admitted, and the owner ends.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
-    explore(4_700, || {
+    explore(7_000, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             race(move || (timer.reset(TICK * 2), timer.cancel()))
@@ -525,7 +525,7 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 /// during the move, and end before the mover has reported the cancel.
 #[test]
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
-    explore(1_400, || {
+    explore(2_000, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             let mover = thread::spawn(move || timer.reset(TICK * 2));
