@@ -45,12 +45,8 @@ fn spread_over(ticks: u32) -> Wheel<u32> {
 }
 
 #[test]
-fn a_tick_touches_what_it_fires() {
+fn a_tick_touches_what_it_fires_and_hands_down_a_few() {
     go_on(&mut spread_over(120_000), 0, "near");
-}
-
-#[test]
-fn a_tick_hands_down_a_few() {
     go_on(&mut spread_over(FAR), 2, "far");
 }
 

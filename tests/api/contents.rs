@@ -178,6 +178,8 @@ fn a_peek_is_at_an_earliest_timer_that_is_pending() {
 fn shrinking_frees_what_was_reserved_and_keeps_what_is_there() {
     const MANY: usize = 50_000;
     const PAGE: usize = 4_096;
+    let configured = Shard::<()>::with_config(Config::new().capacity(MANY)).expect("valid");
+    assert!(configured.capacity() >= MANY);
     let (mut shard, clock) = manual_shard();
     shard.reserve(MANY);
     assert!(shard.capacity() >= MANY);

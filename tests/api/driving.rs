@@ -228,18 +228,6 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
     }
 }
 
-#[test]
-fn a_watch_reports_a_shard_that_never_turns() {
-    const NAME: &str = "a watched shard that never turns";
-    let (_watch, stalls) = watch(DELAY * 4, NAME);
-    let mut shard = Shard::with_config(Config::new().name(NAME)).expect("valid");
-    shard.add(DELAY, ());
-    wait_for_no_loop(&stalls, DELAY * 4);
-    shard.turn();
-    assert!(shard.next_expired().is_some() && shard.next_expired().is_none());
-    assert_eq!(seen(NAME).overdue, Duration::ZERO);
-}
-
 /// The watch reports because the loop has not begun, registered or not.
 #[test]
 fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {

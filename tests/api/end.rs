@@ -106,31 +106,41 @@ fn a_thread_that_first_uses_its_timer_when_it_exits_exits() {
     on_a_thread(|| FIRST_USE.with(|_| ()));
 }
 
-/// Returns the answer to a cancel of a timer of another thread whose timer has this number, or
-/// `None` if another test has the number.
+/// Returns the answer to a cancel of a timer of another thread whose timer has this number. Tries
+/// until no other test has the number.
 fn cancel_the_successors(number: u32) -> Option<Cancel> {
-    let (give, given) = mpsc::channel();
-    let (end, ended) = mpsc::channel::<()>();
-    let (_, next) = owner(Config::new(), move || {
-        let is_next = local_timer().shard_ref().metrics().number == number;
-        let handle = is_next.then(|| local_timer().add(HOUR, never));
-        give.send(handle).expect("the exiting thread listens");
-        assert!(ended.recv().is_err());
-    });
-    let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
-    drop(end);
-    next.join().expect("no panic");
-    answer
+    let try_once = |_| {
+        let (give, given) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let (_, next) = owner(Config::new(), move || {
+            let is_next = local_timer().shard_ref().metrics().number == number;
+            let handle = is_next.then(|| local_timer().add(HOUR, never));
+            give.send(handle).expect("the exiting thread listens");
+            assert!(ended.recv().is_err());
+        });
+        let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
+        drop(end);
+        next.join().expect("no panic");
+        answer
+    };
+    (0..1_000).find_map(try_once)
 }
 
 /// The number of the ended timer belongs to another thread (P12).
 #[test]
-fn an_exiting_thread_owns_no_timer_of_its_successor() {
-    let answer = after_the_timer(|| {
-        let number = local_timer().shard_ref().metrics().number;
-        move || (0..1_000).find_map(|_| cancel_the_successors(number))
+fn an_exiting_or_drained_thread_owns_no_timer_of_its_successor() {
+    let own_number = || local_timer().shard_ref().metrics().number;
+    let exiting = after_the_timer(|| {
+        let number = own_number();
+        move || cancel_the_successors(number)
     });
-    assert_eq!(answer, Some(Cancel::Cancelled));
+    let drained = on_a_thread(|| {
+        local_timer().add(HOUR, || ());
+        let number = own_number();
+        assert_eq!(local_timer().drain().len(), 1);
+        cancel_the_successors(number)
+    });
+    assert_eq!([exiting, drained], [Some(Cancel::Cancelled); 2]);
 }
 
 // ---- a thread's wheel that is drained
@@ -188,18 +198,6 @@ fn a_callback_cannot_drain_its_wheel() {
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert_eq!((local_timer().counts().panicked, local_timer().len()), (1, 1));
         assert_eq!(local_timer().drain().len(), 1);
-    });
-}
-
-/// Another shard may have its number.
-#[test]
-fn a_drained_wheel_does_not_reach_its_successor() {
-    on_a_thread(|| {
-        local_timer().add(HOUR, || ());
-        let number = local_timer().shard_ref().metrics().number;
-        assert_eq!(local_timer().drain().len(), 1);
-        let answer = (0..1_000).find_map(|_| cancel_the_successors(number));
-        assert_eq!(answer, Some(Cancel::Cancelled));
     });
 }
 

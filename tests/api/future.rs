@@ -13,14 +13,11 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Clock, Config, ManualClock,
-    future::{
-        Interval, Sleep, Timeout, TimeoutError, interval, interval_at, sleep, timeout, timeout_at,
-    },
+    future::{Interval, Sleep, TimeoutError, interval, interval_at, sleep, timeout, timeout_at},
     local_timer,
 };
 
 use crate::{
-    handles::implements,
     polling::{Poller, poll_with, waker},
     support::{
         HOUR, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread,
@@ -38,22 +35,6 @@ fn pending(poller: &Poller, delay: Duration) -> Sleep {
 }
 
 // ---- sleep
-
-#[test]
-fn an_interval_that_is_reset_to_now_ticks_at_its_next_poll() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
-        clock.advance(TICK * 5 / 2);
-        let mut interval = interval_at(clock.now() + TICK * 10, TICK * 10);
-        let resets: [&dyn Fn(&mut Interval); 2] =
-            [&|interval| interval.reset_immediately(), &|interval| interval.reset_at(clock.now())];
-        for reset in resets {
-            assert!(interval.poll_tick(&mut poller.context()).is_pending());
-            reset(&mut interval);
-            assert_eq!(interval.poll_tick(&mut poller.context()), Poll::Ready(clock.now()));
-        }
-    });
-}
 
 /// It also holds if the clock knows the time only as an interval.
 #[test]
@@ -76,19 +57,10 @@ fn a_sleep_of_zero_is_ready_at_its_first_poll() {
     }
 }
 
-#[test]
-fn a_sleep_is_a_handful_of_words_and_not_send() {
-    let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
-    assert!(size_of::<Sleep>() <= 48 + origin, "{}", size_of::<Sleep>());
-    assert!(!implements!(Sleep: Send));
-    assert!(!implements!(Interval: Send));
-    assert!(!implements!(Timeout<()>: Send));
-}
-
 // ---- timeout
 
 #[test]
-fn a_timeout_of_a_ready_future_adds_no_timer() {
+fn a_timeout_ends_with_its_time_or_its_future() {
     on_a_core(|clock| {
         let poller = Poller::new();
         assert_eq!(poller.poll(&mut timeout(TICK, future::ready(1))), Poll::Ready(Ok(1)));
@@ -96,13 +68,7 @@ fn a_timeout_of_a_ready_future_adds_no_timer() {
         clock.advance(TICK * 2);
         assert_eq!(poller.poll(&mut overdue), Poll::Ready(Ok(2)), "the future goes first");
         assert_eq!((added(), poller.clones()), (0, 0));
-    });
-}
 
-#[test]
-fn a_timeout_ends_with_its_time_or_its_future() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
         let mut guarded = timeout(TICK * 2, future::pending::<()>());
         assert!(poller.poll(&mut guarded).is_pending());
         pass(clock, 1);
@@ -165,6 +131,15 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
         let mut shortest = interval(Duration::ZERO);
         assert_eq!(shortest.period(), TICK);
         assert_eq!(ticks_of(clock, &mut shortest, &[0, 1, 1]), [(0, 0), (1, 1), (2, 2)]);
+        // To now, between two ticks of the wheel.
+        clock.advance(TICK / 2);
+        for reset in
+            [Interval::reset_immediately, |it: &mut Interval| it.reset_at(local_timer().now())]
+        {
+            assert_eq!(ticks_of(clock, &mut later, &[0]), []);
+            reset(&mut later);
+            assert_eq!(ticks_of(clock, &mut later, &[0]), [(0, 0)]);
+        }
     });
 }
 

@@ -8,14 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{
-    AddErrorReason, Core, Cores, Counts,
-    future::{Interval, Remote, Sleep, Timeout, Timers},
-    local_timer,
-};
+use corewheel::{AddErrorReason, Core, Cores, Counts, future::Timers, local_timer};
 
 use crate::{
-    handles::implements,
     lockstep::Lockstep,
     polling::{Poller, block_on},
     support::{HOUR, TICK, on_a_thread, wait_until},
@@ -36,16 +31,6 @@ fn counts(cores: &Lockstep<()>, core: usize) -> Counts {
 /// Number of live timers of each core.
 fn live(cores: &Lockstep<()>) -> Vec<u64> {
     (0..cores.shards.len()).map(|core| counts(cores, core).live).collect()
-}
-
-#[test]
-fn a_sleep_on_other_threads_may_change_threads() {
-    assert!(implements!(Sleep<Remote>: Send + Unpin + 'static));
-    assert!(implements!(Interval<Remote>: Send + Unpin + 'static));
-    assert!(implements!(Timeout<future::Ready<()>, Remote>: Send + Unpin + 'static));
-    assert!(implements!(Timers: Send + Sync + Clone));
-    let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
-    assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
 }
 
 #[test]

@@ -63,6 +63,16 @@ fn resets_of_every_kind_of_timer_are_counted() {
         announce_sleep();
         assert_eq!((published().resets, published().resets_elsewhere), (3, 1));
     });
+    // A due timer that another thread resets is counted once.
+    on_a_core(|clock| {
+        let moved = local_timer().add(TICK * 2, || {});
+        local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
+        assert_eq!(turn_after(clock, 3).fired, 1);
+        let Counts { fired, resets, resets_elsewhere, live, .. } = local_timer().counts();
+        assert_eq!((fired, resets, resets_elsewhere, live), (1, 0, 1, 1));
+        assert_eq!((turn_after(clock, 9).fired, turn_after(clock, 1).fired), (0, 1));
+        assert_eq!(local_timer().counts().resets_elsewhere, 1);
+    });
 }
 
 /// It also holds if nothing else changes and the wheel has no work.

@@ -206,13 +206,13 @@ fn operations_that_are_left_when_the_timer_has_ended_are_handed_back() {
 // ---- several cores
 
 /// Cores in lockstep of which some have joined a group.
-struct Joined<K: WatchKey> {
-    cores: Lockstep<Option<Purgatory<K, Op>>>,
-    group: PurgatoryGroup<K>,
+pub(crate) struct Joined<K: WatchKey> {
+    pub(crate) cores: Lockstep<Option<Purgatory<K, Op>>>,
+    pub(crate) group: PurgatoryGroup<K>,
 }
 
 impl Joined<usize> {
-    fn start(count: usize, joined: &[usize]) -> Self {
+    pub(crate) fn start(count: usize, joined: &[usize]) -> Self {
         Self::of(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
     }
 
@@ -247,12 +247,12 @@ impl<K: WatchKey> Joined<K> {
         started
     }
 
-    fn join(&self, core: usize) {
+    pub(crate) fn join(&self, core: usize) {
         let (group, shards) = (self.group.clone(), self.cores.shards.clone());
         self.cores.on(core, move |own| *own = Some(group.join(core, &shards)));
     }
 
-    fn on<R: Send + 'static>(
+    pub(crate) fn on<R: Send + 'static>(
         &self,
         core: usize,
         ask: impl FnOnce(&Purgatory<K, Op>) -> R + Send + 'static,

@@ -5,12 +5,12 @@ use std::{array, panic::resume_unwind, sync::Arc};
 
 use corewheel::{
     local_timer,
-    purgatory::{Completion, OperationId, Outcome, Purgatory, PurgatoryCounts, PurgatoryGroup},
+    purgatory::{Completion, OperationId, Outcome, Purgatory, PurgatoryCounts},
 };
 
 use crate::{
-    lockstep::Lockstep,
     operation::{Op, Seen},
+    purgatory::Joined,
     support::{TICK, operations, seeded},
 };
 
@@ -19,7 +19,6 @@ const KEYS: usize = 9;
 
 /// Belongs to the core of its number modulo `CORES`.
 type Key = usize;
-type Waits = Purgatory<Key, Op>;
 
 /// An operation that has not ended.
 #[derive(Debug)]
@@ -50,7 +49,7 @@ enum Membership {
 
 /// The simple model: the live operations, and the number of each kind of ending.
 struct Model {
-    cores: Lockstep<Option<Waits>>,
+    own: Joined<Key>,
     members: [Membership; CORES],
     /// The level of each key.
     levels: [u32; KEYS],
@@ -58,31 +57,20 @@ struct Model {
     /// The operations that are not live any more, and whether each was completed.
     over: Vec<(Arc<Seen>, bool)>,
     counts: [PurgatoryCounts; CORES],
-    group: PurgatoryGroup<Key>,
     now: u64,
 }
 
 impl Model {
     fn new() -> Self {
-        let group = PurgatoryGroup::by(|&key| key);
         Self {
-            cores: Lockstep::start(CORES),
+            own: Joined::start(CORES, &[]),
             members: [Membership::Outside; CORES],
             levels: [0; KEYS],
             live: Vec::new(),
             over: Vec::new(),
             counts: array::from_fn(|_| PurgatoryCounts::default()),
-            group,
             now: 0,
         }
-    }
-
-    fn on<R: Send + 'static>(
-        &self,
-        core: usize,
-        ask: impl FnOnce(&Waits) -> R + Send + 'static,
-    ) -> R {
-        self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
     }
 
     fn is_in(&self, core: usize) -> bool {
@@ -90,8 +78,7 @@ impl Model {
     }
 
     fn join(&mut self, core: usize) {
-        let (group, shards) = (self.group.clone(), self.cores.shards.clone());
-        self.cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        self.own.join(core);
         self.members[core] = Membership::Joined;
         self.must_look_once_more(core);
     }
@@ -99,8 +86,8 @@ impl Model {
     /// Ends the membership of a core. Its operations are dropped.
     fn end(&mut self, core: usize, to: Membership) {
         match to {
-            Membership::Ended => self.cores.end(core),
-            _ => self.cores.on(core, |own| *own = None),
+            Membership::Ended => self.own.cores.end(core),
+            _ => self.own.cores.on(core, |own| *own = None),
         }
         self.members[core] = to;
         let dropped = self.live.extract_if(.., |live| live.core == core);
@@ -132,18 +119,18 @@ impl Model {
             8 => self.raise(key),
             9 => self.force(random),
             10 => {
-                let back = self.on(core, move |own| seen_of(own.cancel_for_key(&key)));
+                let back = self.own.on(core, move |own| seen_of(own.cancel_for_key(&key)));
                 self.handed_back(&back, core, |live| {
                     live.keys.contains(&key) && key % CORES == core
                 });
             }
             11 if random.u32(..20) == 0 => {
-                let back = self.on(core, |own| seen_of(own.drain()));
+                let back = self.own.on(core, |own| seen_of(own.drain()));
                 self.handed_back(&back, core, |_| true);
             }
             12..14 => self.pass(random.u32(1..4)),
             14 => self.settle(),
-            16 => _ = self.cores.on(core, move |_| local_timer().turn_within(budget)),
+            16 => _ = self.own.cores.on(core, move |_| local_timer().turn_within(budget)),
             15 if random.u32(..20) == 0 => {
                 let ways = [Membership::Left, Membership::Ended];
                 return self.end(core, ways[random.usize(..2)]);
@@ -167,7 +154,7 @@ impl Model {
         let (ticks, seen, given) = (random.u32(1..30), Seen::new(), keys.clone());
         seen.set_to(wanted == self.level(&keys));
         let operation = Arc::clone(&seen);
-        let outcome = self.on(core, move |own| {
+        let outcome = self.own.on(core, move |own| {
             let panics_if = |is_planned| {
                 move || {
                     if is_planned {
@@ -211,18 +198,20 @@ impl Model {
             watching.for_each(|live| live.must_end |= live.seen.is_set());
         }
         match random.u32(..4) {
-            0 => self.group.notify(&key),
-            1 if key % CORES == core => _ = self.on(core, move |own| own.check_and_complete(&key)),
-            _ => self.on(core, move |own| own.notify(&key)),
+            0 => self.own.group.notify(&key),
+            1 if key % CORES == core => {
+                _ = self.own.on(core, move |own| own.check_and_complete(&key))
+            }
+            _ => self.own.on(core, move |own| own.notify(&key)),
         }
     }
 
     fn force(&self, random: &mut fastrand::Rng) {
         let Some(live) = self.live.get(random.usize(..self.live.len().max(1))) else { return };
         let (core, name) = (live.core, live.name);
-        assert!(self.on(core, move |own| own.force_complete(name)));
+        assert!(self.own.on(core, move |own| own.force_complete(name)));
         live.seen.assert_ended(Completion::Forced);
-        assert!(!self.on(core, move |own| own.force_complete(name)));
+        assert!(!self.own.on(core, move |own| own.force_complete(name)));
     }
 
     fn handed_back(&mut self, back: &[Arc<Seen>], core: usize, which: impl Fn(&Live) -> bool) {
@@ -236,11 +225,11 @@ impl Model {
 
     fn pass(&mut self, ticks: u32) {
         self.now += u64::from(ticks);
-        self.cores.clock.advance(TICK * ticks);
+        self.own.cores.clock.advance(TICK * ticks);
     }
 
     fn turn(&mut self, core: usize) {
-        let _ = self.cores.turn(core);
+        let _ = self.own.cores.turn(core);
         self.take_ends();
         let late = self.live.iter().find(|live| live.core == core && live.deadline <= self.now);
         assert!(late.is_none(), "at {}: {late:?}", self.now);
@@ -250,14 +239,14 @@ impl Model {
     /// watches.
     fn settle(&mut self) {
         // The second time for the answers to an end.
-        (0..2).for_each(|_| self.cores.settle());
+        (0..2).for_each(|_| self.own.cores.settle());
         self.take_ends();
         let lost = self.live.iter().find(|live| live.must_end || live.deadline <= self.now);
         assert!(lost.is_none(), "at {}: {lost:?}", self.now);
         let mut watched = [0; KEYS];
         self.live.iter().flat_map(|live| &live.keys).for_each(|&key| watched[key] += 1);
         for core in (0..CORES).filter(|&core| self.is_in(core)) {
-            let (found, counts) = self.on(core, |own| {
+            let (found, counts) = self.own.on(core, |own| {
                 (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts())
             });
             let expected: [usize; KEYS] =
@@ -293,7 +282,7 @@ impl Model {
     }
 
     fn check_counts(&self, core: usize) {
-        let counts = self.on(core, Purgatory::counts);
+        let counts = self.own.on(core, Purgatory::counts);
         let mut expected = self.counts[core];
         expected.live = self.live.iter().filter(|live| live.core == core).count() as u64;
         // `settle` compares these when no message is under way.
@@ -323,7 +312,7 @@ fn several_cores_keep_their_promises() {
             assert_eq!(Arc::strong_count(seen), 1, "all operations are dropped");
         }
         for core in (0..CORES).filter(|&core| model.members[core] != Membership::Ended) {
-            assert_eq!(model.cores.on(core, |_| local_timer().len()), 0);
+            assert_eq!(model.own.cores.on(core, |_| local_timer().len()), 0);
         }
     });
 }

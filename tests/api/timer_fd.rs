@@ -2,14 +2,12 @@
 //! other threads, and silent otherwise; no wake-up is lost.
 
 use std::{
-    error::Error,
-    io,
     os::fd::{AsFd, AsRawFd},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{AddErrorReason, Clock, Config, TimerFd, TimerFdError, Turn, local_timer};
+use corewheel::{Clock, Config, TimerFd, Turn, local_timer};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -272,18 +270,4 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
         wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
         end();
     }
-}
-
-#[test]
-fn an_error_is_a_sentence_and_has_its_io_kind() {
-    let text = |error: &TimerFdError| error.to_string();
-    let none = TimerFdError::NoTimer(AddErrorReason::ShutDown);
-    assert!(text(&TimerFdError::VirtualTime).contains("virtual"));
-    assert!(text(&none).ends_with(&AddErrorReason::ShutDown.to_string()));
-    assert!(none.source().is_none());
-    assert_eq!(io::Error::from(TimerFdError::VirtualTime).kind(), io::ErrorKind::Unsupported);
-    assert_eq!(io::Error::from(none).kind(), io::ErrorKind::BrokenPipe);
-    let system = TimerFdError::System(io::Error::from_raw_os_error(24));
-    assert!(text(&system).contains("descriptor") && system.source().is_some());
-    assert_eq!(io::Error::from(system).raw_os_error(), Some(24));
 }

@@ -15,22 +15,10 @@ fn one_bit_and_64_levels() {
 }
 
 #[test]
-fn two_bits_and_32_levels() {
+fn two_to_nine_bits() {
     agrees_with_the_model::<2, 32>(operations(20_000), 500, 40);
-}
-
-#[test]
-fn three_bits_and_22_levels() {
     agrees_with_the_model::<3, 22>(operations(20_000), 500, 40);
-}
-
-#[test]
-fn five_bits_and_13_levels() {
     agrees_with_the_model::<5, 13>(operations(10_000), 1_000, 400);
-}
-
-#[test]
-fn nine_bits_and_8_levels() {
     agrees_with_the_model::<9, 8>(operations(20_000), 5_000, 1_000);
 }
 
