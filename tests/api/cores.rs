@@ -231,27 +231,20 @@ fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
 // ---- stop
 
 #[test]
-fn stopped_threads_end_whether_or_not_they_sleep() {
-    for round in 0..300 {
-        let cores = start(2, |core| turn_until_stopped(&core, usize::MAX));
-        if round % 3 > 0 {
-            thread::sleep(Duration::from_micros(round));
-        }
-        cores.stop();
-        cores.stop();
-        assert_eq!(join(cores).len(), 2);
-    }
-}
-
-#[test]
-fn closures_submitted_before_the_stop_run() {
-    for (budget, submitted) in [(usize::MAX, 200), (usize::MAX, 5_000), (3, 200)] {
-        for _ in 0..20 {
+fn stopped_threads_run_what_was_submitted_and_end_whether_or_not_they_sleep() {
+    for (budget, submitted, rounds) in
+        [(usize::MAX, 0, 300), (usize::MAX, 200, 20), (usize::MAX, 5_000, 20), (3, 200, 20)]
+    {
+        for round in 0..rounds {
             let cores = start(2, move |core| turn_until_stopped(&core, budget));
             let runs = Counter::default();
+            if round % 3 > 0 {
+                thread::sleep(Duration::from_micros(round));
+            }
             for shard in cores.shards().iter().cycle().take(submitted) {
                 shard.run(runs.callback());
             }
+            cores.stop();
             cores.stop();
             join(cores);
             assert_eq!(runs.get(), submitted);

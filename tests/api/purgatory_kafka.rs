@@ -4,8 +4,8 @@
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use corewheel::{
-    ManualClock, local_timer,
-    purgatory::{Completion, OperationId, Purgatory},
+    local_timer,
+    purgatory::{Completion, Purgatory},
 };
 
 use crate::{
@@ -22,37 +22,28 @@ fn assert_over(own: &Waits, seen: &Arc<Seen>, keys: u32) {
     assert!((0..keys).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
 }
 
-/// What happens while an operation looks at its condition: any of a turn in which it times out, a
+/// While an operation looks at its condition, any of these happens: a turn in which it times out, a
 /// force, and an event.
-fn interferes(
-    own: Waits,
-    seen: &Arc<Seen>,
-    id: &Rc<Cell<Option<OperationId>>>,
-    clock: &ManualClock,
-    what: u32,
-) -> impl FnMut() + use<> {
-    let (seen, id, clock) = (Arc::downgrade(seen), Rc::clone(id), clock.clone());
-    move || {
-        if seen.upgrade().is_some_and(|seen| seen.looks() == 2) {
-            if what & 1 != 0 {
-                turn_after(&clock, 20);
-            }
-            if what & 2 != 0 {
-                id.get().map(|id| own.force_complete(id));
-            }
-            if what & 4 != 0 {
-                own.check_and_complete(&0);
-            }
-        }
-    }
-}
-
 #[test]
 fn kafka_bug_31_an_operation_was_completed_twice() {
     for (what, is_met) in (0..8).flat_map(|what| [(what, false), (what, true)]) {
         on_a_core(|clock| {
-            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::default());
-            let during = interferes(own.clone(), &seen, &id, clock, what);
+            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::new(Cell::new(None)));
+            let (purgatory, looks, named) = (own.clone(), Arc::downgrade(&seen), Rc::clone(&id));
+            let time = clock.clone();
+            let during = move || {
+                if looks.upgrade().is_some_and(|seen| seen.looks() == 2) {
+                    if what & 1 != 0 {
+                        turn_after(&time, 20);
+                    }
+                    if what & 2 != 0 {
+                        named.get().map(|id| purgatory.force_complete(id));
+                    }
+                    if what & 4 != 0 {
+                        purgatory.check_and_complete(&0);
+                    }
+                }
+            };
             id.set(Some(wait(&own, seen.op_with(during, || ()), [0, 1], 10)));
             seen.set_to(is_met);
             own.check_and_complete(&0);
