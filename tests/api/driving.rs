@@ -298,12 +298,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         local_timer().turn();
         assert_eq!(seen(NAME).overdue, Duration::ZERO);
     });
-}
-
-/// A request that the driver has not seen waits for a turn.
-#[test]
-fn a_remote_timer_whose_driver_is_dropped_is_overdue() {
-    const NAME: &str = "its driver was dropped";
+    // A request that the driver has not seen when it is dropped waits for a turn.
     named(NAME, || {
         let (driver, shard) = (driver(), local_timer().shard_ref());
         on_a_thread(|| shard.add(Duration::ZERO, || ()));

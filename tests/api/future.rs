@@ -4,10 +4,9 @@
 use std::{
     cell::{Cell, RefCell},
     future,
-    panic::{self, AssertUnwindSafe},
     pin::pin,
     rc::Rc,
-    task::{Context, Poll, RawWaker, RawWakerVTable, Waker},
+    task::{Context, Poll, RawWakerVTable, Waker},
     time::{Duration, Instant},
 };
 
@@ -20,7 +19,7 @@ use corewheel::{
 use crate::{
     polling::{Poller, poll_with, waker},
     support::{
-        HOUR, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread,
+        HOUR, OnDrop, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread,
         panic_message, panics, pass,
     },
 };
@@ -156,61 +155,18 @@ fn a_tick_whose_future_is_dropped_is_not_lost() {
 
 // ---- wakers that panic or call back
 
-thread_local! {
-    /// The call in which `touchy` wakers panic.
-    static PANICS_IN: Cell<Call> = const { Cell::new(Call::None) };
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Call {
-    None,
-    Clone,
-    Drop,
-}
-
-fn touchy() -> Waker {
-    fn assert_calm(call: Call) {
-        assert!(PANICS_IN.get() != call, "as planned");
-    }
-    const TABLE: RawWakerVTable = RawWakerVTable::new(
-        |_| {
-            assert_calm(Call::Clone);
-            RawWaker::new(std::ptr::null(), &TABLE)
-        },
-        |_| (),
-        |_| (),
-        |_| assert_calm(Call::Drop),
-    );
-    // SAFETY: there is no data, and the functions use none.
-    #[allow(unsafe_code)]
-    unsafe {
-        Waker::new(std::ptr::null(), &TABLE)
-    }
-}
-
-fn panicking_in<R>(call: Call, run: impl FnOnce() -> R) -> R {
-    PANICS_IN.set(call);
-    let result = panic::catch_unwind(AssertUnwindSafe(run));
-    PANICS_IN.set(Call::None);
-    result.unwrap_or_else(|panic| panic::resume_unwind(panic))
-}
-
-fn poll_touchily(sleep: &mut Sleep) -> Poll<()> {
-    poll_with(&touchy(), sleep)
-}
-
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
     in_virtual_time(|clock| {
-        let [mut dropped, mut changed] = [(); 2].map(|()| sleep(TICK));
         let poller = Poller::new();
-        assert!(poll_touchily(&mut dropped).is_pending());
-        assert!(poll_touchily(&mut changed).is_pending());
-        let _other = pending(&poller, TICK);
-        panicking_in(Call::Drop, || {
-            drop(dropped);
-            assert!(poller.poll(&mut changed).is_pending());
+        let [dropped, mut changed] = [(); 2].map(|()| {
+            let (panics, mut sleep) = (OnDrop(|| panic!("as planned")), sleep(TICK));
+            assert!(poll_with(&waker(move || _ = &panics), &mut sleep).is_pending());
+            sleep
         });
+        let _other = pending(&poller, TICK);
+        drop(dropped);
+        assert!(poller.poll(&mut changed).is_pending());
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (2, 2));
         pass(clock, 1);
         assert_eq!(poller.woken(), 2);
@@ -219,11 +175,16 @@ fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
 
 #[test]
 fn a_waker_that_panics_when_it_is_cloned_changes_nothing() {
+    const TABLE: RawWakerVTable =
+        RawWakerVTable::new(|_| panic!("as planned"), |_| (), |_| (), |_| ());
+    // SAFETY: there is no data, and the functions use none.
+    #[allow(unsafe_code)]
+    let panics_when_cloned = unsafe { Waker::new(std::ptr::null(), &TABLE) };
     on_a_core(|clock| {
         let (mut new, poller) = (sleep(TICK), Poller::new());
         let mut waits = pending(&poller, TICK);
         for sleep in [&mut new, &mut waits] {
-            assert!(panics(|| panicking_in(Call::Clone, || poll_touchily(sleep))));
+            assert!(panics(|| poll_with(&panics_when_cloned, sleep)));
         }
         assert_eq!((local_timer().len(), added()), (1, 1));
         assert!(poller.poll(&mut new).is_pending());

@@ -56,12 +56,6 @@ fn turn_until_fired(timer: &TimerFd) -> Turn {
     }
 }
 
-fn turn_while_readable(timer: &TimerFd) {
-    while is_readable(timer, A_WHILE) {
-        timer.turn();
-    }
-}
-
 #[test]
 fn it_is_closed_by_exec_and_does_not_block() {
     with_timer_fd(Config::new(), |timer| {
@@ -183,7 +177,9 @@ fn another_thread_makes_it_readable_for_earlier_timers_only() {
     with_timer_fd(Config::new(), |timer| {
         let shard = local_timer().shard_ref();
         on_a_thread(|| shard.add(HOUR, never));
-        turn_while_readable(&timer);
+        while is_readable(&timer, A_WHILE) {
+            timer.turn();
+        }
         on_a_thread(|| shard.run(|| ()));
         turn_until_fired(&timer);
         let late = local_timer().add(HOUR, || ());
