@@ -40,7 +40,6 @@ fn check(holds: bool, what: &'static str) -> Found {
     if holds { Ok(()) } else { Err(what) }
 }
 
-/// Forks, runs `child` there, and waits for it here.
 fn in_a_child(child: impl FnOnce() -> Found) {
     // SAFETY: the child touches nothing that a missing thread could have left half-done, except the
     // subject of the tests. The allocator of glibc works after a fork.
@@ -111,6 +110,23 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
     )
 }
 
+/// The child may create wheels, because no other thread created or ended one at the moment of the
+/// fork.
+fn use_new_wheels() -> Found {
+    let own = local_timer().add(HOUR, || {});
+    for _ in 0..20 {
+        let thread = thread::spawn(|| {
+            let (ran, runs) = mpsc::channel();
+            let shard = local_timer().shard_ref();
+            let add = thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
+            local_timer().run_until(|| runs.try_recv().is_ok());
+            add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
+        });
+        check(thread.join().is_ok_and(|ran| ran), "a thread of the child's has a timer")?;
+    }
+    check(own.is_pending(), "they have not got in the way of what was there")
+}
+
 #[test]
 fn each_process_has_its_own_copy() {
     beside_others(|others| {
@@ -123,7 +139,8 @@ fn each_process_has_its_own_copy() {
                 use_a_timer_of_nobody(shard, handle)?;
             }
             use_the_own_timer(own)?;
-            check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")
+            check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")?;
+            use_new_wheels()
         });
         // The parent's copies are unchanged.
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
@@ -132,31 +149,6 @@ fn each_process_has_its_own_copy() {
         local_timer().run_until(|| !own.is_pending());
         assert_eq!(ran.load(Ordering::Relaxed), 1);
         assert!(there.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-    });
-}
-
-/// The child may create wheels, because no other thread created or ended one at the moment of the
-/// fork.
-#[test]
-fn a_child_may_make_threads_with_timers() {
-    beside_others(|others| {
-        let there = others[0].add(HOUR, || {});
-        in_a_child(|| {
-            for _ in 0..20 {
-                let thread = thread::spawn(|| {
-                    let (ran, runs) = mpsc::channel();
-                    let shard = local_timer().shard_ref();
-                    let add =
-                        thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
-                    local_timer().run_until(|| runs.try_recv().is_ok());
-                    add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
-                });
-                check(thread.join().is_ok_and(|ran| ran), "a thread of the child's has a timer")?;
-            }
-            check(there.is_pending(), "they have not got in the way of what was there")?;
-            use_the_own_timer(local_timer().add(HOUR, || {}))
-        });
-        assert!(there.is_pending());
     });
 }
 

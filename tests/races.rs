@@ -32,7 +32,6 @@ struct Record {
     seen: [AtomicU32; CANCELLERS],
 }
 
-/// A payload, or what a callback captures.
 struct Payload(Arc<Record>);
 
 impl Payload {

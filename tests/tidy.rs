@@ -140,7 +140,6 @@ fn order(source: &Source) -> Vec<Finding> {
     if own == ["lib"] { Vec::new() } else { source.names.iter().filter_map(judge).collect() }
 }
 
-/// Some names are at home in a few files only.
 fn homes(source: &Source) -> Vec<Finding> {
     let strange = HOMES.iter().filter(|(_, home, _)| !source.is_in(home));
     let found = strange.flat_map(|(name, home, instead)| {

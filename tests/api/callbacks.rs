@@ -157,7 +157,6 @@ fn in_place(place: PanicPlace, messages: &[&str]) -> Reports {
     messages.iter().map(|&message| (place, message.to_owned())).collect()
 }
 
-/// A callback that must not run, and that calls `dropped` when it is dropped.
 fn when_dropped(dropped: impl FnMut() + 'static) -> impl FnOnce() + 'static {
     let captured = OnDrop(dropped);
     move || {
@@ -254,7 +253,6 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
 // ---- wake hooks that use the timer
 
 thread_local! {
-    /// Runs when this thread is woken next.
     static WHEN_WOKEN: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 

@@ -15,7 +15,6 @@ use crate::support::{
     Counter, HOUR, TICK, TOO_LONG, never, on_a_thread, panic_message, wait_until,
 };
 
-/// Starts `shards` threads that call `run`.
 fn start<R: Send + 'static>(
     shards: usize,
     run: impl Fn(Core) -> R + Send + Sync + 'static,
@@ -31,7 +30,6 @@ fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
     ended.into_iter().map(|end| end.expect("no panic")).collect()
 }
 
-/// Turns until the thread is asked to stop.
 fn turn_until_stopped(core: &Core, budget: usize) {
     while !core.is_stopping() {
         local_timer().prepare_sleep().park();

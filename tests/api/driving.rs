@@ -98,7 +98,6 @@ fn what_a_loop_calls_registers_it() {
     }
 }
 
-/// Returns true if a future that waits on this thread panics.
 fn is_refused() -> bool {
     panics(|| Poller::new().poll(&mut sleep(HOUR)))
 }
@@ -159,7 +158,6 @@ fn a_dropped_descriptor_ends_the_registration_that_it_made() {
 
 // ---- callbacks that no loop drives
 
-/// Runs `test` on a thread called `name`.
 fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(test).expect("a thread");
     thread.join().expect("no panic")

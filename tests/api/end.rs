@@ -305,7 +305,6 @@ impl Drop for EndsAShard {
     }
 }
 
-/// Makes shards whose payloads and hooks end others, and ends them.
 fn end_shards(clock: &ManualClock) {
     for round in 0..operations(100).min(3_000) {
         let captured = EndsAShard(clock.clone(), None);

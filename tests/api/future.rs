@@ -28,7 +28,6 @@ fn added() -> u64 {
     local_timer().counts().added
 }
 
-/// A sleep that this poller has polled and that is pending.
 fn pending(poller: &Poller, delay: Duration) -> Sleep {
     poller.pending(sleep(delay))
 }

@@ -19,10 +19,8 @@ use crate::{
 const TASKS: usize = 4;
 const SLEEPS: usize = 24;
 
-/// A sleep, and the expected state of it.
 struct Expected<H: Backend> {
     sleep: Sleep<H>,
-    /// In nanoseconds since the clock's start.
     deadline: u64,
     standing: Standing,
     /// It was reset to now, and no poll has followed.

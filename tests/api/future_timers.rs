@@ -28,7 +28,6 @@ fn counts(cores: &Lockstep<()>, core: usize) -> Counts {
     cores.on(core, |()| local_timer().counts())
 }
 
-/// Number of live timers of each core.
 fn live(cores: &Lockstep<()>) -> Vec<u64> {
     (0..cores.shards.len()).map(|core| counts(cores, core).live).collect()
 }

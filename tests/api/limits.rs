@@ -13,7 +13,6 @@ use crate::support::{
     elsewhere, never, on_a_thread, panics, turn_after,
 };
 
-/// Runs `test` in virtual time on a thread whose timer has a limit.
 fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
     configured(Config::new().limit(limit), test);
 }
@@ -23,7 +22,6 @@ fn fill(timers: u32) -> Vec<TimerHandle> {
     (1..=timers).map(|ticks| local_timer().add(TICK * ticks, || {})).collect()
 }
 
-/// Number of adds from another thread that are accepted.
 fn accepted(of: usize) -> usize {
     elsewhere(|shard| (0..of).filter(|_| shard.try_add(TICK, || {}).is_ok()).count())
 }

@@ -200,10 +200,7 @@ fn any_thread_sees_every_shard_as_of_its_last_sleep() {
     assert!(named(NAME).is_none(), "it has ended");
     let last = cores.shards[0].metrics().counts;
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
-}
-
-#[test]
-fn a_loop_that_never_sleeps_publishes_after_some_turns() {
+    // A loop that never sleeps publishes after some turns.
     on_a_core(|_| {
         local_timer().add(HOUR, never);
         (0..64).for_each(|_| _ = local_timer().turn());
@@ -409,7 +406,6 @@ fn a_shard_of_payloads_reports_the_same() {
 
 // ---- stalls
 
-/// A watch, and its reports of the shard called `name`.
 pub(crate) fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
     let (tell, told) = mpsc::channel();
     let report = move |stall: &Stall| {

@@ -10,7 +10,6 @@ use crate::support::{
     Log, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread, turn_after,
 };
 
-/// Returns a timer that counts its runs, and the count.
 fn counted() -> (OwnedTimer, Rc<Cell<u32>>) {
     let runs = Rc::new(Cell::new(0));
     let counts = Rc::clone(&runs);

@@ -13,7 +13,6 @@ use crate::support::{
 
 // ---- added by another thread
 
-/// Adds a periodic timer to this thread's wheel from another thread.
 fn add_elsewhere(period: Duration, run: impl FnMut() + Send + 'static) -> TimerHandle {
     elsewhere(|shard| shard.add_periodic(period, run))
 }

@@ -216,7 +216,6 @@ impl Joined<usize> {
         Self::of(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
     }
 
-    /// All of these cores have joined.
     fn configured(count: usize, configure: impl Fn(Config) -> Config) -> Self {
         let cores = Self::of(
             Lockstep::start_with(count, configure),
@@ -227,7 +226,6 @@ impl Joined<usize> {
         cores
     }
 
-    /// Adds an operation and returns what is seen of it.
     fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<Seen> {
         let keys = keys.to_vec();
         self.on(core, move |own| add(own, keys, ticks))
@@ -260,7 +258,6 @@ impl<K: WatchKey> Joined<K> {
         self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
     }
 
-    /// Turns these cores, one after the other.
     fn turn(&self, cores: impl IntoIterator<Item = usize>) {
         cores.into_iter().for_each(|core| _ = self.cores.turn(core));
     }
@@ -522,7 +519,6 @@ fn bomb(core: usize) -> Touchy {
     Touchy { core, panics: In::Drop }
 }
 
-/// A key that does not panic.
 fn calm(core: usize) -> Touchy {
     Touchy { core, panics: In::Nothing }
 }

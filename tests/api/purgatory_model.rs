@@ -29,7 +29,6 @@ struct Live {
     keys: Vec<Key>,
     /// The sum of the levels of its keys that meets its condition.
     wanted: u32,
-    /// In ticks.
     deadline: u64,
     /// An event occurred after its condition was met: it ends when all cores have received that
     /// event.
@@ -43,7 +42,6 @@ enum Membership {
     Joined,
     /// Its purgatory is dropped.
     Left,
-    /// Its thread has ended.
     Ended,
 }
 
@@ -261,7 +259,6 @@ impl Model {
         }
     }
 
-    /// Takes the new endings.
     fn take_ends(&mut self) {
         for live in self.live.extract_if(.., |live| !live.seen.ended().is_empty()) {
             let counts = &mut self.counts[live.core];
@@ -292,7 +289,6 @@ impl Model {
     }
 }
 
-/// The operations that came back, which are dropped.
 fn seen_of(back: Vec<Op>) -> Vec<Arc<Seen>> {
     back.into_iter().map(|op| op.seen).collect()
 }

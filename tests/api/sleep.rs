@@ -3,17 +3,12 @@
 
 use std::{
     cell::Cell,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{
-    Cancel, Config, ManualClock, PanicPlace, PanicReport, Shard, ShardRef, local_timer,
-};
+use corewheel::{Cancel, Config, ManualClock, Shard, ShardRef, local_timer};
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
@@ -71,40 +66,6 @@ fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
             drop(sleep);
             add(TICK);
             assert_eq!(wakes.take(), 0, "{name}: the sleep is over");
-        });
-    }
-}
-
-/// A hook that panics ends neither the sleep nor the sleep that it has announced itself.
-#[test]
-fn a_wake_hook_that_panics_is_called_again() {
-    for announces in [false, true] {
-        let [wakes, reports] = [(); 2].map(|()| Counter::default());
-        let (calls, fails, reported) =
-            (wakes.callback(), AtomicBool::new(true), reports.callback());
-        let report = move |panic: &PanicReport<'_>| {
-            if panic.place() == PanicPlace::Wake {
-                reported();
-            }
-        };
-        let hook = move || {
-            calls();
-            if fails.swap(false, Ordering::SeqCst) {
-                if announces {
-                    forget(local_timer().prepare_sleep());
-                }
-                panic!("as planned");
-            }
-        };
-        configured(Config::new().on_wake(hook).on_panic(report), |_| {
-            local_timer().add(TICK * 100, never);
-            let _sleep = local_timer().prepare_sleep();
-            let calls = [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces))];
-            for (ticks, calls) in calls.into_iter().chain([(30, 0)]) {
-                local_timer().add(TICK * ticks, never);
-                assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
-            }
-            assert_eq!(reports.get(), 1);
         });
     }
 }

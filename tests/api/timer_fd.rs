@@ -26,7 +26,6 @@ use crate::{
 /// Long enough to see that nothing happens.
 const A_WHILE: Duration = Duration::from_millis(30);
 
-/// Whether it is readable, or becomes readable in time.
 fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
     let timeout = Timespec::try_from(in_time).expect("a short time");
     match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
@@ -45,7 +44,6 @@ fn with_timer_fd(config: Config, test: impl FnOnce(TimerFd) + Send) {
     });
 }
 
-/// Turns when it is readable, until a turn has fired a timer.
 fn turn_until_fired(timer: &TimerFd) -> Turn {
     loop {
         assert!(is_readable(timer, TOO_LONG), "it sleeps through a deadline");
@@ -208,7 +206,7 @@ fn the_wake_hook_is_called_too_and_may_panic() {
 }
 
 #[test]
-fn a_dropped_one_is_silent_and_a_new_one_sees_what_came() {
+fn a_dropped_one_is_silent_and_others_see_what_came() {
     with_timer_fd(Config::new(), |timer| {
         let descriptor = timer.as_fd().try_clone_to_owned().expect("another descriptor of it");
         drop(timer);
@@ -220,11 +218,7 @@ fn a_dropped_one_is_silent_and_a_new_one_sees_what_came() {
         assert!(is_readable(&descriptor, TOO_LONG));
         assert_eq!(turn_until_fired(&again).fired, 1);
     });
-}
-
-/// A drop ends the announced sleep, and the other descriptor must announce it again.
-#[test]
-fn a_dropped_one_wakes_another_one_if_it_was_armed() {
+    // A drop ends the announced sleep, and the other descriptor must announce it again.
     with_timer_fd(Config::new(), |timer| {
         let second = local_timer().timer_fd().expect("the same descriptor");
         second.arm();

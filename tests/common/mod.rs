@@ -11,7 +11,6 @@ use corewheel::{
     purgatory::{Completion, DelayedOperation},
 };
 
-/// The default tick.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
@@ -54,7 +53,6 @@ pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Se
     configured(Config::new(), test)
 }
 
-/// Runs `test` like [`in_virtual_time`], on a wheel with this configuration.
 pub(crate) fn configured<R: Send>(
     config: Config,
     test: impl FnOnce(&ManualClock) -> R + Send,
@@ -85,7 +83,6 @@ pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// An operation that never completes.
 pub(crate) struct Never;
 
 impl DelayedOperation for Never {
@@ -105,7 +102,6 @@ pub(crate) fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     local_timer().turn()
 }
 
-/// Turns and returns the payloads that expire.
 pub(crate) fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()

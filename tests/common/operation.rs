@@ -20,7 +20,6 @@ pub(crate) struct Op {
     pub(crate) seen: Arc<Seen>,
     /// Called by `try_complete`, after it has read the flag.
     during: Box<dyn FnMut()>,
-    /// Called by `on_complete`.
     after: Box<dyn FnMut()>,
 }
 
@@ -92,7 +91,6 @@ impl Seen {
     }
 }
 
-/// Adds an operation that waits.
 pub(crate) fn wait<K: WatchKey>(
     own: &Purgatory<K, Op>,
     op: Op,

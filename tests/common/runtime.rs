@@ -28,7 +28,6 @@ pub(crate) fn on_a_thread<R: Send + 'static>(test: impl FnOnce() -> R + Send + '
     thread::spawn(test).join().expect("no panic")
 }
 
-/// Runs all tests, each on a new thread.
 pub(crate) fn drives_the_timer(run: impl Run) {
     for test in [fires_in_order_and_never_early, fires_more_than_a_turn_takes] {
         let run = run.clone();

@@ -98,13 +98,11 @@ pub(crate) fn repeating<S: FnMut()>(
     (shard, end)
 }
 
-/// Calls `ask` with this thread's wheel on another thread.
 pub(crate) fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
     let shard = local_timer().shard_ref();
     on_a_thread(|| ask(&shard))
 }
 
-/// Turns once in each of the next `ticks` ticks.
 pub(crate) fn pass(clock: &ManualClock, ticks: u32) {
     (0..ticks).for_each(|_| _ = turn_after(clock, 1));
 }
@@ -118,13 +116,11 @@ pub(crate) fn assert_stale(handle: TimerHandle) {
     assert!(!handle.reset(Duration::ZERO));
 }
 
-/// Asserts P2.
 pub(crate) fn assert_sum(counts: Counts) {
     let ended = counts.fired + counts.cancelled + counts.handed_back;
     assert_eq!(counts.added, counts.live + ended, "{counts:?}");
 }
 
-/// Returns the message with which `run` panics.
 pub(crate) fn panic_message<R>(run: impl FnOnce() -> R) -> String {
     let panic = catch_unwind(AssertUnwindSafe(run)).map(drop).expect_err("it panics");
     let literal = panic.downcast_ref::<&str>().map(|&message| message.to_owned());
@@ -135,7 +131,6 @@ pub(crate) fn panics<R>(run: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_err()
 }
 
-/// Adds a callback on this thread after the given delay.
 type Add = fn(Duration, Box<dyn Fn()>);
 
 pub(crate) const ADDS: [(&str, Add); 7] = [
@@ -162,12 +157,10 @@ impl Counter {
         self.0.swap(0, Ordering::SeqCst)
     }
 
-    /// Increments the count and returns its new value.
     pub(crate) fn increment(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Returns a callback that increments the count.
     pub(crate) fn callback(&self) -> impl Fn() + Clone + Send + Sync + use<> {
         let counter = self.clone();
         move || _ = counter.increment()
@@ -229,7 +222,6 @@ pub(crate) fn after_the_timer<R: Send + 'static, F: FnMut() -> R + 'static>(
     answers.recv().expect("one of the two is dropped after the timer")
 }
 
-/// Runs its closure when it is dropped.
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -256,7 +248,6 @@ impl<T: 'static> Log<T> {
         self.0.lock().expect("no write panics").push(entry);
     }
 
-    /// Returns a callback that writes `entry`.
     pub(crate) fn writes(&self, entry: T) -> impl FnOnce() + use<T> {
         let log = self.clone();
         move || log.write(entry)

@@ -19,7 +19,6 @@ use crate::{
 
 const BURST: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 
-/// How the timers of a burst end.
 #[derive(Clone, Copy, Debug)]
 enum End {
     CancelledElsewhere,

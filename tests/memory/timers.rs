@@ -16,7 +16,6 @@ fn give_back(timers: &mut dyn Timers, count: usize) {
     (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
 }
 
-/// A delay from 10 to 70 s.
 fn any_delay(random: &mut fastrand::Rng) -> u32 {
     random.u32(10_000..70_000)
 }
