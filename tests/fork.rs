@@ -1,19 +1,5 @@
-//! A process that forks. The child has a copy of everything and one thread, the one that forked.
-//! The defined behavior is:
-//!
-//! * The timers of the thread that forked exist in both processes, each with its own copy of every
-//!   callback, and continue in both.
-//! * The timers of the other threads are known in the child, but no thread turns them, so they
-//!   never fire there. Their handles answer as before the fork, and cancel and move them, in the
-//!   child's copy only. Adding to them works and fires nothing.
-//! * A callback that ran on another thread at the moment of the fork runs for ever in the child:
-//!   `cancel` answers `Running`, and `cancel_wait` would wait for ever.
-//! * Creating a wheel in the child, or ending one (also by the end of a thread), takes the lock of
-//!   the registry. It hangs if another thread held the lock at the moment of the fork. A child that
-//!   ends by `_exit` or `exec` ends no wheel.
-//! * Two more locks can hang in this way: of the first remote add to a shard, which allocates its
-//!   table of pages, and of the queue of retired pages.
-//! * Memory that another thread was reading at the moment of the fork is never freed in the child.
+//! A process that forks, as `src/guide/shutdown.md` says: each process has its own copy of the
+//! timers. The child has one thread; the timers of the others answer there and never fire.
 #![cfg(all(feature = "std", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 

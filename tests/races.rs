@@ -12,6 +12,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use common::{TICK, in_virtual_time, operations, seeded, shard_by, turn_after};
@@ -51,6 +52,18 @@ impl Drop for Payload {
 
 /// A timer as another thread knows it.
 type Given = (TimerHandle, Arc<Record>);
+
+/// Adds timers of one to three ticks.
+fn add_all(
+    random: &mut fastrand::Rng,
+    mut add: impl FnMut(Duration, Payload) -> TimerHandle,
+) -> Vec<Given> {
+    let mut add_one = || {
+        let record = Arc::new(Record::default());
+        (add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
+    };
+    (0..TIMERS).map(|_| add_one()).collect()
+}
 
 /// Cancels every timer as the canceller `own`, and records each answer, and whether the timer had
 /// fired before.
@@ -98,12 +111,7 @@ fn a_shard_fires_collects_and_ends_while_others_cancel() {
     seeded(0..operations(300), |random| {
         let clock = ManualClock::new();
         let mut shard = shard_by(&clock);
-        let given: Vec<Given> = (0..TIMERS)
-            .map(|_| {
-                let record = Arc::new(Record::default());
-                (shard.add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
-            })
-            .collect();
+        let given = add_all(random, |delay, payload| shard.add(delay, payload));
         let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
         let (answers, handed_back) = thread::scope(|scope| {
             let given = &given;
@@ -136,18 +144,11 @@ fn a_shard_fires_collects_and_ends_while_others_cancel() {
 #[test]
 fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
     seeded(0..operations(300), |random| {
-        let seed = random.u64(..);
-        let (given, cancellers) = in_virtual_time(|clock| {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let given: Arc<Vec<Given>> = Arc::new(
-                (0..TIMERS)
-                    .map(|_| {
-                        let record = Arc::new(Record::default());
-                        let payload = Payload(Arc::clone(&record));
-                        (local_timer().add(TICK * random.u32(1..4), move || payload.fire()), record)
-                    })
-                    .collect(),
-            );
+        let mut random = random.fork();
+        let (given, cancellers) = in_virtual_time(move |clock| {
+            let given = Arc::new(add_all(&mut random, |delay, payload| {
+                local_timer().add(delay, move || payload.fire())
+            }));
             let cancellers = [0, 1].map(|own| {
                 let given = Arc::clone(&given);
                 thread::spawn(move || cancel_all(own, &given))

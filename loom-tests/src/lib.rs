@@ -99,10 +99,16 @@ pub fn shard<T>() -> (Shard<T>, ManualClock) {
     (Shard::with_config(config(&clock)).expect("valid"), clock)
 }
 
-/// Returns a shard in virtual time, its clock and the handle of its only timer, which is due.
-pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+/// Returns a shard in virtual time, its clock and its only timer.
+pub fn shard_with<T>(ticks: u32, payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
-    let handle = shard.add(TICK, payload);
+    let handle = shard.add(TICK * ticks, payload);
+    (shard, clock, handle)
+}
+
+/// Returns a shard in virtual time, its clock and its only timer, which is due.
+pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+    let (shard, clock, handle) = shard_with(1, payload);
     clock.advance(TICK);
     (shard, clock, handle)
 }

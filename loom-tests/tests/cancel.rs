@@ -11,16 +11,15 @@ use loom::{
 };
 use loom_tests::{
     Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, elsewhere, expired, explore,
-    fire_and_add_four, local, race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage,
-    work_and_cancel,
+    fire_and_add_four, local, race, runs, shard, shard_with, shard_with_a_page_to_spare,
+    shard_with_due, stage, work_and_cancel,
 };
 
 #[test]
 fn of_two_cancels_and_the_owner_one_wins() {
     explore(280, || {
-        let (mut shard, _clock) = shard();
         let payload = Arc::new(());
-        let handle = shard.add(TICK, Arc::clone(&payload));
+        let (mut shard, _clock, handle) = shard_with(1, Arc::clone(&payload));
         let others = [(); 2].map(|()| thread::spawn(move || handle.cancel()));
         let own = shard.cancel(handle);
         let answers = others.map(|other| other.join().unwrap());
@@ -72,8 +71,7 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
 #[test]
 fn a_timer_cancelled_while_it_is_moved_never_fires() {
     explore(5, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
+        let (mut shard, clock, handle) = shard_with(1, ());
         let canceller = thread::spawn(move || handle.cancel());
         let moved = shard.reset(handle, TICK * 20);
         assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
@@ -159,8 +157,7 @@ fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
 #[test]
 fn is_pending_is_true_only_of_its_own_timer() {
     explore(80, || {
-        let (mut shard, clock) = shard();
-        let first = shard.add(TICK, 1);
+        let (mut shard, clock, first) = shard_with(1, 1);
         let observer = thread::spawn(move || (first.is_pending(), first.is_pending()));
         clock.advance(TICK);
         expired(&mut shard);

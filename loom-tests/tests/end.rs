@@ -13,7 +13,7 @@ use loom::{
 };
 use loom_tests::{
     SeesOnDrop, TICK, add_four, expired, explore, explore_within, fire_and_add_four, shard,
-    shard_with_a_page_to_spare, stage, work_and_cancel,
+    shard_with, shard_with_a_page_to_spare, stage, work_and_cancel,
 };
 
 /// When the owner drains, a canceller may have claimed without a push yet. Each timer is cancelled
@@ -41,9 +41,8 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
     explore(71_000, || {
-        let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
-        let handle = shard.add(TICK, payload);
+        let (mut shard, _clock, handle) = shard_with(1, payload);
         let canceller = thread::spawn(move || work_and_cancel(&work, handle));
         drop(shard);
         let seen = seen.load(Ordering::Relaxed);
@@ -124,11 +123,7 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
 #[test]
 fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
     explore(35_000, || {
-        let (mut shard, clock, handle) = stage(|| {
-            let (mut shard, clock) = shard();
-            let handle = shard.add(TICK, ());
-            (shard, clock, handle)
-        });
+        let (mut shard, clock, handle) = stage(|| shard_with(1, ()));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
         let handed_back = shard.drain();
         let ticks = if mover.join().unwrap() { 3 } else { 1 };
@@ -142,11 +137,7 @@ fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
 #[test]
 fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
     explore_within(2, 2_200, || {
-        let (mut shard, handle) = stage(|| {
-            let (mut shard, _clock) = shard();
-            let handle = shard.add(TICK, 1);
-            (shard, handle)
-        });
+        let (mut shard, _clock, handle) = stage(|| shard_with(1, 1));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
         assert_eq!(shard.cancel(handle), Some(1));
         assert!(shard.drain().is_empty());

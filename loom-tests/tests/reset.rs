@@ -8,15 +8,15 @@ use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
     SeesOnDrop, TICK, assert_all_ended, elsewhere, expired, expiries, explore, fire_and_add_four,
-    local, race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage, work_and_cancel,
+    local, race, runs, shard_with, shard_with_a_page_to_spare, shard_with_due, stage,
+    work_and_cancel,
 };
 
 /// The owner may read the word before the message, and the message after the timer has fired.
 #[test]
 fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
     explore(590, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 3, ());
+        let (mut shard, clock, handle) = shard_with(3, ());
         clock.advance(TICK);
         let mover = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
         let fired = expired(&mut shard).len();
@@ -57,8 +57,7 @@ fn fire_move_and_cancel(
 #[test]
 fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
     explore(46, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 3, ());
+        let (mut shard, clock, handle) = shard_with(3, ());
         let mover = race(move || {
             assert!(handle.reset(TICK));
             handle.cancel()
@@ -76,9 +75,8 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
 #[test]
 fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
     explore(34, || {
-        let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
-        let handle = shard.add(TICK * 3, payload);
+        let (mut shard, _clock, handle) = shard_with(3, payload);
         assert!(elsewhere(move || handle.reset(TICK * 5)));
         let canceller = race(move || work_and_cancel(&work, handle));
         assert!(expired(&mut shard).is_empty());
@@ -101,8 +99,7 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 #[test]
 fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
     explore(1_700, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 3, 1);
+        let (mut shard, clock, handle) = shard_with(3, 1);
         let mover = race(move || handle.reset(TICK * 2));
         assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
         assert_eq!(shard.cancel(handle), None);
@@ -173,8 +170,7 @@ fn reset_on_both_sides(
 #[test]
 fn of_the_owners_reset_and_another_one_the_later_counts() {
     explore(240, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
+        let (shard, clock, handle) = shard_with(1, ());
         let turns = |shard: &mut _| assert!(expired(shard).is_empty());
         reset_on_both_sides((shard, clock, handle), 2, |_| (), turns);
     });
@@ -278,8 +274,7 @@ fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
 /// has moved it there, so resets to later need no message.
 fn shard_with_deferrable<T: 'static>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
     stage(|| {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, payload);
+        let (mut shard, clock, handle) = shard_with(1, payload);
         assert!(elsewhere(move || handle.reset(TICK * 2)));
         assert!(expired(&mut shard).is_empty());
         assert!(elsewhere(move || handle.reset(TICK * 2)));
@@ -319,8 +314,7 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
 #[test]
 fn of_resets_to_later_and_to_earlier_the_last_one_counts() {
     explore(6_500, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 5, ());
+        let (mut shard, clock, handle) = shard_with(5, ());
         let later_done = Arc::new(AtomicUsize::new(0));
         let done = Arc::clone(&later_done);
         let later = race(move || {

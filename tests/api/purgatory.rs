@@ -217,13 +217,8 @@ impl Joined<usize> {
     }
 
     fn configured(count: usize, configure: impl Fn(Config) -> Config) -> Self {
-        let cores = Self::of(
-            Lockstep::start_with(count, configure),
-            PurgatoryGroup::by(|&key: &usize| key),
-            &[],
-        );
-        (0..count).for_each(|core| cores.join(core));
-        cores
+        let (cores, all) = (Lockstep::start_with(count, configure), Vec::from_iter(0..count));
+        Self::of(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
     }
 
     fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<Seen> {
@@ -264,12 +259,6 @@ impl<K: WatchKey> Joined<K> {
 
     fn settle(&self) {
         self.cores.settle();
-    }
-
-    /// Leaks the purgatory of a core, as an operation that holds it does, and ends the thread.
-    fn leak(&mut self, core: usize) {
-        self.cores.on(core, |own| forget(own.take()));
-        self.cores.end(core);
     }
 
     fn counts(&self, core: usize) -> PurgatoryCounts {
@@ -323,7 +312,8 @@ fn the_watches_of_a_leaked_purgatory_go_at_the_next_event() {
     let mut cores = Joined::start(2, &[0, 1]);
     cores.add(0, &[1], 50);
     cores.settle();
-    cores.leak(0);
+    cores.cores.on(0, |own| forget(own.take()));
+    cores.cores.end(0);
     cores.settle();
     assert_eq!(cores.counts(1).watches, 1);
     cores.group.notify(&1);

@@ -5,8 +5,8 @@ use corewheel::Wheel;
 
 use crate::model::{
     agrees_with_the_model,
-    common::{any_magnitude, operations, seeded},
-    start_times,
+    common::{operations, seeded},
+    magnitude, start_times,
 };
 
 #[test]
@@ -32,9 +32,10 @@ fn the_real_geometry() {
 #[test]
 fn a_deadline_costs_at_most_one_wake_per_level() {
     seeded(0..operations(300), |random| {
-        let start = start_times(&mut |bound| random.u64(..bound));
+        let choose = &mut |bound| random.u64(..bound);
+        let start = start_times(choose);
         let mut wheel = Wheel::<(), 11, 6>::starting_at(start);
-        let deadline = start.saturating_add(any_magnitude(random));
+        let deadline = start.saturating_add(magnitude(choose));
         wheel.insert(deadline, ());
         let mut wakes = 0;
         while let Some(next) = wheel.next_deadline() {

@@ -37,12 +37,6 @@ pub(crate) fn seeded(
     }
 }
 
-/// A number below 2^64 whose size in bits is uniform, so that small and huge ones are equally
-/// likely.
-pub(crate) fn any_magnitude(random: &mut fastrand::Rng) -> u64 {
-    random.u64(..) >> random.u32(..64)
-}
-
 /// A duration as clocks count it.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
