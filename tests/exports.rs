@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use common::TICK;
+use common::{TICK, named_shard};
 use corewheel::{
     Config, ManualClock, PanicPlace, PanicReport, Shard, local_timer,
     metrics::{Exporter, Watch},
@@ -26,11 +26,6 @@ use metrics_util::{
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
 use tracing_subscriber::fmt::MakeWriter;
-
-fn shard(name: &str) -> (Shard<u32>, ManualClock) {
-    let clock = ManualClock::new();
-    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
-}
 
 fn turn(shard: &mut Shard<u32>) -> usize {
     shard.turn();
@@ -82,7 +77,7 @@ fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
 
 #[test]
 fn the_recorder_is_told_what_has_changed() {
-    let (mut shard, clock) = shard("told");
+    let (mut shard, clock) = named_shard("told");
     recorded(|snapshotter| {
         let mut exporter = Exporter::new();
         let timers: Vec<_> = (0..6).map(|timer| shard.add(TICK * 10, timer)).collect();
@@ -165,7 +160,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     });
     assert_one_is_overdue(&text, "overdue=");
     let text = logged(|log| {
-        let (mut shard, clock) = shard("never turns");
+        let (mut shard, clock) = named_shard("never turns");
         shard.add(TICK, 1);
         clock.advance(TICK * 900);
         shard.add(TICK, 2);
@@ -235,7 +230,7 @@ fn a_successor_is_told_from_its_first_timer_on() {
     recorded(|snapshotter| {
         let mut exporter = Exporter::new();
         for timers in [3, 5] {
-            let (mut shard, clock) = shard("a name of two");
+            let (mut shard, clock) = named_shard("a name of two");
             for _ in 0..timers {
                 shard.add(TICK, 1);
                 clock.advance(TICK);
@@ -254,7 +249,7 @@ fn a_successor_is_told_from_its_first_timer_on() {
 fn the_end_of_a_shard_is_told() {
     recorded(|snapshotter| {
         let mut exporter = Exporter::default();
-        let (mut ends, _clock) = shard("ends");
+        let (mut ends, _clock) = named_shard("ends");
         (0..3).for_each(|timer| _ = ends.add(TICK, timer));
         let _ = ends.time_until_next();
         exporter.export();
@@ -273,7 +268,7 @@ fn the_end_of_a_shard_is_told() {
         drop(ends);
 
         // With timers that no thread sees again.
-        let (mut dropped, clock) = shard("dropped");
+        let (mut dropped, clock) = named_shard("dropped");
         (0..3).for_each(|timer| _ = dropped.add(TICK, timer));
         dropped.turn();
         assert!(dropped.next_expired().is_none());
@@ -312,7 +307,7 @@ fn a_stall_is_an_event() {
         }
     });
     for name in ["stands still", "stands still as well"] {
-        let (mut shard, clock) = shard(name);
+        let (mut shard, clock) = named_shard(name);
         shard.add(TICK, 1);
         assert_eq!(shard.time_until_next(), Some(TICK));
         clock.advance(TICK * 100);

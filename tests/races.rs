@@ -16,7 +16,7 @@ use std::{
 };
 
 use common::{TICK, in_virtual_time, operations, seeded, shard_by, turn_after};
-use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, ManualClock, TimerHandle, local_timer};
 
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
@@ -219,15 +219,14 @@ fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
 fn handles_outlive_shards_while_others_take_their_place() {
     seeded(0..operations(100), |_| {
         let clock = ManualClock::new();
-        let config = || Config::new().clock(&clock);
-        let mut old = Shard::with_config(config()).expect("valid");
+        let mut old = shard_by(&clock);
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {
             let asking =
                 scope.spawn(move || handles.map(|handle| (handle.is_pending(), handle.cancel())));
             let handed_back = old.drain().len();
             drop(old);
-            let mut new = Shard::with_config(config()).expect("valid");
+            let mut new = shard_by(&clock);
             let heirs = [(); 3].map(|()| new.add(TICK, 2));
             let answers = asking.join().expect("no panic");
             let cancelled =

@@ -33,7 +33,6 @@ fn of_two_cancels_and_the_owner_one_wins() {
     });
 }
 
-/// A timer fires or is cancelled, and its node is used again.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     explore(35, || {
@@ -153,7 +152,6 @@ fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
     });
 }
 
-/// Another thread polls while the owner adds, fires and adds again.
 #[test]
 fn is_pending_is_true_only_of_its_own_timer() {
     explore(80, || {
@@ -168,7 +166,6 @@ fn is_pending_is_true_only_of_its_own_timer() {
     });
 }
 
-/// The cancel of a shared local timer races with its firing.
 #[test]
 fn a_local_timer_that_was_shared_has_one_winner() {
     explore(30, || {
@@ -263,7 +260,6 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
     });
 }
 
-/// The timer is cancelled from inside its run and from another thread at once.
 #[test]
 fn a_run_that_two_cancel_is_the_last() {
     explore(120, || {

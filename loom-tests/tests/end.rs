@@ -81,7 +81,6 @@ fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
     (shard, stale, last)
 }
 
-/// A page is retired and freed while a thread cancels a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
     explore_within(2, 33_000, || {
@@ -133,7 +132,6 @@ fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
     });
 }
 
-/// The owner cancels a timer that another thread is moving, and then ends.
 #[test]
 fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
     explore_within(2, 2_200, || {
@@ -148,7 +146,6 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
     });
 }
 
-/// A page is retired and freed while a thread resets a timer that it had.
 #[test]
 fn reset_and_page_reclaimed() {
     explore_within(2, 3_900, || {

@@ -30,7 +30,6 @@ struct Wheel {
     watcher: Option<Watcher>,
 }
 
-/// Creates a wheel.
 type Make = fn() -> Wheel;
 
 impl Wheel {
@@ -51,7 +50,6 @@ impl Wheel {
         }
     }
 
-    /// Turns in the next tick.
     fn turn_in_a_tick(&mut self) {
         self.clock.advance(TICK);
         self.turn();
@@ -209,7 +207,6 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
     }
 }
 
-/// A drop on another thread before the owner has admitted the timer.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
     explore(370, || {
@@ -375,7 +372,6 @@ fn a_reset_to_earlier_is_never_slept_through() {
     });
 }
 
-/// The last future goes while the watcher falls asleep.
 #[test]
 fn the_end_of_the_timers_is_never_slept_through() {
     explore(90, || {

@@ -8,7 +8,7 @@ use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
     SeesOnDrop, TICK, assert_all_ended, elsewhere, expired, expiries, explore, fire_and_add_four,
-    local, race, runs, shard_with, shard_with_a_page_to_spare, shard_with_due, stage,
+    local, race, runs, shard, shard_with, shard_with_a_page_to_spare, shard_with_due, stage,
     work_and_cancel,
 };
 
@@ -246,7 +246,6 @@ fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
     });
 }
 
-/// One thread moves and then cancels a periodic timer around its run.
 #[test]
 fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
     explore(1_400, || {
@@ -274,7 +273,8 @@ fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
 /// has moved it there, so resets to later need no message.
 fn shard_with_deferrable<T: 'static>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
     stage(|| {
-        let (mut shard, clock, handle) = shard_with(1, payload);
+        let (mut shard, clock) = shard();
+        let handle = shard.add(TICK, payload);
         assert!(elsewhere(move || handle.reset(TICK * 2)));
         assert!(expired(&mut shard).is_empty());
         assert!(elsewhere(move || handle.reset(TICK * 2)));
@@ -339,9 +339,9 @@ fn of_resets_to_later_and_to_earlier_the_last_one_counts() {
 fn a_timer_that_is_moved_without_a_message_and_cancelled_ends_once() {
     explore(31_000, || {
         let with_due = |payload| {
-            let (shard, clock, handle) = shard_with_deferrable(payload);
-            clock.advance(TICK * 2);
-            (shard, clock, handle)
+            let due = shard_with_deferrable(payload);
+            due.1.advance(TICK * 2);
+            due
         };
         fire_move_and_cancel(with_due, 4);
     });

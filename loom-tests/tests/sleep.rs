@@ -81,14 +81,17 @@ fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
 
 #[test]
 fn a_debt_from_another_core_is_never_slept_through() {
-    explore(100, || {
-        let (mut shard, _clock) = shard_that_sleeps_over_payloads();
-        let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
-        let canceller = asks(move || handles.map(TimerHandle::cancel));
-        fall_asleep(shard.prepare_sleep());
-        assert_empty(&mut shard);
-        assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
-    });
+    explore(100, || sleep_over_a_debt(|shard| shard.prepare_sleep()));
+}
+
+/// Announces a sleep while another thread cancels as many timers as wake the owner.
+fn sleep_over_a_debt(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
+    let (mut shard, _clock) = shard_that_sleeps_over_payloads();
+    let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
+    let canceller = asks(move || handles.map(TimerHandle::cancel));
+    fall_asleep(announce(&shard));
+    assert_empty(&mut shard);
+    assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
 }
 
 /// A long sleep ends with the first cancel, and none begins after it.
@@ -161,19 +164,15 @@ fn an_add_from_an_announced_sleep_is_never_slept_through() {
 #[test]
 fn an_announcement_that_replaces_another_is_never_slept_through() {
     explore(250, || {
-        let (mut shard, _clock) = shard_that_sleeps_over_payloads();
-        let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
-        let canceller = asks(move || handles.map(TimerHandle::cancel));
-        let first = shard.prepare_sleep();
-        let second = shard.prepare_sleep();
-        drop(first);
-        fall_asleep(second);
-        assert_empty(&mut shard);
-        assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
+        sleep_over_a_debt(|shard| {
+            let first = shard.prepare_sleep();
+            let second = shard.prepare_sleep();
+            drop(first);
+            second
+        });
     });
 }
 
-/// Only an add ends the sleep of a core without timers.
 #[test]
 fn an_add_from_elsewhere_is_never_slept_through() {
     explore(90, || {

@@ -40,11 +40,15 @@ fn turn_until_stopped(core: &Core, budget: usize) {
 // ---- start and join
 
 #[test]
-fn by_default_there_is_a_thread_for_each_core() {
+fn by_default_there_is_a_thread_for_each_core_and_pinning_can_be_turned_off() {
     let cores = Cores::builder().start(|core| core.index()).expect("started");
     let available = thread::available_parallelism().expect("known").get();
     assert_eq!((cores.len(), cores.is_empty()), (available, false));
     assert_eq!((cores.pinned().len(), join(cores).len()), (available, available));
+    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to());
+    let cores = cores.expect("started");
+    assert_eq!(cores.pinned(), [None; 2]);
+    assert_eq!(join(cores), [None; 2]);
 }
 
 #[test]
@@ -122,7 +126,7 @@ fn cause(error: &io::Error) -> Option<&ConfigError> {
 }
 
 #[test]
-fn an_invalid_configuration_is_an_error_and_no_thread_runs() {
+fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
     for invalid in 0..5 {
         let tick = Duration::from_nanos(999);
         let error =
@@ -142,25 +146,13 @@ fn an_invalid_configuration_is_an_error_and_no_thread_runs() {
         Config::new()
     });
     assert_eq!(cause(&error), Some(&ConfigError::AlreadyRunning));
+    let panics = |index| if index == 2 { panic!("as planned") } else { Config::new() };
+    assert_eq!(panic_message(|| start_badly(panics)), "as planned");
     let error = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
     assert_eq!(cause(&error), Some(&ConfigError::TooManyShards { max: 16_384 }));
 }
 
-#[test]
-fn a_configuration_that_panics_passes_its_panic_on_and_no_thread_runs() {
-    let config = |index| if index == 2 { panic!("as planned") } else { Config::new() };
-    assert_eq!(panic_message(|| start_badly(config)), "as planned");
-}
-
 // ---- pinning
-
-#[test]
-fn threads_are_pinned_only_if_configured() {
-    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to());
-    let cores = cores.expect("started");
-    assert_eq!(cores.pinned(), [None; 2]);
-    assert_eq!(join(cores), [None; 2]);
-}
 
 #[cfg(target_os = "linux")]
 #[test]

@@ -14,7 +14,7 @@ use corewheel::{
     Cancel, Config, ManualClock, Shard, ShardRef,
     future::{Timers, drive, interval, sleep, timeout},
     local_timer,
-    metrics::{ShardMetrics, Stall},
+    metrics::ShardMetrics,
 };
 
 use tokio::{runtime, task::LocalSet};
@@ -168,13 +168,6 @@ fn seen(name: &str) -> ShardMetrics {
     metrics::named(name).expect("the thread has a timer")
 }
 
-/// Waits for the report of a loop that has not begun.
-fn wait_for_no_loop(stalls: &mpsc::Receiver<Stall>, limit: Duration) {
-    let stall = wait_for(stalls);
-    assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > limit, "{stall:?}");
-    assert!(stall.to_string().contains("has never turned"), "{stall}");
-}
-
 #[test]
 fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
     const NAME: &str = "nothing drives it";
@@ -245,7 +238,9 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
             if is_remote {
                 shard.add(DELAY, || ());
             }
-            wait_for_no_loop(&stalls, LIMIT);
+            let stall = wait_for(&stalls);
+            assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
+            assert!(stall.to_string().contains("has never turned"), "{stall}");
             assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT, "{name}");
             assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "{name}: once");
         });

@@ -43,10 +43,7 @@ fn a_handle_is_a_plain_value_of_sixteen_bytes() {
     assert!(implements!(TimerGuard: Send + Sync + Debug));
     assert!(!implements!(TimerGuard: Clone), "a guard cancels once");
     assert!(implements!(LocalHandle: Copy + Eq + Hash + Debug));
-}
-
-#[test]
-fn a_sleep_is_a_handful_of_words() {
+    // A sleep is a handful of words.
     let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
     assert!(size_of::<Sleep>() <= 48 + origin, "{}", size_of::<Sleep>());
     assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());

@@ -9,7 +9,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, Counts, ManualClock, Shard, TimerHandle,
+    Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle,
     future::Timers,
     local_timer,
     metrics::{self, Histogram, ShardMetrics, Stall, Watch},
@@ -19,7 +19,7 @@ use crate::{
     lockstep::Lockstep,
     support::{
         Counter, HOUR, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
-        expired, never, on_a_core, on_a_thread, pass, turn_after,
+        expired, named_shard, never, on_a_core, on_a_thread, pass, turn_after,
     },
 };
 
@@ -78,55 +78,42 @@ fn resets_of_every_kind_of_timer_are_counted() {
 /// It also holds if nothing else changes and the wheel has no work.
 #[test]
 fn each_count_is_published_before_a_sleep() {
-    type Step = (fn(&ManualClock), fn(Counts) -> u64);
-    let steps: [Step; 5] = [
+    type Count = fn(Counts) -> u64;
+    let steps: [fn(&ManualClock, &ShardRef) -> Count; 5] = [
         // A callback that runs at once is never in the wheel.
-        (
-            |_| {
-                let shard = local_timer().shard_ref();
-                on_a_thread(|| shard.run(|| ()));
-                assert_eq!(local_timer().turn().fired, 1);
-            },
-            |counts| counts.runs,
-        ),
-        (
-            |_| {
-                let shard = local_timer().shard_ref();
-                assert_eq!(on_a_thread(|| shard.add(TICK, never).cancel()), Cancel::Cancelled);
-                assert_eq!(local_timer().turn().collected, 1);
-            },
-            |counts| counts.cancelled,
-        ),
-        (
-            |_| {
-                let shard = local_timer().shard_ref();
-                assert!(on_a_thread(|| shard.add(TICK, never)).reset(TICK * 2));
-            },
-            |counts| counts.resets,
-        ),
-        (
-            |clock| {
-                clock.set(Duration::ZERO);
-                let _ = local_timer().turn();
-            },
-            |counts| counts.clock_regressions,
-        ),
-        (
-            |clock| {
-                local_timer().add(TICK, never);
-                clock.advance(TICK);
-                announce_sleep();
-                assert!(local_timer().turn_within(0).behind);
-            },
-            |counts| counts.overruns,
-        ),
+        |_, shard| {
+            on_a_thread(|| shard.run(|| ()));
+            assert_eq!(local_timer().turn().fired, 1);
+            |counts| counts.runs
+        },
+        |_, shard| {
+            assert_eq!(on_a_thread(|| shard.add(TICK, never).cancel()), Cancel::Cancelled);
+            assert_eq!(local_timer().turn().collected, 1);
+            |counts| counts.cancelled
+        },
+        |_, shard| {
+            assert!(on_a_thread(|| shard.add(TICK, never)).reset(TICK * 2));
+            |counts| counts.resets
+        },
+        |clock, _| {
+            clock.set(Duration::ZERO);
+            let _ = local_timer().turn();
+            |counts| counts.clock_regressions
+        },
+        |clock, _| {
+            local_timer().add(TICK, never);
+            clock.advance(TICK);
+            announce_sleep();
+            assert!(local_timer().turn_within(0).behind);
+            |counts| counts.overruns
+        },
     ];
-    for (step, count) in steps {
+    for step in steps {
         on_a_core(|clock| {
             turn_after(clock, 1);
-            step(clock);
-            announce_sleep();
             let shard = local_timer().shard_ref();
+            let count = step(clock, &shard);
+            announce_sleep();
             let published = on_a_thread(|| shard.metrics().counts);
             assert_eq!((count(published), count(local_timer().counts())), (1, 1));
         });
@@ -378,15 +365,9 @@ fn levels_report_their_slots_and_how_many_are_occupied() {
     });
 }
 
-/// A shard in virtual time, so that no pause of the machine is a stall.
-fn virtual_shard(name: &str) -> (Shard<u32>, ManualClock) {
-    let clock = ManualClock::new();
-    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
-}
-
 #[test]
 fn a_shard_of_payloads_reports_the_same() {
-    let (mut shard, clock) = virtual_shard("payloads");
+    let (mut shard, clock) = named_shard("payloads");
     let [_, _, cancelled] = [1, 2, 3].map(|id| shard.add(TICK, id));
     assert_eq!(shard.cancel(cancelled), Some(3));
     clock.advance(TICK * 3);
@@ -424,7 +405,7 @@ pub(crate) fn wait_for(stalls: &mpsc::Receiver<Stall>) -> Stall {
 fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
     const NAME: &str = "a loop that is behind";
     let (_watch, stalls) = watch(TICK * 20, NAME);
-    let (mut shard, clock) = virtual_shard(NAME);
+    let (mut shard, clock) = named_shard(NAME);
     (0..20).for_each(|timer| _ = shard.add(TICK, timer));
     clock.advance(TICK);
     shard.turn_within(5);
@@ -439,7 +420,7 @@ fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
 fn a_loop_that_has_given_a_pass_up_may_sleep() {
     const NAME: &str = "a pass given up";
     let (_watch, stalls) = watch(TICK * 20, NAME);
-    let (mut shard, clock) = virtual_shard(NAME);
+    let (mut shard, clock) = named_shard(NAME);
     shard.add(TICK, 1);
     shard.add(TICK * 100_000, 2);
     clock.advance(TICK);

@@ -65,6 +65,12 @@ pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
     (shard_by(&clock), clock)
 }
 
+/// A shard in virtual time, so that no pause of the machine is a stall.
+pub(crate) fn named_shard(name: &str) -> (Shard<u32>, ManualClock) {
+    let clock = ManualClock::new();
+    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
+}
+
 /// A shard of payloads whose time is `clock`.
 pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
     Shard::with_config(Config::new().clock(clock)).expect("valid")
