@@ -217,7 +217,7 @@ impl Joined<usize> {
     }
 
     fn configured(count: usize, configure: impl Fn(Config) -> Config) -> Self {
-        let (cores, all) = (Lockstep::start_with(count, configure), Vec::from_iter(0..count));
+        let (cores, all) = (Lockstep::start_with(count, configure), (0..count).collect::<Vec<_>>());
         Self::of(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
     }
 

@@ -198,7 +198,7 @@ impl Model {
         match random.u32(..4) {
             0 => self.own.group.notify(&key),
             1 if key % CORES == core => {
-                _ = self.own.on(core, move |own| own.check_and_complete(&key))
+                self.own.on(core, move |own| _ = own.check_and_complete(&key));
             }
             _ => self.own.on(core, move |own| own.notify(&key)),
         }
