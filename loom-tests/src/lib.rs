@@ -99,15 +99,18 @@ pub fn shard<T>() -> (Shard<T>, ManualClock) {
     (Shard::with_config(config(&clock)).expect("valid"), clock)
 }
 
-/// Returns a shard in virtual time, its clock and its only timer.
-pub fn shard_with<T>(ticks: u32, payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+/// A shard in virtual time, its clock and a timer.
+pub type WithTimer<T> = (Shard<T>, ManualClock, TimerHandle);
+
+/// Returns a shard whose only timer is due in a number of ticks.
+pub fn shard_with<T>(ticks: u32, payload: T) -> WithTimer<T> {
     let (mut shard, clock) = shard();
     let handle = shard.add(TICK * ticks, payload);
     (shard, clock, handle)
 }
 
-/// Returns a shard in virtual time, its clock and its only timer, which is due.
-pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+/// Returns a shard whose only timer is due.
+pub fn shard_with_due<T>(payload: T) -> WithTimer<T> {
     let (shard, clock, handle) = shard_with(1, payload);
     clock.advance(TICK);
     (shard, clock, handle)
@@ -125,7 +128,7 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 /// timer has ended, its page is retired, because another page is empty already and one is kept. The
 /// fourth timer added after that is in a new page with the same number, and has the timer's
 /// position there. While the old page is still in use, the first one has it.
-pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
+pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     let (mut shard, clock) = shard();
     // Index 0 is never given out. Under loom a page has two, and one empty page stays.
     let [others @ .., first] = [(); 4].map(|()| shard.add(TICK, 1));

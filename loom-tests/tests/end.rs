@@ -42,7 +42,7 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
     explore(71_000, || {
         let (payload, work, seen) = SeesOnDrop::watched();
-        let (mut shard, _clock, handle) = shard_with(1, payload);
+        let (shard, _clock, handle) = shard_with(1, payload);
         let canceller = thread::spawn(move || work_and_cancel(&work, handle));
         drop(shard);
         let seen = seen.load(Ordering::Relaxed);

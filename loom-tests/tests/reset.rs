@@ -4,12 +4,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
-    SeesOnDrop, TICK, assert_all_ended, elsewhere, expired, expiries, explore, fire_and_add_four,
-    local, race, runs, shard, shard_with, shard_with_a_page_to_spare, shard_with_due, stage,
-    work_and_cancel,
+    SeesOnDrop, TICK, WithTimer, assert_all_ended, elsewhere, expired, expiries, explore,
+    fire_and_add_four, local, race, runs, shard, shard_with, shard_with_a_page_to_spare,
+    shard_with_due, stage, work_and_cancel,
 };
 
 /// The owner may read the word before the message, and the message after the timer has fired.
@@ -33,10 +33,7 @@ fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
 }
 
 /// Fires a timer while one thread moves it to the tick `later` and another one cancels it.
-fn fire_move_and_cancel(
-    with_due: fn(Arc<()>) -> (Shard<Arc<()>>, ManualClock, TimerHandle),
-    later: u32,
-) {
+fn fire_move_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32) {
     let payload = Arc::new(());
     let (mut shard, clock, handle) = with_due(Arc::clone(&payload));
     let mover = race(move || handle.reset(TICK * 2));
@@ -143,7 +140,7 @@ fn two_resets_both_hold_and_one_of_them_counts() {
 /// Moves a timer to the tick 3 on another thread and to the tick `own` on this one. Each side reads
 /// whether the other one was done before it began. If they overlap, either counts.
 fn reset_on_both_sides(
-    (mut shard, clock, handle): (Shard<()>, ManualClock, TimerHandle),
+    (mut shard, clock, handle): WithTimer<()>,
     own: u32,
     before_the_other: fn(TimerHandle),
     after_the_own: fn(&mut Shard<()>),
@@ -271,7 +268,7 @@ fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
 
 /// Returns a shard in virtual time, its clock, and a timer that is due in two ticks. Another thread
 /// has moved it there, so resets to later need no message.
-fn shard_with_deferrable<T: 'static>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
     stage(|| {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, payload);

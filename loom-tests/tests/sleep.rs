@@ -43,6 +43,12 @@ fn holding_up(
     (config, is_awake)
 }
 
+fn waking_core() -> ManualClock {
+    let clock = ManualClock::new();
+    waking(&clock).install().unwrap();
+    clock
+}
+
 fn waking_shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(waking(&clock)).unwrap(), clock)
@@ -81,7 +87,7 @@ fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
 
 #[test]
 fn a_debt_from_another_core_is_never_slept_through() {
-    explore(100, || sleep_over_a_debt(|shard| shard.prepare_sleep()));
+    explore(100, || sleep_over_a_debt(Shard::prepare_sleep));
 }
 
 /// Announces a sleep while another thread cancels as many timers as wake the owner.
@@ -146,8 +152,7 @@ fn a_debt_of_two_threads_is_never_slept_through() {
 #[test]
 fn an_add_from_an_announced_sleep_is_never_slept_through() {
     explore(140, || {
-        let clock = ManualClock::new();
-        waking(&clock).install().unwrap();
+        let clock = waking_core();
         let far = [(); DEBT - 1].map(|()| local_timer().add(TICK * 1000, || ()));
         let canceller = asks(move || far.map(TimerHandle::cancel));
         let sleep = local_timer().prepare_sleep();
@@ -176,8 +181,7 @@ fn an_announcement_that_replaces_another_is_never_slept_through() {
 #[test]
 fn an_add_from_elsewhere_is_never_slept_through() {
     explore(90, || {
-        let clock = ManualClock::new();
-        waking(&clock).install().unwrap();
+        let clock = waking_core();
         let core = local_timer().shard_ref();
         let adder = asks(move || core.add(TICK, || ()));
         fall_asleep(local_timer().prepare_sleep());
@@ -238,8 +242,7 @@ fn the_default_wake_up_finds_the_thread_that_sleeps() {
 #[test]
 fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
     explore(740, || {
-        let clock = ManualClock::new();
-        waking(&clock).install().unwrap();
+        let clock = waking_core();
         local_timer().add(TICK * 3, || ());
         let core = local_timer().shard_ref();
         let adder = asks(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
@@ -310,6 +313,16 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
     });
 }
 
+/// Two threads reset timers of a sleeping owner, whose wake hook is one of `config`.
+fn woken_by_two(config: Config, is_awake: &AtomicUsize) {
+    let mut shard = Shard::with_config(config).unwrap();
+    let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+    let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
+    fall_asleep(shard.prepare_sleep());
+    is_awake.store(1, Ordering::Release);
+    assert_eq!(answers(movers), [true; 2]);
+}
+
 /// No thread relies on another thread's wake-up, which may fail.
 #[test]
 fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
@@ -322,11 +335,7 @@ fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
             }
             owner.unpark();
         });
-        let mut shard = Shard::with_config(config).unwrap();
-        let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-        let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
-        fall_asleep(shard.prepare_sleep());
-        assert_eq!(answers(movers), [true; 2]);
+        woken_by_two(config, &AtomicUsize::new(0));
     });
 }
 
@@ -337,12 +346,7 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
         let calls = AtomicUsize::new(0);
         let is_first = move || calls.fetch_add(1, Ordering::Relaxed) == 0;
         let (config, is_awake) = holding_up(config(&ManualClock::new()), is_first);
-        let mut shard = Shard::with_config(config).unwrap();
-        let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-        let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
-        fall_asleep(shard.prepare_sleep());
-        is_awake.store(1, Ordering::Release);
-        assert_eq!(answers(movers), [true; 2]);
+        woken_by_two(config, &is_awake);
     });
 }
 

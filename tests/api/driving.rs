@@ -24,7 +24,7 @@ use crate::{
     polling::Poller,
     runtime::drives_the_timer,
     support::{
-        Counter, HOUR, Log, TICK, counting_wakes, in_virtual_time, never, on_a_thread,
+        Counter, HOUR, Log, TICK, counting_wakes, expired, in_virtual_time, never, on_a_thread,
         panic_message, panics,
     },
 };
@@ -386,10 +386,7 @@ fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
         on_a_thread(|| shard.run(|| ()));
         assert_eq!(wakes.take(), 0, "the loop is awake");
     });
-}
-
-#[test]
-fn a_shard_of_payloads_sleeps_with_a_closure() {
+    // A shard of payloads.
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = Config::new().clock(&clock).on_wake(wakes.callback());
     let mut shard = Shard::with_config(config).expect("valid");
@@ -399,9 +396,7 @@ fn a_shard_of_payloads_sleeps_with_a_closure() {
         assert!(on_a_thread(|| handle.reset(TICK)));
         wakes.take()
     });
-    assert_eq!(woken, 1);
-    shard.turn();
-    assert!(shard.next_expired().is_none());
+    assert_eq!((woken, expired(&mut shard).len()), (1, 0));
     assert!(on_a_thread(|| handle.reset(Duration::ZERO)));
     assert_eq!(wakes.take(), 0, "the loop is awake");
 }

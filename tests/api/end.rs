@@ -302,21 +302,6 @@ impl Drop for EndsAShard {
     }
 }
 
-fn end_shards(clock: &ManualClock) {
-    for round in 0..operations(100).min(3_000) {
-        let captured = EndsAShard(clock.clone(), None);
-        let hook = move || _ = &captured;
-        let mut shard: Shard<EndsAShard> =
-            Shard::with_config(Config::new().clock(clock).on_wake(hook)).expect("valid");
-        let first = shard.add(TICK, EndsAShard(clock.clone(), None));
-        let second = shard.add(HOUR, EndsAShard(clock.clone(), Some(first)));
-        assert!(round % 3 > 0 || cancel_elsewhere(second) == Cancel::Cancelled);
-        if round % 2 == 0 {
-            assert!(!shard.drain().is_empty());
-        }
-    }
-}
-
 /// DPDK eb63c85d: stopping all timers took a lock and then called what took it again. Here two
 /// threads end shards while a third one looks at what they leave behind: so each frees what the
 /// other one could not free, and its hooks with it.
@@ -325,13 +310,27 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
     ends_soon(|| {
         let (clock, is_over) = (ManualClock::new(), AtomicBool::new(false));
         let looked_at = shard_by(&clock).add(TICK, ());
+        // Makes shards whose payloads and hooks end others, and ends them.
+        let end_shards = || {
+            for round in 0..operations(100).min(3_000) {
+                let captured = EndsAShard(clock.clone(), None);
+                let config = Config::new().clock(&clock).on_wake(move || _ = &captured);
+                let mut shard = Shard::with_config(config).expect("valid");
+                let first = shard.add(TICK, EndsAShard(clock.clone(), None));
+                let second = shard.add(HOUR, EndsAShard(clock.clone(), Some(first)));
+                assert!(round % 3 > 0 || cancel_elsewhere(second) == Cancel::Cancelled);
+                if round % 2 == 0 {
+                    assert!(!shard.drain().is_empty());
+                }
+            }
+        };
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
                     assert_eq!(looked_at.cancel(), Cancel::Ended);
                 }
             });
-            let enders = [0; 2].map(|_| scope.spawn(|| end_shards(&clock)));
+            let enders = [0; 2].map(|_| scope.spawn(end_shards));
             let ended = enders.map(|ender| ender.join().is_ok());
             is_over.store(true, Ordering::SeqCst);
             assert_eq!(ended, [true; 2], "no assertion failed");

@@ -482,14 +482,6 @@ fn a_loop_that_does_not_turn_is_noticed_and_one_that_sleeps_is_not() {
     });
 }
 
-#[test]
-fn a_dropped_watch_has_dropped_its_listener() {
-    let listener = Counter::default();
-    let listens = listener.clone();
-    drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
-    assert_eq!(listener.shared_by(), 0);
-}
-
 /// Lets the loop of a new thread stall until a watch has noticed it.
 fn stall_until_told(name: &'static str, told: mpsc::Receiver<()>) {
     on_a_thread(move || {
@@ -528,4 +520,9 @@ fn a_watch_may_end_in_its_own_report() {
     });
     give.send(watch.expect("a thread")).expect("it listens");
     stall_until_told(NAME, told);
+    // A dropped one has dropped its listener.
+    let listener = Counter::default();
+    let listens = listener.clone();
+    drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
+    assert_eq!(listener.shared_by(), 0);
 }

@@ -30,12 +30,6 @@ use crate::{
 /// On several cores a key belongs to the core of its number.
 type Waits = Purgatory<usize, Op>;
 
-fn set_all(operations: &[Arc<Seen>]) {
-    for seen in operations {
-        seen.set();
-    }
-}
-
 fn add<K: WatchKey>(
     own: &Purgatory<K, Op>,
     keys: impl IntoIterator<Item = K>,
@@ -98,7 +92,9 @@ fn operations_complete_in_the_order_in_which_they_were_added() {
             wait(&own, seen.op_with(|| (), move || order.write(number)), [0], 5);
             seen
         });
-        set_all(&all);
+        for seen in &all {
+            seen.set();
+        }
         assert_eq!((own.check_and_complete(&0), order.take()), (5, vec![0, 1, 2, 3, 4]));
     });
 }
@@ -355,7 +351,9 @@ fn a_full_timer_takes_messages() {
     let cores = Joined::configured(2, |config| config.limit(1));
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
     cores.settle();
-    set_all(&waits);
+    for seen in &waits {
+        seen.set();
+    }
     cores.group.notify(&1);
     cores.settle();
     let ended = waits.map(|seen| seen.ended());
