@@ -1,6 +1,5 @@
 //! No turn pauses (P7): however many entries there are, a tick touches those that it fires and a
-//! few more, and a budget is a budget. Entries touched are counted, not time, so a noisy machine
-//! changes nothing.
+//! few more, and a budget is a budget. Entries touched are counted, not time.
 #![cfg(feature = "std")]
 
 mod common;

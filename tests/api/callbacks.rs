@@ -1,6 +1,5 @@
 //! Callbacks, hooks and destructors in virtual time. They may use the timer that runs them (P5) and
-//! may panic (P6). A `cancel` during a run has a defined answer (P3). Periodic timers keep their
-//! schedule.
+//! may panic (P6). A `cancel` during a run has a defined answer (P3).
 
 use std::{
     cell::{Cell, RefCell},
@@ -179,6 +178,8 @@ fn a_report_carries_the_message_and_the_payload() {
         local_timer().add(TICK * 4, move || panic_any(thrown));
         local_timer().add(TICK * 5, || ());
         assert_eq!((turn_after(clock, 5).fired, local_timer().counts().panicked), (5, 4));
+        let published = local_timer().shard_ref().metrics().counts;
+        assert_eq!(published.panicked, 4, "at once");
     });
     let messages = ["a literal", "a string", "Some(7)", "None"];
     assert_eq!(reports, in_place(PanicPlace::Callback, &messages));

@@ -4,8 +4,7 @@
 use std::{cell::Cell, panic, thread, time::Duration};
 
 use corewheel::{
-    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, TimerHandle, When,
-    local_timer,
+    AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, ShardRef, When, local_timer,
 };
 
 use crate::support::{
@@ -15,11 +14,6 @@ use crate::support::{
 
 fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
     configured(Config::new().limit(limit), test);
-}
-
-/// Adds timers that are due in 1, 2, 3 ticks and so on.
-fn fill(timers: u32) -> Vec<TimerHandle> {
-    (1..=timers).map(|ticks| local_timer().add(TICK * ticks, || {})).collect()
 }
 
 fn accepted(of: usize) -> usize {
@@ -161,7 +155,7 @@ fn every_way_to_add_gives_back_what_is_refused() {
 fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
     for cancels_before in [true, false] {
         limited(5, |_| {
-            let timers = fill(5);
+            let timers = [(); 5].map(|()| local_timer().add(TICK, || ()));
             let cancel = || assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
             let _ = local_timer().turn();
             elsewhere(assert_full);

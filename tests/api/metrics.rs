@@ -159,15 +159,6 @@ fn a_backlog_is_published_in_portions() {
 }
 
 #[test]
-fn a_panic_is_published_at_once() {
-    configured(Config::new().on_panic(|_| ()), |clock| {
-        local_timer().add(TICK, || panic!("as planned"));
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        assert_eq!((published().panicked, own().counts.panicked), (1, 1));
-    });
-}
-
-#[test]
 fn any_thread_sees_every_shard_as_of_its_last_sleep() {
     const NAME: &str = "seen from elsewhere";
     let mut cores: Lockstep<()> = Lockstep::start_with(1, |config| config.name(NAME));

@@ -1,6 +1,5 @@
-//! Delayed operations in virtual time, on one core and then on several in lockstep. Each completes
-//! once, by its condition, by force or by its timeout, and leaves all its keys. No event is missed.
-//! The code of operations and keys may panic.
+//! Delayed operations on one core and on several in lockstep. Each completes once and leaves all its
+//! keys, no event is missed, and the code of operations and keys may panic.
 
 use std::{
     cell::{Cell, RefCell},
