@@ -33,8 +33,7 @@ fn what_is_counted_is_read_together() {
     });
 }
 
-/// Virtual time carries earlier writes from the thread that moves the clock to the threads that read
-/// it.
+/// Virtual time carries earlier writes from the thread that moves the clock to those that read it.
 #[test]
 fn who_sees_the_new_time_sees_what_came_before_it() {
     explore(39, || {

@@ -1,5 +1,5 @@
-//! Cases of the protocol between cores. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have
-//! the states of a remote timer's node and word, `memory/remote.rs` its memory.
+//! Cases of the protocol between cores. `src/shard/tests.rs` and `src/cross_core/state/tests.rs`
+//! have the states of a remote timer's node and word, `memory/remote.rs` its memory.
 
 use std::{
     sync::{Arc, Barrier, Mutex, mpsc},

@@ -1,5 +1,5 @@
-//! Delayed operations on one core and on several in lockstep. Each completes once and leaves all its
-//! keys, no event is missed, and the code of operations and keys may panic.
+//! Delayed operations on one core and on several in lockstep. Each completes once and leaves all
+//! its keys, no event is missed, and the code of operations and keys may panic.
 
 use std::{
     cell::{Cell, RefCell},
