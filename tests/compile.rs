@@ -60,7 +60,12 @@ fn the_examples_of_the_readme_compile_with_the_dependencies_it_prints() {
     let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).expect("readable");
     let dependencies = blocks(&readme, "toml");
     let [dependencies] = dependencies.as_slice() else { panic!("one list of dependencies") };
-    let examples: Vec<_> = blocks(&readme, "rust").into_iter().map(as_program).collect();
+    // As rustdoc does. No example of the README returns a `Result`.
+    let complete = |example: String| {
+        let is_whole = example.contains("fn main()");
+        if is_whole { example } else { format!("fn main() {{\n{example}\n}}") }
+    };
+    let examples: Vec<_> = blocks(&readme, "rust").into_iter().map(complete).collect();
     assert!(examples.len() > 2, "{} examples", examples.len());
     let output = check("readme", &dependencies.replace("../corewheel", ROOT), &examples);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -74,9 +79,4 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
         .filter(is_language)
         .map(|block| block.split_once('\n').expect("lines").1.to_owned())
         .collect()
-}
-
-/// Completes an example as rustdoc does. No example of the README returns a `Result`.
-fn as_program(example: String) -> String {
-    if example.contains("fn main()") { example } else { format!("fn main() {{\n{example}\n}}") }
 }

@@ -7,14 +7,15 @@ use std::{
     io,
     ops::Range,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
     time::Duration,
 };
 
-use common::TICK;
+use common::{TICK, named_shard};
 use corewheel::{
     Config, ManualClock, PanicPlace, PanicReport, Shard, local_timer,
     metrics::{Exporter, Watch},
@@ -24,11 +25,7 @@ use metrics_util::{
     CompositeKey,
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
 };
-
-fn shard(name: &str) -> (Shard<u32>, ManualClock) {
-    let clock = ManualClock::new();
-    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
-}
+use tracing_subscriber::fmt::MakeWriter;
 
 fn turn(shard: &mut Shard<u32>) -> usize {
     shard.turn();
@@ -46,29 +43,22 @@ fn recorded(test: impl FnOnce(&Snapshotter)) {
 }
 
 /// The exported values of a shard, by metric and label `by`.
-#[derive(Debug)]
-struct Told(HashMap<String, DebugValue>);
+type Told = HashMap<String, DebugValue>;
 
-impl Told {
-    fn counter(&self, name: &str) -> u64 {
-        let Some(&DebugValue::Counter(count)) = self.0.get(name) else {
-            panic!("{name}: {self:?}")
-        };
-        count
-    }
+fn gauge(value: f64) -> DebugValue {
+    DebugValue::Gauge(value.into())
+}
 
-    fn gauge(&self, name: &str) -> f64 {
-        let Some(DebugValue::Gauge(value)) = self.0.get(name) else { panic!("{name}: {self:?}") };
-        value.0
-    }
+/// Asserts that `number` durations were told, each within `expected` seconds.
+fn assert_durations(told: &Told, name: &str, number: usize, expected: Range<f64>) {
+    let DebugValue::Histogram(told) = &told[name] else { panic!("{name}: {told:?}") };
+    assert_eq!(told.len(), number);
+    assert!(told.iter().all(|duration| expected.contains(&duration.0)), "{told:?}");
+}
 
-    /// Asserts that `number` durations were told, each within `expected` seconds.
-    fn assert_durations(&self, name: &str, number: usize, expected: Range<f64>) {
-        let Some(DebugValue::Histogram(told)) = self.0.get(name) else {
-            panic!("{name}: {self:?}")
-        };
-        assert_eq!(told.len(), number);
-        assert!(told.iter().all(|duration| expected.contains(&duration.0)), "{told:?}");
+fn assert_counters<const N: usize>(told: &Told, expected: [(&str, u64); N]) {
+    for (name, count) in expected {
+        assert_eq!(told.get(name), Some(&DebugValue::Counter(count)), "{name}");
     }
 }
 
@@ -82,12 +72,12 @@ fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
         (label("name") == Some(shard)).then(|| format!("{}{by}", key.key().name()))
     };
     let told = snapshotter.snapshot().into_vec().into_iter();
-    Told(told.filter_map(|(key, _, _, value)| Some((name_of(&key)?, value))).collect())
+    told.filter_map(|(key, _, _, value)| Some((name_of(&key)?, value))).collect()
 }
 
 #[test]
 fn the_recorder_is_told_what_has_changed() {
-    let (mut shard, clock) = shard("told");
+    let (mut shard, clock) = named_shard("told");
     recorded(|snapshotter| {
         let mut exporter = Exporter::new();
         let timers: Vec<_> = (0..6).map(|timer| shard.add(TICK * 10, timer)).collect();
@@ -100,19 +90,21 @@ fn the_recorder_is_told_what_has_changed() {
         assert_eq!(turn(&mut shard), 2);
         exporter.export();
         let first = told(snapshotter, "told");
-        let count = |name| first.counter(name);
-        assert_eq!((count("corewheel_added_total"), count("corewheel_fired_total")), (6, 2));
-        assert_eq!(
-            (count("corewheel_cancelled_total own"), count("corewheel_cancelled_total other")),
-            (2, 1)
+        assert_counters(
+            &first,
+            [
+                ("corewheel_added_total", 6),
+                ("corewheel_fired_total", 2),
+                ("corewheel_cancelled_total own", 2),
+                ("corewheel_cancelled_total other", 1),
+                ("corewheel_resets_total own", 1),
+                ("corewheel_resets_total other", 0),
+                ("corewheel_turns_total", 1),
+                ("corewheel_runs_total", 2),
+            ],
         );
-        assert_eq!(
-            (count("corewheel_resets_total own"), count("corewheel_resets_total other")),
-            (1, 0)
-        );
-        assert_eq!((count("corewheel_turns_total"), count("corewheel_runs_total")), (1, 2));
-        assert!((0.9..1.1).contains(&first.gauge("corewheel_live")));
-        first.assert_durations("corewheel_lateness_seconds loop", 2, 0.002..0.002_5);
+        assert_eq!(first["corewheel_live"], gauge(1.0));
+        assert_durations(&first, "corewheel_lateness_seconds loop", 2, 0.002..0.002_5);
 
         // Only the changes since then.
         shard.add(TICK, 6);
@@ -120,55 +112,37 @@ fn the_recorder_is_told_what_has_changed() {
         assert_eq!(turn(&mut shard), 1);
         exporter.export();
         let second = told(snapshotter, "told");
-        assert_eq!(second.counter("corewheel_added_total"), 1);
-        second.assert_durations("corewheel_lateness_seconds loop", 1, 0.0..0.001);
+        assert_counters(&second, [("corewheel_added_total", 1)]);
+        assert_durations(&second, "corewheel_lateness_seconds loop", 1, 0.0..0.001);
     });
 }
 
-/// Runs `test` with a subscriber, and returns what that has written.
-fn logged(test: impl FnOnce(&Log)) -> String {
-    let log = Log::default();
-    let writes = log.clone();
-    let writer = move || writes.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    tracing::subscriber::with_default(subscriber, || test(&log));
-    log.text()
-}
-
 /// Keeps what is written.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+type Log = &'static Mutex<Vec<u8>>;
 
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).expect("text")
-    }
+fn written(log: Log) -> String {
+    String::from_utf8(log.lock().unwrap().clone()).expect("text")
 }
 
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Runs `test` with a subscriber, and returns what that has written.
+fn logged(test: impl FnOnce(Log)) -> String {
+    let log: Log = Box::leak(Box::default());
+    let writer = || log.make_writer();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+    tracing::subscriber::with_default(subscriber, || test(log));
+    written(log)
 }
 
 #[test]
 fn a_panic_that_was_caught_is_an_event() {
     let text = logged(|_| {
-        let (mut shard, clock) = shard("panics");
         local_timer().add(Duration::ZERO, || panic!("a callback that panics, as it should here"));
         thread::sleep(TICK * 2);
         assert_eq!(local_timer().turn().fired, 1);
-        shard.add(TICK, 1);
-        clock.advance(TICK);
-        assert_eq!(turn(&mut shard), 1);
     });
-    let line =
-        |words: &[&str]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
-    assert!(line(&["ERROR", "a panic was caught", "Callback", "as it should here"]), "{text}");
+    let words = ["ERROR", "a panic was caught", "Callback", "as it should here"];
+    let is_told = text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(is_told, "{text}");
 }
 
 #[test]
@@ -180,17 +154,17 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     let text = logged(|log| {
         local_timer().add(Duration::from_millis(1), || ());
         local_timer().add(Duration::ZERO, || ());
-        assert_eq!(log.text(), "", "none is overdue yet");
+        assert_eq!(written(log), "", "none is overdue yet");
         thread::sleep(Duration::from_millis(200));
         (0..3).for_each(|_| _ = local_timer().add(TICK * 1_000, || ()));
     });
     assert_one_is_overdue(&text, "overdue=");
     let text = logged(|log| {
-        let (mut shard, clock) = shard("never turns");
+        let (mut shard, clock) = named_shard("never turns");
         shard.add(TICK, 1);
         clock.advance(TICK * 900);
         shard.add(TICK, 2);
-        assert_eq!(log.text(), "", "its loop may begin soon");
+        assert_eq!(written(log), "", "its loop may begin soon");
         clock.advance(TICK * 200);
         (0..3).for_each(|timer| _ = shard.add(TICK, timer));
     });
@@ -211,7 +185,7 @@ fn a_subscriber_may_call_back_in_and_panic() {
         .finish();
     tracing::subscriber::with_default(subscriber, || {
         let clock = ManualClock::new();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let report = move |report: &PanicReport<'_>| tell.send(report.place()).expect("it is read");
         Config::new().clock(&clock).on_panic(report).install().expect("a fresh thread");
         local_timer().add(TICK, || panic!("a callback that panics, as it should here"));
@@ -236,12 +210,8 @@ fn a_subscriber_may_call_back_in_and_panic() {
 fn the_recorder_is_told_how_long_callbacks_took() {
     recorded(|snapshotter| {
         let clock = ManualClock::new();
-        Config::new()
-            .clock(&clock)
-            .name("timed")
-            .time_callbacks(1)
-            .install()
-            .expect("a fresh thread");
+        let config = Config::new().clock(&clock).name("timed").time_callbacks(1);
+        config.install().expect("a fresh thread");
         for _ in 0..2 {
             let slow = clock.clone();
             local_timer().add(TICK, move || slow.advance(TICK * 3));
@@ -249,11 +219,8 @@ fn the_recorder_is_told_how_long_callbacks_took() {
         clock.advance(TICK);
         assert_eq!(local_timer().turn().fired, 2);
         Exporter::new().export();
-        told(snapshotter, "timed").assert_durations(
-            "corewheel_callback_seconds",
-            2,
-            0.003..0.003_75,
-        );
+        let told = told(snapshotter, "timed");
+        assert_durations(&told, "corewheel_callback_seconds", 2, 0.003..0.003_75);
     });
 }
 
@@ -263,14 +230,15 @@ fn a_successor_is_told_from_its_first_timer_on() {
     recorded(|snapshotter| {
         let mut exporter = Exporter::new();
         for timers in [3, 5] {
-            let (mut shard, clock) = shard("a name of two");
+            let (mut shard, clock) = named_shard("a name of two");
             for _ in 0..timers {
                 shard.add(TICK, 1);
                 clock.advance(TICK);
                 assert_eq!(turn(&mut shard), 1);
             }
             exporter.export();
-            assert_eq!(told(snapshotter, "a name of two").counter("corewheel_fired_total"), timers);
+            let told = told(snapshotter, "a name of two");
+            assert_counters(&told, [("corewheel_fired_total", timers)]);
         }
     });
 }
@@ -281,27 +249,26 @@ fn a_successor_is_told_from_its_first_timer_on() {
 fn the_end_of_a_shard_is_told() {
     recorded(|snapshotter| {
         let mut exporter = Exporter::default();
-        let (mut ends, _clock) = shard("ends");
+        let (mut ends, _clock) = named_shard("ends");
         (0..3).for_each(|timer| _ = ends.add(TICK, timer));
         let _ = ends.time_until_next();
         exporter.export();
-        let live = |name| told(snapshotter, name).gauge("corewheel_live");
-        assert!((2.9..3.1).contains(&live("ends")));
+        assert_eq!(told(snapshotter, "ends")["corewheel_live"], gauge(3.0));
         drop(ends.drain());
         exporter.export();
         let last = told(snapshotter, "ends");
-        assert_eq!(last.counter("corewheel_handed_back_total"), 3);
-        assert!(last.gauge("corewheel_live") < 0.1);
+        assert_counters(&last, [("corewheel_handed_back_total", 3)]);
+        assert_eq!(last["corewheel_live"], gauge(0.0));
         exporter.export();
         let after = told(snapshotter, "ends");
         assert!(
-            !matches!(after.0.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))),
+            !matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))),
             "{after:?}"
         );
         drop(ends);
 
         // With timers that no thread sees again.
-        let (mut dropped, clock) = shard("dropped");
+        let (mut dropped, clock) = named_shard("dropped");
         (0..3).for_each(|timer| _ = dropped.add(TICK, timer));
         dropped.turn();
         assert!(dropped.next_expired().is_none());
@@ -311,43 +278,43 @@ fn the_end_of_a_shard_is_told() {
         let before = told(snapshotter, "dropped");
         let gauges =
             ["corewheel_live", "corewheel_longest_turn_seconds", "corewheel_overdue_seconds"];
-        assert!(gauges.iter().all(|name| before.gauge(name) > 0.0), "{before:?}");
-        assert!((0.005..0.007).contains(&before.gauge("corewheel_overdue_seconds")));
+        assert!(gauges.iter().all(|&name| before[name] != gauge(0.0)), "{before:?}");
+        assert_eq!(before["corewheel_overdue_seconds"], gauge(0.006));
         drop(dropped);
         exporter.export();
         let after = told(snapshotter, "dropped");
-        assert!(gauges.iter().all(|name| after.gauge(name) == 0.0), "{after:?}");
+        assert!(gauges.iter().all(|&name| after[name] == gauge(0.0)), "{after:?}");
     });
 }
 
 /// And a subscriber that panics, as it does at the first event, does not end the watch.
 #[test]
 fn a_stall_is_an_event() {
-    let (log, has_panicked) = (Log::default(), AtomicBool::new(false));
-    let writes = log.clone();
+    let log: Log = Box::leak(Box::default());
+    let has_panicked = AtomicBool::new(false);
     let writer = move || {
         let is_first = !has_panicked.swap(true, Ordering::Relaxed);
         assert!(!is_first, "a subscriber that panics, as it should here");
-        writes.clone()
+        log.make_writer()
     };
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
     // The watch runs on another thread.
     tracing::subscriber::set_global_default(subscriber).expect("nobody has set one");
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = mpsc::channel();
     let watch = Watch::start(TICK * 10, move |stall| {
         if stall.name.starts_with("stands still") {
             let _ = tell.send(());
         }
     });
     for name in ["stands still", "stands still as well"] {
-        let (mut shard, clock) = shard(name);
+        let (mut shard, clock) = named_shard(name);
         shard.add(TICK, 1);
         assert_eq!(shard.time_until_next(), Some(TICK));
         clock.advance(TICK * 100);
         told.recv_timeout(Duration::from_secs(20)).expect("it is noticed");
     }
     drop(watch);
-    let text = log.text();
+    let text = written(log);
     assert!(
         text.contains("WARN") && text.contains("a loop does not turn") && text.contains("99ms"),
         "{text}"

@@ -1,19 +1,5 @@
-//! A process that forks. The child has a copy of everything and one thread, the one that forked.
-//! The defined behavior is:
-//!
-//! * The timers of the thread that forked exist in both processes, each with its own copy of every
-//!   callback, and continue in both.
-//! * The timers of the other threads are known in the child, but no thread turns them, so they
-//!   never fire there. Their handles answer as before the fork, and cancel and move them, in the
-//!   child's copy only. Adding to them works and fires nothing.
-//! * A callback that ran on another thread at the moment of the fork runs for ever in the child:
-//!   `cancel` answers `Running`, and `cancel_wait` would wait for ever.
-//! * Creating a wheel in the child, or ending one (also by the end of a thread), takes the lock of
-//!   the registry. It hangs if another thread held the lock at the moment of the fork. A child that
-//!   ends by `_exit` or `exec` ends no wheel.
-//! * Two more locks can hang in this way: of the first remote add to a shard, which allocates its
-//!   table of pages, and of the queue of retired pages.
-//! * Memory that another thread was reading at the moment of the fork is never freed in the child.
+//! A process that forks, as `src/guide/shutdown.md` says: each process has its own copy of the
+//! timers. The child has one thread; the timers of the others answer there and never fire.
 #![cfg(all(feature = "std", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 
@@ -40,7 +26,6 @@ fn check(holds: bool, what: &'static str) -> Found {
     if holds { Ok(()) } else { Err(what) }
 }
 
-/// Forks, runs `child` there, and waits for it here.
 fn in_a_child(child: impl FnOnce() -> Found) {
     // SAFETY: the child touches nothing that a missing thread could have left half-done, except the
     // subject of the tests. The allocator of glibc works after a fork.
@@ -111,6 +96,23 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
     )
 }
 
+/// The child may create wheels, because no other thread created or ended one at the moment of the
+/// fork.
+fn use_new_wheels() -> Found {
+    let own = local_timer().add(HOUR, || {});
+    for _ in 0..20 {
+        let thread = thread::spawn(|| {
+            let (ran, runs) = mpsc::channel();
+            let shard = local_timer().shard_ref();
+            let add = thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
+            local_timer().run_until(|| runs.try_recv().is_ok());
+            add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
+        });
+        check(thread.join().is_ok_and(|ran| ran), "a thread of the child's has a timer")?;
+    }
+    check(own.is_pending(), "they have not got in the way of what was there")
+}
+
 #[test]
 fn each_process_has_its_own_copy() {
     beside_others(|others| {
@@ -123,7 +125,8 @@ fn each_process_has_its_own_copy() {
                 use_a_timer_of_nobody(shard, handle)?;
             }
             use_the_own_timer(own)?;
-            check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")
+            check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")?;
+            use_new_wheels()
         });
         // The parent's copies are unchanged.
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
@@ -132,31 +135,6 @@ fn each_process_has_its_own_copy() {
         local_timer().run_until(|| !own.is_pending());
         assert_eq!(ran.load(Ordering::Relaxed), 1);
         assert!(there.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-    });
-}
-
-/// The child may create wheels, because no other thread created or ended one at the moment of the
-/// fork.
-#[test]
-fn a_child_may_make_threads_with_timers() {
-    beside_others(|others| {
-        let there = others[0].add(HOUR, || {});
-        in_a_child(|| {
-            for _ in 0..20 {
-                let thread = thread::spawn(|| {
-                    let (ran, runs) = mpsc::channel();
-                    let shard = local_timer().shard_ref();
-                    let add =
-                        thread::spawn(move || shard.add(Duration::ZERO, move || _ = ran.send(())));
-                    local_timer().run_until(|| runs.try_recv().is_ok());
-                    add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
-                });
-                check(thread.join().is_ok_and(|ran| ran), "a thread of the child's has a timer")?;
-            }
-            check(there.is_pending(), "they have not got in the way of what was there")?;
-            use_the_own_timer(local_timer().add(HOUR, || {}))
-        });
-        assert!(there.is_pending());
     });
 }
 

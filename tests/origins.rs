@@ -10,9 +10,9 @@ use std::{
     thread,
 };
 
-use common::{HOUR, Never, TICK, in_virtual_time};
+use common::{HOUR, Never, TICK, in_virtual_time, manual_shard};
 use corewheel::{
-    Cancel, Config, LocalTimer, ManualClock, Shard, When,
+    Cancel, LocalTimer, When,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     metrics::{LivePlace, LiveReport},
@@ -64,8 +64,7 @@ fn each_way_to_add_says_where() {
 
 #[test]
 fn a_shard_of_payloads_says_the_same() {
-    let clock = ManualClock::new();
-    let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("valid");
+    let (mut shard, _) = manual_shard();
     let first = line() + 1;
     shard.add(HOUR, ());
     shard.add(shard.now() + HOUR, ());

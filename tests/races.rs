@@ -12,10 +12,11 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use common::{TICK, in_virtual_time, operations, seeded, shard_by, turn_after};
-use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, ManualClock, TimerHandle, local_timer};
 
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
@@ -32,7 +33,6 @@ struct Record {
     seen: [AtomicU32; CANCELLERS],
 }
 
-/// A payload, or what a callback captures.
 struct Payload(Arc<Record>);
 
 impl Payload {
@@ -53,6 +53,18 @@ impl Drop for Payload {
 /// A timer as another thread knows it.
 type Given = (TimerHandle, Arc<Record>);
 
+/// Adds timers of one to three ticks.
+fn add_all(
+    random: &mut fastrand::Rng,
+    mut add: impl FnMut(Duration, Payload) -> TimerHandle,
+) -> Vec<Given> {
+    let mut add_one = || {
+        let record = Arc::new(Record::default());
+        (add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
+    };
+    (0..TIMERS).map(|_| add_one()).collect()
+}
+
 /// Cancels every timer as the canceller `own`, and records each answer, and whether the timer had
 /// fired before.
 fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
@@ -68,17 +80,9 @@ fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
     answers
 }
 
-/// What happens to a timer that is due.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Firing {
-    /// Its payload is handed out, which ends it, and the loop acts on that later.
-    HandsOut,
-    /// Its callback runs, and ends then.
-    Runs,
-}
-
-/// After all threads have ended: one ending each, and every answer was true.
-fn assert_true(firing: Firing, given: &[Given], answers: &[Vec<(Cancel, u32)>], handed_back: u32) {
+/// After all threads have ended: one ending each, and every answer was true. A timer `ends_late` if
+/// its payload is handed out, which ends it, and the loop acts on that afterwards.
+fn assert_true(ends_late: bool, given: &[Given], answers: &[Vec<(Cancel, u32)>], handed_back: u32) {
     let mut left = 0;
     for (timer, (_, record)) in given.iter().enumerate() {
         let fired = record.fired.load(Ordering::Relaxed);
@@ -88,7 +92,7 @@ fn assert_true(firing: Firing, given: &[Given], answers: &[Vec<(Cancel, u32)>], 
         assert_eq!(record.dropped.load(Ordering::Relaxed), 1);
         match (fired, &winners[..]) {
             (1, []) => assert!(
-                firing == Firing::HandsOut
+                ends_late
                     || told.iter().all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
                 "who is told `Ended` sees what was done: {told:?}"
             ),
@@ -102,22 +106,12 @@ fn assert_true(firing: Firing, given: &[Given], answers: &[Vec<(Cancel, u32)>], 
     assert_eq!(left, handed_back);
 }
 
-/// How many races a test runs.
-fn races(base: u64) -> std::ops::Range<u64> {
-    0..operations(base)
-}
-
 #[test]
 fn a_shard_fires_collects_and_ends_while_others_cancel() {
-    seeded(races(300), |random| {
+    seeded(0..operations(300), |random| {
         let clock = ManualClock::new();
         let mut shard = shard_by(&clock);
-        let given: Vec<Given> = (0..TIMERS)
-            .map(|_| {
-                let record = Arc::new(Record::default());
-                (shard.add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
-            })
-            .collect();
+        let given = add_all(random, |delay, payload| shard.add(delay, payload));
         let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
         let (answers, handed_back) = thread::scope(|scope| {
             let given = &given;
@@ -143,30 +137,18 @@ fn a_shard_fires_collects_and_ends_while_others_cancel() {
             (next.fired.load(Ordering::Relaxed), next.dropped.load(Ordering::Relaxed)),
             (0, 1)
         );
-        assert_true(
-            Firing::HandsOut,
-            &given,
-            &answers,
-            u32::try_from(handed_back).expect("few") - 1,
-        );
+        assert_true(true, &given, &answers, u32::try_from(handed_back).expect("few") - 1);
     });
 }
 
 #[test]
 fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
-    seeded(races(300), |random| {
-        let seed = random.u64(..);
-        let (given, cancellers) = in_virtual_time(|clock| {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let given: Arc<Vec<Given>> = Arc::new(
-                (0..TIMERS)
-                    .map(|_| {
-                        let record = Arc::new(Record::default());
-                        let payload = Payload(Arc::clone(&record));
-                        (local_timer().add(TICK * random.u32(1..4), move || payload.fire()), record)
-                    })
-                    .collect(),
-            );
+    seeded(0..operations(300), |random| {
+        let mut random = random.fork();
+        let (given, cancellers) = in_virtual_time(move |clock| {
+            let given = Arc::new(add_all(&mut random, |delay, payload| {
+                local_timer().add(delay, move || payload.fire())
+            }));
             let cancellers = [0, 1].map(|own| {
                 let given = Arc::clone(&given);
                 thread::spawn(move || cancel_all(own, &given))
@@ -183,7 +165,7 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
             let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
             !won && record.fired.load(Ordering::Relaxed) == 0
         });
-        assert_true(Firing::Runs, &given, &answers, u32::try_from(pending.count()).expect("few"));
+        assert_true(false, &given, &answers, u32::try_from(pending.count()).expect("few"));
     });
 }
 
@@ -193,7 +175,7 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
 fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
     // On a real processor two adders seldom meet.
     let timers = if cfg!(miri) { TIMERS } else { 100 * TIMERS };
-    seeded(races(100), |random| {
+    seeded(0..operations(100), |random| {
         let seed = random.u64(..);
         in_virtual_time(|clock| {
             let core = local_timer().shard_ref();
@@ -235,17 +217,16 @@ fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
 /// Shards come and go under one number, while a thread queries timers of each.
 #[test]
 fn handles_outlive_shards_while_others_take_their_place() {
-    seeded(races(100), |_| {
+    seeded(0..operations(100), |_| {
         let clock = ManualClock::new();
-        let config = || Config::new().clock(&clock);
-        let mut old = Shard::with_config(config()).expect("valid");
+        let mut old = shard_by(&clock);
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {
             let asking =
                 scope.spawn(move || handles.map(|handle| (handle.is_pending(), handle.cancel())));
             let handed_back = old.drain().len();
             drop(old);
-            let mut new = Shard::with_config(config()).expect("valid");
+            let mut new = shard_by(&clock);
             let heirs = [(); 3].map(|()| new.add(TICK, 2));
             let answers = asking.join().expect("no panic");
             let cancelled =

@@ -26,7 +26,10 @@ use corewheel::{
     future::{Remote, Sleep},
     local_timer,
 };
-use loom::{sync::atomic::AtomicUsize as Modelled, thread};
+use loom::{
+    sync::{Notify, atomic::AtomicUsize as Modelled},
+    thread,
+};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -96,10 +99,19 @@ pub fn shard<T>() -> (Shard<T>, ManualClock) {
     (Shard::with_config(config(&clock)).expect("valid"), clock)
 }
 
-/// Returns a shard in virtual time, its clock and the handle of its only timer, which is due.
-pub fn shard_with_due<T>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+/// A shard in virtual time, its clock and a timer.
+pub type WithTimer<T> = (Shard<T>, ManualClock, TimerHandle);
+
+/// Returns a shard whose only timer is due in a number of ticks.
+pub fn shard_with<T>(ticks: u32, payload: T) -> WithTimer<T> {
     let (mut shard, clock) = shard();
-    let handle = shard.add(TICK, payload);
+    let handle = shard.add(TICK * ticks, payload);
+    (shard, clock, handle)
+}
+
+/// Returns a shard whose only timer is due.
+pub fn shard_with_due<T>(payload: T) -> WithTimer<T> {
+    let (shard, clock, handle) = shard_with(1, payload);
     clock.advance(TICK);
     (shard, clock, handle)
 }
@@ -116,7 +128,7 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 /// timer has ended, its page is retired, because another page is empty already and one is kept. The
 /// fourth timer added after that is in a new page with the same number, and has the timer's
 /// position there. While the old page is still in use, the first one has it.
-pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
+pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     let (mut shard, clock) = shard();
     // Index 0 is never given out. Under loom a page has two, and one empty page stays.
     let [others @ .., first] = [(); 4].map(|()| shard.add(TICK, 1));
@@ -124,6 +136,16 @@ pub fn shard_with_a_page_to_spare() -> (Shard<u32>, ManualClock, TimerHandle) {
         shard.cancel(other);
     }
     (shard, clock, first)
+}
+
+/// Fires `first` unless another thread ends or moves it, retires its page, and adds four timers.
+/// Returns whether it has fired, and those timers. See [`shard_with_a_page_to_spare`].
+pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [TimerHandle; 4]) {
+    let fired = expired(shard);
+    (0..2).for_each(|_| shard.turn());
+    let (added, in_a_new_page) = add_four(shard, first);
+    assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
+    (!fired.is_empty(), added)
 }
 
 /// Adds four timers `2` that are due in a tick. Also returns whether the fourth has the position of
@@ -298,34 +320,37 @@ impl Drop for SeesOnDrop {
 pub struct Dropped(Arc<Drops>);
 
 /// The number of drops.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Drops {
-    times: loom::sync::Mutex<usize>,
-    told: loom::sync::Condvar,
+    times: Modelled,
+    told: Notify,
 }
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        *self.0.times.lock().expect("nobody panics with it") += 1;
-        self.0.told.notify_one();
+        // Release: `wait` sees what came before the drop.
+        self.0.times.fetch_add(1, Ordering::Release);
+        self.0.told.notify();
     }
 }
 
 impl Drops {
     /// Returns a value and the counter of its drop.
     pub fn watched() -> (Dropped, Arc<Self>) {
-        let drops = Arc::new(Self::default());
+        let drops = Arc::new(Self { times: Modelled::new(0), told: Notify::new() });
         (Dropped(Arc::clone(&drops)), drops)
     }
 
     /// Waits for the drop and returns the number of drops. Loom reports a deadlock if it never
     /// happens.
     pub fn wait(&self) -> usize {
-        let mut times = self.times.lock().expect("nobody panics with it");
-        while *times == 0 {
-            times = self.told.wait(times).expect("as above");
+        loop {
+            let times = self.times.load(Ordering::Acquire);
+            if times > 0 {
+                return times;
+            }
+            self.told.wait();
         }
-        *times
     }
 }
 
@@ -372,32 +397,23 @@ impl Task {
 }
 
 /// A task that sleeps until it is woken.
-#[derive(Default)]
-struct Sleeper {
-    woken: loom::sync::Mutex<bool>,
-    told: loom::sync::Condvar,
-}
+struct Sleeper(Notify);
 
 impl Wake for Sleeper {
     fn wake(self: Arc<Self>) {
-        *self.woken.lock().expect("no holder panics") = true;
-        self.told.notify_one();
+        self.0.notify();
     }
 }
 
 /// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake is
 /// lost.
 pub fn wait_for(sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
-    let sleeper = Arc::<Sleeper>::default();
+    let sleeper = Arc::new(Sleeper(Notify::new()));
     let waker = Waker::from(Arc::clone(&sleeper));
     loop {
         if let Poll::Ready(elapsed) = sleep.poll_elapsed(&mut Context::from_waker(&waker)) {
             return elapsed;
         }
-        let mut woken = sleeper.woken.lock().expect("no holder panics");
-        while !*woken {
-            woken = sleeper.told.wait(woken).expect("no holder panics");
-        }
-        *woken = false;
+        sleeper.0.wait();
     }
 }

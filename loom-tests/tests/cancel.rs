@@ -10,17 +10,16 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Drops, SeesOnDrop, TICK, add_elsewhere, add_four, assert_all_ended, elsewhere, expired,
-    explore, local, race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage,
-    work_and_cancel,
+    Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, elsewhere, expired, explore,
+    fire_and_add_four, local, race, runs, shard, shard_with, shard_with_a_page_to_spare,
+    shard_with_due, stage, work_and_cancel,
 };
 
 #[test]
 fn of_two_cancels_and_the_owner_one_wins() {
     explore(280, || {
-        let (mut shard, _clock) = shard();
         let payload = Arc::new(());
-        let handle = shard.add(TICK, Arc::clone(&payload));
+        let (mut shard, _clock, handle) = shard_with(1, Arc::clone(&payload));
         let others = [(); 2].map(|()| thread::spawn(move || handle.cancel()));
         let own = shard.cancel(handle);
         let answers = others.map(|other| other.join().unwrap());
@@ -34,7 +33,6 @@ fn of_two_cancels_and_the_owner_one_wins() {
     });
 }
 
-/// A timer fires or is cancelled, and its node is used again.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     explore(35, || {
@@ -60,11 +58,8 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let canceller = thread::spawn(move || first.cancel());
-        let fired = expired(&mut shard);
-        (0..2).for_each(|_| shard.turn());
-        let (added, in_a_new_page) = add_four(&mut shard, first);
-        assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
-        assert_eq!(fired.is_empty(), canceller.join().unwrap() == Cancel::Cancelled);
+        let (has_fired, added) = fire_and_add_four(&mut shard, first);
+        assert_eq!(has_fired, canceller.join().unwrap() != Cancel::Cancelled);
         assert!(added.into_iter().all(TimerHandle::is_pending));
         clock.advance(TICK);
         assert_eq!(expired(&mut shard), [2; 4]);
@@ -75,8 +70,7 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
 #[test]
 fn a_timer_cancelled_while_it_is_moved_never_fires() {
     explore(5, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
+        let (mut shard, clock, handle) = shard_with(1, ());
         let canceller = thread::spawn(move || handle.cancel());
         let moved = shard.reset(handle, TICK * 20);
         assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
@@ -158,12 +152,10 @@ fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
     });
 }
 
-/// Another thread polls while the owner adds, fires and adds again.
 #[test]
 fn is_pending_is_true_only_of_its_own_timer() {
     explore(80, || {
-        let (mut shard, clock) = shard();
-        let first = shard.add(TICK, 1);
+        let (mut shard, clock, first) = shard_with(1, 1);
         let observer = thread::spawn(move || (first.is_pending(), first.is_pending()));
         clock.advance(TICK);
         expired(&mut shard);
@@ -174,7 +166,6 @@ fn is_pending_is_true_only_of_its_own_timer() {
     });
 }
 
-/// The cancel of a shared local timer races with its firing.
 #[test]
 fn a_local_timer_that_was_shared_has_one_winner() {
     explore(30, || {
@@ -269,7 +260,6 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
     });
 }
 
-/// The timer is cancelled from inside its run and from another thread at once.
 #[test]
 fn a_run_that_two_cancel_is_the_last() {
     explore(120, || {

@@ -12,8 +12,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, expired, explore, explore_within, shard,
-    shard_with_a_page_to_spare, stage, work_and_cancel,
+    SeesOnDrop, TICK, add_four, expired, explore, explore_within, fire_and_add_four, shard,
+    shard_with, shard_with_a_page_to_spare, stage, work_and_cancel,
 };
 
 /// When the owner drains, a canceller may have claimed without a push yet. Each timer is cancelled
@@ -41,9 +41,8 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
 #[test]
 fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
     explore(71_000, || {
-        let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
-        let handle = shard.add(TICK, payload);
+        let (shard, _clock, handle) = shard_with(1, payload);
         let canceller = thread::spawn(move || work_and_cancel(&work, handle));
         drop(shard);
         let seen = seen.load(Ordering::Relaxed);
@@ -82,7 +81,6 @@ fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
     (shard, stale, last)
 }
 
-/// A page is retired and freed while a thread cancels a timer that it had.
 #[test]
 fn cancel_and_page_reclaimed() {
     explore_within(2, 33_000, || {
@@ -109,12 +107,9 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
         let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
         work.store(1, Ordering::Relaxed);
         clock.advance(TICK);
-        let fired = expired(&mut shard);
-        (0..2).for_each(|_| shard.turn());
-        let (added, in_a_new_page) = add_four(&mut shard, first);
-        assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
+        let (has_fired, added) = fire_and_add_four(&mut shard, first);
         let (answer, seen) = canceller.join().unwrap();
-        assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
+        assert_eq!(has_fired, answer != Cancel::Cancelled);
         assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
         assert!(added.into_iter().all(TimerHandle::is_pending));
         clock.advance(TICK);
@@ -127,11 +122,7 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
 #[test]
 fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
     explore(35_000, || {
-        let (mut shard, clock, handle) = stage(|| {
-            let (mut shard, clock) = shard();
-            let handle = shard.add(TICK, ());
-            (shard, clock, handle)
-        });
+        let (mut shard, clock, handle) = stage(|| shard_with(1, ()));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
         let handed_back = shard.drain();
         let ticks = if mover.join().unwrap() { 3 } else { 1 };
@@ -141,15 +132,10 @@ fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
     });
 }
 
-/// The owner cancels a timer that another thread is moving, and then ends.
 #[test]
 fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
     explore_within(2, 2_200, || {
-        let (mut shard, handle) = stage(|| {
-            let (mut shard, _clock) = shard();
-            let handle = shard.add(TICK, 1);
-            (shard, handle)
-        });
+        let (mut shard, _clock, handle) = stage(|| shard_with(1, 1));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
         assert_eq!(shard.cancel(handle), Some(1));
         assert!(shard.drain().is_empty());
@@ -160,7 +146,6 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
     });
 }
 
-/// A page is retired and freed while a thread resets a timer that it had.
 #[test]
 fn reset_and_page_reclaimed() {
     explore_within(2, 3_900, || {

@@ -30,7 +30,6 @@ struct Wheel {
     watcher: Option<Watcher>,
 }
 
-/// Creates a wheel.
 type Make = fn() -> Wheel;
 
 impl Wheel {
@@ -51,7 +50,6 @@ impl Wheel {
         }
     }
 
-    /// Turns in the next tick.
     fn turn_in_a_tick(&mut self) {
         self.clock.advance(TICK);
         self.turn();
@@ -209,7 +207,6 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
     }
 }
 
-/// A drop on another thread before the owner has admitted the timer.
 #[test]
 fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
     explore(370, || {
@@ -375,7 +372,6 @@ fn a_reset_to_earlier_is_never_slept_through() {
     });
 }
 
-/// The last future goes while the watcher falls asleep.
 #[test]
 fn the_end_of_the_timers_is_never_slept_through() {
     explore(90, || {
@@ -397,7 +393,7 @@ fn the_end_of_the_timers_is_never_slept_through() {
 /// The watcher ends while a future begins to wait. The future is woken with an error.
 #[test]
 fn no_future_hangs_when_the_watcher_ends() {
-    explore(280, || {
+    explore(370, || {
         let (_clock, timers, watcher) = claimed_wheel();
         let mut sleep = timers.sleep(Duration::from_secs(1));
         let sleeping = race(move || wait_for(&mut sleep));
@@ -409,7 +405,7 @@ fn no_future_hangs_when_the_watcher_ends() {
 /// The owner's thread ends while another one waits there and changes its waker.
 #[test]
 fn a_waker_that_changes_while_the_owner_ends_is_woken() {
-    explore(5_400, || {
+    explore(5_600, || {
         let owner = race(|| {
             let mut sleep = Wheel::own().polled(&Task::new());
             race(move || wait_for(&mut sleep))
@@ -423,7 +419,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
 /// before it ends. The waiting thread is woken with an answer.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
-    explore(3_100, || {
+    explore(5_400, || {
         let owner = race(|| {
             let wheel = Wheel::own();
             let mut sleep = wheel.timers.sleep(TICK);

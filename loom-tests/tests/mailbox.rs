@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use corewheel::{Cancel, TimerHandle, local_timer};
 use loom::thread;
-use loom_tests::{TICK, expired, explore, local, race, shard};
+use loom_tests::{TICK, expired, explore, local, race, shard, shard_with};
 
 /// With three messages, a link leads from the first to the third.
 #[test]
@@ -31,8 +31,7 @@ fn no_message_is_lost_and_none_comes_twice() {
 #[test]
 fn a_node_is_reused_after_its_message() {
     explore(29, || {
-        let (mut shard, _clock) = shard();
-        let first = shard.add(TICK, 1);
+        let (mut shard, _clock, first) = shard_with(1, 1);
         let canceller = thread::spawn(move || first.cancel());
         assert!(expired(&mut shard).is_empty());
         let second = shard.add(TICK, 2);

@@ -81,7 +81,6 @@ impl Op {
     }
 }
 
-/// Keys belong to the core of their number.
 fn group() -> PurgatoryGroup<usize> {
     PurgatoryGroup::by(|&key| key)
 }
@@ -131,7 +130,6 @@ fn no_event_is_lost_while_an_operation_is_added() {
     });
 }
 
-/// Two threads notify of an event.
 #[test]
 fn two_events_complete_it_once() {
     explore_within(1, 2_900, || {
@@ -156,7 +154,6 @@ fn two_events_complete_it_once() {
     });
 }
 
-/// Another thread forces the operation.
 #[test]
 fn force_or_the_timeout_completes_it() {
     explore(12, || {

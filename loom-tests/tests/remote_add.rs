@@ -16,16 +16,6 @@ use loom_tests::{
     explore, explore_within, local, place, race, runs, stage,
 };
 
-/// Puts two nodes into the pool of an empty shard.
-fn with_two_nodes(core: &ShardRef) {
-    let adder = core.clone();
-    for handle in elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
-        assert_eq!(handle.cancel(), Cancel::Cancelled);
-    }
-    local_timer().turn();
-    assert!(local_timer().is_empty());
-}
-
 /// Adds a remote timer that is admitted and due in a tick.
 fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
     let handle = add_elsewhere(core, TICK, callback);
@@ -268,7 +258,6 @@ fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
     });
 }
 
-/// The races begin after the owner has admitted the timer.
 #[test]
 fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
     explore(9_700, || {
@@ -294,7 +283,6 @@ fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
     });
 }
 
-/// The owner cancels and resets a timer that another thread is moving.
 #[test]
 fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
     explore(11_000, || {
@@ -364,7 +352,15 @@ fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
 fn no_node_is_taken_twice_from_the_pool() {
     explore_within(1, 4_200, || {
         let (clock, core) = core();
-        stage(|| with_two_nodes(&core));
+        // The pool gets two nodes.
+        stage(|| {
+            let adder = core.clone();
+            for handle in elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
+                assert_eq!(handle.cancel(), Cancel::Cancelled);
+            }
+            local_timer().turn();
+            assert!(local_timer().is_empty());
+        });
         let adders = [core.clone(), core.clone()];
         let [one, other] = adders;
         let one = race(move || one.add(TICK, || ()));
@@ -395,26 +391,19 @@ fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     (clock, core, handles[0])
 }
 
-/// Runs the turns in which the first page is retired.
 fn retire() {
     (0..2).for_each(|_| _ = local_timer().turn());
 }
 
-/// Adds three timers, one of which has the position of `stale` in a new page.
-fn add_in_a_new_page(core: ShardRef, stale: TimerHandle) -> [TimerHandle; 3] {
-    let added = elsewhere(move || [(); 3].map(|()| core.add(TICK, || ())));
-    assert!(added.into_iter().any(|handle| place(handle) == place(stale)), "{added:?}, {stale:?}");
-    added
-}
-
-/// Pages of remote timers are retired and replaced like pages of the owner's timers.
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
     explore(250, || {
         let (clock, core, stale) = stage(with_a_page_to_spare);
         let stranger = race(move || (stale.reset(TICK * 9), stale.cancel()));
         retire();
-        let added = add_in_a_new_page(core, stale);
+        let added = elsewhere(move || [(); 3].map(|()| core.add(TICK, || ())));
+        let has_its_place = |handle: &TimerHandle| place(*handle) == place(stale);
+        assert!(added.iter().any(has_its_place), "{added:?}, {stale:?}");
         assert_eq!(stranger.join().unwrap(), (false, Cancel::Ended));
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(runs(&clock, 2), [1; 3]);
@@ -473,7 +462,7 @@ fn a_timer_that_arrives_is_counted_all_the_time() {
 /// owner drops it.
 #[test]
 fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
-    explore(1_200, || {
+    explore(1_750, || {
         let (dropped, drops) = Drops::watched();
         let owner = race(move || {
             let (_clock, core) = core();
@@ -510,7 +499,7 @@ fn ends_before_it_arrives<R: 'static>(
 /// Another thread moves and cancels the timer before it is admitted, and the owner ends.
 #[test]
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
-    explore(4_700, || {
+    explore(7_000, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             race(move || (timer.reset(TICK * 2), timer.cancel()))
@@ -525,7 +514,7 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 /// during the move, and end before the mover has reported the cancel.
 #[test]
 fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
-    explore(1_400, || {
+    explore(2_000, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
             let mover = thread::spawn(move || timer.reset(TICK * 2));

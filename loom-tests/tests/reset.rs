@@ -4,19 +4,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use corewheel::{Cancel, ManualClock, Shard, TimerHandle, local_timer};
+use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, assert_all_ended, elsewhere, expired, expiries, explore, local,
-    race, runs, shard, shard_with_a_page_to_spare, shard_with_due, stage, work_and_cancel,
+    SeesOnDrop, TICK, WithTimer, assert_all_ended, elsewhere, expired, expiries, explore,
+    fire_and_add_four, local, race, runs, shard, shard_with, shard_with_a_page_to_spare,
+    shard_with_due, stage, work_and_cancel,
 };
 
 /// The owner may read the word before the message, and the message after the timer has fired.
 #[test]
 fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
     explore(590, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 3, ());
+        let (mut shard, clock, handle) = shard_with(3, ());
         clock.advance(TICK);
         let mover = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
         let fired = expired(&mut shard).len();
@@ -29,23 +29,24 @@ fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
 
 #[test]
 fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
-    explore(9_200, || {
-        let (mut shard, clock) = shard();
-        let payload = Arc::new(());
-        let handle = shard.add(TICK, Arc::clone(&payload));
-        clock.advance(TICK);
-        let mover = race(move || handle.reset(TICK * 2));
-        let canceller = race(move || handle.cancel());
-        let fired = expired(&mut shard).len();
-        let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
-        let cancelled = usize::from(answer == Cancel::Cancelled);
-        let later = expiries(&mut shard, &clock, 4);
-        assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
-        assert!(later.is_empty() || moved && later == [3]);
-        assert!(!moved || fired == 0, "it fired by its old deadline");
-        assert_eq!(Arc::strong_count(&payload), 1);
-        assert_all_ended(&shard.counts(), 1);
-    });
+    explore(9_200, || fire_move_and_cancel(shard_with_due, 3));
+}
+
+/// Fires a timer while one thread moves it to the tick `later` and another one cancels it.
+fn fire_move_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32) {
+    let payload = Arc::new(());
+    let (mut shard, clock, handle) = with_due(Arc::clone(&payload));
+    let mover = race(move || handle.reset(TICK * 2));
+    let canceller = race(move || handle.cancel());
+    let fired = expired(&mut shard).len();
+    let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
+    let cancelled = usize::from(answer == Cancel::Cancelled);
+    let fired_later = expiries(&mut shard, &clock, later + 1);
+    assert_eq!(fired + cancelled + fired_later.len(), 1, "moved: {moved}, {answer:?}");
+    assert!(fired_later.is_empty() || moved && fired_later == [later]);
+    assert!(!moved || fired == 0, "it fired by its old deadline");
+    assert_eq!(Arc::strong_count(&payload), 1);
+    assert_all_ended(&shard.counts(), 1);
 }
 
 /// The second message of a node waits for the first one. The cancel needs no message while the
@@ -53,8 +54,7 @@ fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
 #[test]
 fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
     explore(46, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 3, ());
+        let (mut shard, clock, handle) = shard_with(3, ());
         let mover = race(move || {
             assert!(handle.reset(TICK));
             handle.cancel()
@@ -72,9 +72,8 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
 #[test]
 fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
     explore(34, || {
-        let (mut shard, _clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
-        let handle = shard.add(TICK * 3, payload);
+        let (mut shard, _clock, handle) = shard_with(3, payload);
         assert!(elsewhere(move || handle.reset(TICK * 5)));
         let canceller = race(move || work_and_cancel(&work, handle));
         assert!(expired(&mut shard).is_empty());
@@ -97,8 +96,7 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 #[test]
 fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
     explore(1_700, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 3, 1);
+        let (mut shard, clock, handle) = shard_with(3, 1);
         let mover = race(move || handle.reset(TICK * 2));
         assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
         assert_eq!(shard.cancel(handle), None);
@@ -139,28 +137,39 @@ fn two_resets_both_hold_and_one_of_them_counts() {
     });
 }
 
-/// Each side reads whether the other one was done before it began. If they overlap, either counts.
+/// Moves a timer to the tick 3 on another thread and to the tick `own` on this one. Each side reads
+/// whether the other one was done before it began. If they overlap, either counts.
+fn reset_on_both_sides(
+    (mut shard, clock, handle): WithTimer<()>,
+    own: u32,
+    before_the_other: fn(TimerHandle),
+    after_the_own: fn(&mut Shard<()>),
+) {
+    let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (own_seen, other) = (Arc::clone(&own_done), Arc::clone(&other_done));
+    let mover = race(move || {
+        before_the_other(handle);
+        let is_later = own_seen.load(Ordering::Acquire) == 1;
+        assert!(handle.reset(TICK * 3));
+        other.store(1, Ordering::Release);
+        is_later
+    });
+    let own_is_later = other_done.load(Ordering::Acquire) == 1;
+    assert!(shard.reset(handle, TICK * own));
+    own_done.store(1, Ordering::Release);
+    after_the_own(&mut shard);
+    let other_is_later = mover.join().unwrap();
+    let fired = expiries(&mut shard, &clock, 5);
+    assert!(fired == [own] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
+    assert_all_ended(&shard.counts(), 1);
+}
+
 #[test]
 fn of_the_owners_reset_and_another_one_the_later_counts() {
     explore(240, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK, ());
-        let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let (own_seen, other) = (Arc::clone(&own_done), Arc::clone(&other_done));
-        let mover = race(move || {
-            let is_later = own_seen.load(Ordering::Acquire) == 1;
-            assert!(handle.reset(TICK * 3));
-            other.store(1, Ordering::Release);
-            is_later
-        });
-        let own_is_later = other_done.load(Ordering::Acquire) == 1;
-        assert!(shard.reset(handle, TICK * 2));
-        own_done.store(1, Ordering::Release);
-        assert!(expired(&mut shard).is_empty());
-        let other_is_later = mover.join().unwrap();
-        let fired = expiries(&mut shard, &clock, 5);
-        assert!(fired == [2] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
-        assert_all_ended(&shard.counts(), 1);
+        let (shard, clock, handle) = shard_with(1, ());
+        let turns = |shard: &mut _| assert!(expired(shard).is_empty());
+        reset_on_both_sides((shard, clock, handle), 2, |_| (), turns);
     });
 }
 
@@ -207,12 +216,9 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         clock.advance(TICK);
         let mover = race(move || first.reset(TICK * 3));
-        let fired = expired(&mut shard);
-        (0..2).for_each(|_| shard.turn());
-        let (added, in_a_new_page) = add_four(&mut shard, first);
-        assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
+        let (has_fired, added) = fire_and_add_four(&mut shard, first);
         let moved = mover.join().unwrap();
-        assert_eq!(moved, fired.is_empty());
+        assert_eq!(moved, !has_fired);
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(expiries(&mut shard, &clock, 3), [2; 4]);
         assert_eq!(expiries(&mut shard, &clock, 5), vec![4; usize::from(moved)]);
@@ -237,7 +243,6 @@ fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
     });
 }
 
-/// One thread moves and then cancels a periodic timer around its run.
 #[test]
 fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
     explore(1_400, || {
@@ -263,7 +268,7 @@ fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
 
 /// Returns a shard in virtual time, its clock, and a timer that is due in two ticks. Another thread
 /// has moved it there, so resets to later need no message.
-fn shard_with_deferrable<T: 'static>(payload: T) -> (Shard<T>, ManualClock, TimerHandle) {
+fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
     stage(|| {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, payload);
@@ -296,23 +301,8 @@ fn a_timer_that_comes_due_while_it_is_moved_to_later_is_not_lost() {
 #[test]
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_900, || {
-        let (mut shard, clock, handle) = shard_with_deferrable(());
-        let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let (own_seen, other) = (Arc::clone(&own_done), Arc::clone(&other_done));
-        let mover = race(move || {
-            assert!(handle.reset(TICK * 5));
-            let is_later = own_seen.load(Ordering::Acquire) == 1;
-            assert!(handle.reset(TICK * 3));
-            other.store(1, Ordering::Release);
-            is_later
-        });
-        let own_is_later = other_done.load(Ordering::Acquire) == 1;
-        assert!(shard.reset(handle, TICK * 4));
-        own_done.store(1, Ordering::Release);
-        let other_is_later = mover.join().unwrap();
-        let fired = expiries(&mut shard, &clock, 5);
-        assert!(fired == [4] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
-        assert_all_ended(&shard.counts(), 1);
+        let moves_to_later = |handle: TimerHandle| assert!(handle.reset(TICK * 5));
+        reset_on_both_sides(shard_with_deferrable(()), 4, moves_to_later, |_| ());
     });
 }
 
@@ -321,8 +311,7 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
 #[test]
 fn of_resets_to_later_and_to_earlier_the_last_one_counts() {
     explore(6_500, || {
-        let (mut shard, clock) = shard();
-        let handle = shard.add(TICK * 5, ());
+        let (mut shard, clock, handle) = shard_with(5, ());
         let later_done = Arc::new(AtomicUsize::new(0));
         let done = Arc::clone(&later_done);
         let later = race(move || {
@@ -346,19 +335,11 @@ fn of_resets_to_later_and_to_earlier_the_last_one_counts() {
 #[test]
 fn a_timer_that_is_moved_without_a_message_and_cancelled_ends_once() {
     explore(31_000, || {
-        let payload = Arc::new(());
-        let (mut shard, clock, handle) = shard_with_deferrable(Arc::clone(&payload));
-        clock.advance(TICK * 2);
-        let mover = race(move || handle.reset(TICK * 2));
-        let canceller = race(move || handle.cancel());
-        let fired = expired(&mut shard).len();
-        let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
-        let cancelled = usize::from(answer == Cancel::Cancelled);
-        let later = expiries(&mut shard, &clock, 5);
-        assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
-        assert!(later.is_empty() || moved && later == [4]);
-        assert!(!moved || fired == 0, "it fired by its old deadline");
-        assert_eq!(Arc::strong_count(&payload), 1);
-        assert_all_ended(&shard.counts(), 1);
+        let with_due = |payload| {
+            let due = shard_with_deferrable(payload);
+            due.1.advance(TICK * 2);
+            due
+        };
+        fire_move_and_cancel(with_due, 4);
     });
 }

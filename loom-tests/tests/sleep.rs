@@ -43,6 +43,12 @@ fn holding_up(
     (config, is_awake)
 }
 
+fn waking_core() -> ManualClock {
+    let clock = ManualClock::new();
+    waking(&clock).install().unwrap();
+    clock
+}
+
 fn waking_shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(waking(&clock)).unwrap(), clock)
@@ -81,14 +87,17 @@ fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
 
 #[test]
 fn a_debt_from_another_core_is_never_slept_through() {
-    explore(100, || {
-        let (mut shard, _clock) = shard_that_sleeps_over_payloads();
-        let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
-        let canceller = asks(move || handles.map(TimerHandle::cancel));
-        fall_asleep(shard.prepare_sleep());
-        assert_empty(&mut shard);
-        assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
-    });
+    explore(100, || sleep_over_a_debt(Shard::prepare_sleep));
+}
+
+/// Announces a sleep while another thread cancels as many timers as wake the owner.
+fn sleep_over_a_debt(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
+    let (mut shard, _clock) = shard_that_sleeps_over_payloads();
+    let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
+    let canceller = asks(move || handles.map(TimerHandle::cancel));
+    fall_asleep(announce(&shard));
+    assert_empty(&mut shard);
+    assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
 }
 
 /// A long sleep ends with the first cancel, and none begins after it.
@@ -143,8 +152,7 @@ fn a_debt_of_two_threads_is_never_slept_through() {
 #[test]
 fn an_add_from_an_announced_sleep_is_never_slept_through() {
     explore(140, || {
-        let clock = ManualClock::new();
-        waking(&clock).install().unwrap();
+        let clock = waking_core();
         let far = [(); DEBT - 1].map(|()| local_timer().add(TICK * 1000, || ()));
         let canceller = asks(move || far.map(TimerHandle::cancel));
         let sleep = local_timer().prepare_sleep();
@@ -161,24 +169,19 @@ fn an_add_from_an_announced_sleep_is_never_slept_through() {
 #[test]
 fn an_announcement_that_replaces_another_is_never_slept_through() {
     explore(250, || {
-        let (mut shard, _clock) = shard_that_sleeps_over_payloads();
-        let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
-        let canceller = asks(move || handles.map(TimerHandle::cancel));
-        let first = shard.prepare_sleep();
-        let second = shard.prepare_sleep();
-        drop(first);
-        fall_asleep(second);
-        assert_empty(&mut shard);
-        assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
+        sleep_over_a_debt(|shard| {
+            let first = shard.prepare_sleep();
+            let second = shard.prepare_sleep();
+            drop(first);
+            second
+        });
     });
 }
 
-/// Only an add ends the sleep of a core without timers.
 #[test]
 fn an_add_from_elsewhere_is_never_slept_through() {
     explore(90, || {
-        let clock = ManualClock::new();
-        waking(&clock).install().unwrap();
+        let clock = waking_core();
         let core = local_timer().shard_ref();
         let adder = asks(move || core.add(TICK, || ()));
         fall_asleep(local_timer().prepare_sleep());
@@ -239,8 +242,7 @@ fn the_default_wake_up_finds_the_thread_that_sleeps() {
 #[test]
 fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
     explore(740, || {
-        let clock = ManualClock::new();
-        waking(&clock).install().unwrap();
+        let clock = waking_core();
         local_timer().add(TICK * 3, || ());
         let core = local_timer().shard_ref();
         let adder = asks(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
@@ -311,6 +313,16 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
     });
 }
 
+/// Two threads reset timers of a sleeping owner, whose wake hook is one of `config`.
+fn woken_by_two(config: Config, is_awake: &AtomicUsize) {
+    let mut shard = Shard::with_config(config).unwrap();
+    let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+    let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
+    fall_asleep(shard.prepare_sleep());
+    is_awake.store(1, Ordering::Release);
+    assert_eq!(answers(movers), [true; 2]);
+}
+
 /// No thread relies on another thread's wake-up, which may fail.
 #[test]
 fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
@@ -323,11 +335,7 @@ fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
             }
             owner.unpark();
         });
-        let mut shard = Shard::with_config(config).unwrap();
-        let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-        let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
-        fall_asleep(shard.prepare_sleep());
-        assert_eq!(answers(movers), [true; 2]);
+        woken_by_two(config, &AtomicUsize::new(0));
     });
 }
 
@@ -338,12 +346,7 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
         let calls = AtomicUsize::new(0);
         let is_first = move || calls.fetch_add(1, Ordering::Relaxed) == 0;
         let (config, is_awake) = holding_up(config(&ManualClock::new()), is_first);
-        let mut shard = Shard::with_config(config).unwrap();
-        let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-        let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
-        fall_asleep(shard.prepare_sleep());
-        is_awake.store(1, Ordering::Release);
-        assert_eq!(answers(movers), [true; 2]);
+        woken_by_two(config, &is_awake);
     });
 }
 

@@ -1,7 +1,5 @@
-//! Cases of the protocol between cores: references, wake-ups, order and drops when
-//! one thread adds, moves and cancels timers of another. They run in virtual time, except the
-//! waits. `src/shard/tests.rs` and `src/cross_core/state/tests.rs` have the states of a remote
-//! timer's node and word, `memory/remote.rs` its memory.
+//! Cases of the protocol between cores. `src/shard/tests.rs` and `src/cross_core/state/tests.rs`
+//! have the states of a remote timer's node and word, `memory/remote.rs` its memory.
 
 use std::{
     sync::{Arc, Barrier, Mutex, mpsc},
@@ -9,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, Shard, ShardRef, local_timer};
+use corewheel::{Cancel, Config, PanicPlace, PanicReport, Shard, ShardRef, local_timer};
 
 use crate::support::{
     Counter, HOUR, Log, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
@@ -39,18 +37,17 @@ fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
     });
 }
 
-/// Runs `test` with a wake hook that counts its calls, and panics in the first two.
-fn with_a_hook_that_fails_twice(test: impl FnOnce(&Counter) + Send) {
-    let wakes = Counter::default();
-    let called = wakes.clone();
-    let hook = move || assert!(called.increment() > 2, "as planned");
-    configured(Config::new().on_wake(hook), |_| test(&wakes));
-}
-
 /// The first of many cancels wakes. If that fails, the 1,024th does, and then the 2,048th.
 #[test]
 fn a_debt_whose_wake_up_failed_wakes_later() {
-    with_a_hook_that_fails_twice(|wakes| {
+    let [wakes, reports] = [(); 2].map(|()| Counter::default());
+    let (called, reported) = (wakes.clone(), reports.callback());
+    let fails_twice = move || assert!(called.increment() > 2, "as planned");
+    let report = move |panic: &PanicReport<'_>| {
+        assert_eq!(panic.place(), PanicPlace::Wake);
+        reported();
+    };
+    configured(Config::new().on_wake(fails_twice).on_panic(report), |_| {
         let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, never)).collect();
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;
@@ -60,6 +57,7 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
             done = until;
         }
         drop(sleep);
+        assert_eq!(reports.get(), 2);
     });
 }
 

@@ -1,6 +1,5 @@
 //! Callbacks, hooks and destructors in virtual time. They may use the timer that runs them (P5) and
-//! may panic (P6). A `cancel` during a run has a defined answer (P3). Periodic timers keep their
-//! schedule.
+//! may panic (P6). A `cancel` during a run has a defined answer (P3).
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,28 +8,15 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, Counts, ManualClock, PanicPlace, PreparedSleep, Shard, TimerHandle, local_timer,
+    Cancel, Config, ManualClock, PanicPlace, PreparedSleep, Shard, TimerHandle, local_timer,
 };
 
 use crate::support::{
     ADDS, Counter, Log, OnDrop, TICK, assert_sum, cancel_elsewhere, configured, never, on_a_core,
-    on_a_thread, turn_after, wait_until,
+    turn_after, wait_until,
 };
 
 // ---- P5: a callback and its siblings
-
-#[test]
-fn a_due_timer_that_another_thread_resets_is_counted_once() {
-    on_a_core(|clock| {
-        let moved = local_timer().add(TICK * 2, || {});
-        local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
-        assert_eq!(turn_after(clock, 3).fired, 1);
-        let Counts { fired, resets, resets_elsewhere, live, .. } = local_timer().counts();
-        assert_eq!((fired, resets, resets_elsewhere, live), (1, 0, 1, 1));
-        assert_eq!((turn_after(clock, 9).fired, turn_after(clock, 1).fired), (0, 1));
-        assert_eq!(local_timer().counts().resets_elsewhere, 1);
-    });
-}
 
 #[test]
 fn a_callback_may_query_the_timer_and_drop_a_guard() {
@@ -130,39 +116,6 @@ fn a_period_set_in_a_run_counts_from_that_run() {
     });
 }
 
-// ---- captured values
-
-/// Adds a callback of each kind, in place and boxed. The drop of what each captured calls
-/// `dropped`.
-fn add_one_of_each_kind(dropped: impl Fn() + Clone + Send + 'static) -> [TimerHandle; 5] {
-    let [small, large, again, large_again, local] = [(); 5].map(|()| OnDrop(dropped.clone()));
-    let room = [0_u64; 9];
-    [
-        local_timer().add(TICK, move || drop(small)),
-        local_timer().add(TICK, move || _ = (&large, room)),
-        local_timer().add_periodic(TICK, move || _ = &again),
-        local_timer().add_periodic(TICK, move || _ = (&large_again, room)),
-        local_timer().add_local(TICK, move || _ = &local).share(),
-    ]
-}
-
-#[test]
-fn captured_values_are_dropped_once_at_thread_exit_when_the_timer_has_ended() {
-    let drops = Counter::default();
-    let dropped = drops.callback();
-    let reports = reports_of(|clock| {
-        let other = local_timer().add(TICK * 9, never);
-        add_one_of_each_kind(drops.callback());
-        turn_after(clock, 1);
-        add_one_of_each_kind(move || {
-            assert_eq!((other.cancel(), other.reset(TICK)), (Cancel::Ended, false));
-            dropped();
-        });
-        assert_eq!(drops.get(), 3);
-    });
-    assert_eq!((drops.get(), reports), (10, vec![]));
-}
-
 #[test]
 fn the_hooks_of_a_thread_that_ended_are_dropped_and_may_panic() {
     let alive = Counter::default();
@@ -203,7 +156,6 @@ fn in_place(place: PanicPlace, messages: &[&str]) -> Reports {
     messages.iter().map(|&message| (place, message.to_owned())).collect()
 }
 
-/// A callback that must not run, and that calls `dropped` when it is dropped.
 fn when_dropped(dropped: impl FnMut() + 'static) -> impl FnOnce() + 'static {
     let captured = OnDrop(dropped);
     move || {
@@ -222,9 +174,15 @@ fn a_report_carries_the_message_and_the_payload() {
         local_timer().add(TICK, || panic!("a literal"));
         local_timer().add(TICK * 2, || panic!("a {}", "string"));
         local_timer().add(TICK * 3, || panic_any(7));
-        assert_eq!((turn_after(clock, 3).fired, local_timer().counts().panicked), (3, 3));
+        let thrown = OnDrop(|| panic!("a thrown value that panics when it is dropped"));
+        local_timer().add(TICK * 4, move || panic_any(thrown));
+        local_timer().add(TICK * 5, || ());
+        assert_eq!((turn_after(clock, 5).fired, local_timer().counts().panicked), (5, 4));
+        let published = local_timer().shard_ref().metrics().counts;
+        assert_eq!(published.panicked, 4, "at once");
     });
-    assert_eq!(reports, in_place(PanicPlace::Callback, &["a literal", "a string", "Some(7)"]));
+    let messages = ["a literal", "a string", "Some(7)", "None"];
+    assert_eq!(reports, in_place(PanicPlace::Callback, &messages));
 }
 
 #[test]
@@ -282,19 +240,6 @@ fn a_panic_hook_that_panics_harms_nothing() {
 }
 
 #[test]
-fn a_thrown_value_that_panics_when_dropped_harms_nothing() {
-    let reports = reports_of(|clock| {
-        let runs = Counter::default();
-        let thrown = OnDrop(|| panic!("a thrown value that panics"));
-        local_timer().add(TICK, move || panic_any(thrown));
-        local_timer().add(TICK * 2, runs.callback());
-        assert_eq!(turn_after(clock, 2).fired, 2);
-        assert_eq!((runs.get(), local_timer().counts().panicked), (1, 1));
-    });
-    assert_eq!(reports, in_place(PanicPlace::Callback, &["None"]));
-}
-
-#[test]
 fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
     let reports = reports_of(|clock| {
         let captured = Counter::default();
@@ -309,7 +254,6 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
 // ---- wake hooks that use the timer
 
 thread_local! {
-    /// Runs when this thread is woken next.
     static WHEN_WOKEN: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 

@@ -112,15 +112,13 @@ fn a_periodic_timer_makes_no_further_run() {
 
 #[test]
 fn a_callback_that_panics_is_waited_for() {
-    let (run, runs) = mpsc::channel();
-    let callback = move || {
-        run.send(()).expect("the test listens");
-        thread::sleep(Duration::from_millis(20));
+    let (slow, mut callback) = slow();
+    let panics = move || {
+        callback();
         panic!("as planned");
     };
-    let (handle, thread) = turn_until_empty(|| local_timer().add(Duration::ZERO, callback));
-    runs.recv_timeout(TOO_LONG).expect("it runs");
-    assert!(matches!(handle.cancel_wait(), Ok(Cancel::Running | Cancel::Ended)));
+    let (handle, thread) = turn_until_empty(|| local_timer().add(Duration::ZERO, panics));
+    slow.assert_waited_for(handle);
     assert_eq!(thread.join().expect("no panic").panicked, 1);
 }
 

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, collections::HashMap, rc::Rc, thread, time::Instant};
 
-use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, Wheel};
+use corewheel::{Cancel, Config, Shard, TimerHandle, Wheel};
 
 use crate::support::{
     Counter, HOUR, OnDrop, TICK, assert_sum, cancel_elsewhere, expired, manual_shard, on_a_thread,
@@ -141,8 +141,7 @@ fn lookups_race_with_remote_cancels_and_lose_no_timer() {
 
 #[test]
 fn a_destructor_that_panics_in_clear_is_reported() {
-    let config = Config::new().clock(ManualClock::new());
-    let mut shard = Shard::with_config(config).expect("valid");
+    let (mut shard, _) = manual_shard();
     (0..3).for_each(|_| _ = shard.add(TICK, OnDrop(|| panic!("as planned"))));
     shard.clear();
     assert_eq!((shard.len(), shard.counts().panicked), (0, 3));
@@ -178,6 +177,8 @@ fn a_peek_is_at_an_earliest_timer_that_is_pending() {
 fn shrinking_frees_what_was_reserved_and_keeps_what_is_there() {
     const MANY: usize = 50_000;
     const PAGE: usize = 4_096;
+    let configured = Shard::<()>::with_config(Config::new().capacity(MANY)).expect("valid");
+    assert!(configured.capacity() >= MANY);
     let (mut shard, clock) = manual_shard();
     shard.reserve(MANY);
     assert!(shard.capacity() >= MANY);

@@ -15,7 +15,6 @@ use crate::support::{
     Counter, HOUR, TICK, TOO_LONG, never, on_a_thread, panic_message, wait_until,
 };
 
-/// Starts `shards` threads that call `run`.
 fn start<R: Send + 'static>(
     shards: usize,
     run: impl Fn(Core) -> R + Send + Sync + 'static,
@@ -31,7 +30,6 @@ fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
     ended.into_iter().map(|end| end.expect("no panic")).collect()
 }
 
-/// Turns until the thread is asked to stop.
 fn turn_until_stopped(core: &Core, budget: usize) {
     while !core.is_stopping() {
         local_timer().prepare_sleep().park();
@@ -42,11 +40,15 @@ fn turn_until_stopped(core: &Core, budget: usize) {
 // ---- start and join
 
 #[test]
-fn by_default_there_is_a_thread_for_each_core() {
+fn by_default_there_is_a_thread_for_each_core_and_pinning_can_be_turned_off() {
     let cores = Cores::builder().start(|core| core.index()).expect("started");
     let available = thread::available_parallelism().expect("known").get();
     assert_eq!((cores.len(), cores.is_empty()), (available, false));
     assert_eq!((cores.pinned().len(), join(cores).len()), (available, available));
+    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to());
+    let cores = cores.expect("started");
+    assert_eq!(cores.pinned(), [None; 2]);
+    assert_eq!(join(cores), [None; 2]);
 }
 
 #[test]
@@ -124,7 +126,7 @@ fn cause(error: &io::Error) -> Option<&ConfigError> {
 }
 
 #[test]
-fn an_invalid_configuration_is_an_error_and_no_thread_runs() {
+fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
     for invalid in 0..5 {
         let tick = Duration::from_nanos(999);
         let error =
@@ -144,25 +146,13 @@ fn an_invalid_configuration_is_an_error_and_no_thread_runs() {
         Config::new()
     });
     assert_eq!(cause(&error), Some(&ConfigError::AlreadyRunning));
+    let panics = |index| if index == 2 { panic!("as planned") } else { Config::new() };
+    assert_eq!(panic_message(|| start_badly(panics)), "as planned");
     let error = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
     assert_eq!(cause(&error), Some(&ConfigError::TooManyShards { max: 16_384 }));
 }
 
-#[test]
-fn a_configuration_that_panics_passes_its_panic_on_and_no_thread_runs() {
-    let config = |index| if index == 2 { panic!("as planned") } else { Config::new() };
-    assert_eq!(panic_message(|| start_badly(config)), "as planned");
-}
-
 // ---- pinning
-
-#[test]
-fn threads_are_pinned_only_if_configured() {
-    let cores = Cores::builder().shards(2).pin(false).start(|core| core.pinned_to());
-    let cores = cores.expect("started");
-    assert_eq!(cores.pinned(), [None; 2]);
-    assert_eq!(join(cores), [None; 2]);
-}
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -231,27 +221,20 @@ fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
 // ---- stop
 
 #[test]
-fn stopped_threads_end_whether_or_not_they_sleep() {
-    for round in 0..300 {
-        let cores = start(2, |core| turn_until_stopped(&core, usize::MAX));
-        if round % 3 > 0 {
-            thread::sleep(Duration::from_micros(round));
-        }
-        cores.stop();
-        cores.stop();
-        assert_eq!(join(cores).len(), 2);
-    }
-}
-
-#[test]
-fn closures_submitted_before_the_stop_run() {
-    for (budget, submitted) in [(usize::MAX, 200), (usize::MAX, 5_000), (3, 200)] {
-        for _ in 0..20 {
+fn stopped_threads_run_what_was_submitted_and_end_whether_or_not_they_sleep() {
+    for (budget, submitted, rounds) in
+        [(usize::MAX, 0, 300), (usize::MAX, 200, 20), (usize::MAX, 5_000, 20), (3, 200, 20)]
+    {
+        for round in 0..rounds {
             let cores = start(2, move |core| turn_until_stopped(&core, budget));
             let runs = Counter::default();
+            if round % 3 > 0 {
+                thread::sleep(Duration::from_micros(round));
+            }
             for shard in cores.shards().iter().cycle().take(submitted) {
                 shard.run(runs.callback());
             }
+            cores.stop();
             cores.stop();
             join(cores);
             assert_eq!(runs.get(), submitted);

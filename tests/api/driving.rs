@@ -2,30 +2,31 @@
 //! future on a thread without a driver reports that.
 
 use std::{
-    cell::RefCell,
+    future::{pending, ready},
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    task::{Poll, Waker},
+    sync::mpsc,
+    task::Poll,
     thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{
-    Cancel, Config, Cores, ManualClock, Shard, ShardRef,
+    Cancel, Config, ManualClock, Shard, ShardRef,
     future::{Timers, drive, interval, sleep, timeout},
     local_timer,
-    metrics::{ShardMetrics, Stall},
+    metrics::ShardMetrics,
 };
+
+use tokio::{runtime, task::LocalSet};
 
 use crate::{
     metrics::{self, wait_for, watch},
-    polling::{Poller, poll_with, waker},
-    runtime,
-    support::{Counter, HOUR, TICK, counting_wakes, never, on_a_thread, panic_message, panics},
+    polling::Poller,
+    runtime::drives_the_timer,
+    support::{
+        Counter, HOUR, Log, TICK, counting_wakes, expired, in_virtual_time, never, on_a_thread,
+        panic_message, panics,
+    },
 };
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -38,7 +39,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
         let poller = Poller::new();
         let polls: [fn(&Poller); 4] = [
             |poller| _ = poller.poll(&mut sleep(DELAY)),
-            |poller| _ = poller.poll(&mut timeout(DELAY, std::future::pending::<()>())),
+            |poller| _ = poller.poll(&mut timeout(DELAY, pending::<()>())),
             |poller| {
                 let mut interval = interval(DELAY);
                 assert!(
@@ -63,7 +64,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
         assert_eq!((local_timer().len(), poller.clones()), (0, 0));
         // A future that does not wait needs no driver.
         assert!(poller.poll(&mut sleep(Duration::ZERO)).is_ready());
-        assert_eq!(poller.poll(&mut timeout(DELAY, std::future::ready(1))), Poll::Ready(Ok(1)));
+        assert_eq!(poller.poll(&mut timeout(DELAY, ready(1))), Poll::Ready(Ok(1)));
         drop(sleep(DELAY));
     });
 }
@@ -97,14 +98,6 @@ fn what_a_loop_calls_registers_it() {
     }
 }
 
-#[test]
-fn a_core_is_driven() {
-    let polls = |_| Poller::new().poll(&mut sleep(DELAY)).is_pending();
-    let cores = Cores::builder().shards(1).start(polls).expect("a thread");
-    assert!(cores.join().into_iter().all(|polled| polled.is_ok_and(|is_pending| is_pending)));
-}
-
-/// Returns true if a future that waits on this thread panics.
 fn is_refused() -> bool {
     panics(|| Poller::new().poll(&mut sleep(HOUR)))
 }
@@ -120,9 +113,9 @@ fn a_dropped_task_ends_the_registration_that_it_made() {
         let (first, second) = (driver(), driver());
         drop(first);
         assert!(!is_refused(), "one is left");
-        execute([Box::pin(sleep(DELAY)) as Task<'_>, second]);
+        execute(Box::pin(sleep(DELAY)), [second]);
         assert!(is_refused(), "it has turned, and is dropped");
-        execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+        execute(Box::pin(sleep(DELAY)), [driver()]);
     });
     for register in [
         (|| Config::new().install().expect("the first use")) as fn(),
@@ -165,7 +158,6 @@ fn a_dropped_descriptor_ends_the_registration_that_it_made() {
 
 // ---- callbacks that no loop drives
 
-/// Runs `test` on a thread called `name`.
 fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(test).expect("a thread");
     thread.join().expect("no panic")
@@ -174,13 +166,6 @@ fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'stati
 /// Returns the metrics of the shard called `name`, as other threads read them.
 fn seen(name: &str) -> ShardMetrics {
     metrics::named(name).expect("the thread has a timer")
-}
-
-/// Waits for the report of a loop that has not begun.
-fn wait_for_no_loop(stalls: &mpsc::Receiver<Stall>, limit: Duration) {
-    let stall = wait_for(stalls);
-    assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > limit, "{stall:?}");
-    assert!(stall.to_string().contains("has never turned"), "{stall}");
 }
 
 #[test]
@@ -234,18 +219,6 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
     }
 }
 
-#[test]
-fn a_watch_reports_a_shard_that_never_turns() {
-    const NAME: &str = "a watched shard that never turns";
-    let (_watch, stalls) = watch(DELAY * 4, NAME);
-    let mut shard = Shard::with_config(Config::new().name(NAME)).expect("valid");
-    shard.add(DELAY, ());
-    wait_for_no_loop(&stalls, DELAY * 4);
-    shard.turn();
-    assert!(shard.next_expired().is_some() && shard.next_expired().is_none());
-    assert_eq!(seen(NAME).overdue, Duration::ZERO);
-}
-
 /// The watch reports because the loop has not begun, registered or not.
 #[test]
 fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
@@ -265,7 +238,9 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
             if is_remote {
                 shard.add(DELAY, || ());
             }
-            wait_for_no_loop(&stalls, LIMIT);
+            let stall = wait_for(&stalls);
+            assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
+            assert!(stall.to_string().contains("has never turned"), "{stall}");
             assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT, "{name}");
             assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "{name}: once");
         });
@@ -316,12 +291,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         local_timer().turn();
         assert_eq!(seen(NAME).overdue, Duration::ZERO);
     });
-}
-
-/// A request that the driver has not seen waits for a turn.
-#[test]
-fn a_remote_timer_whose_driver_is_dropped_is_overdue() {
-    const NAME: &str = "its driver was dropped";
+    // A request that the driver has not seen when it is dropped waits for a turn.
     named(NAME, || {
         let (driver, shard) = (driver(), local_timer().shard_ref());
         on_a_thread(|| shard.add(Duration::ZERO, || ()));
@@ -416,10 +386,7 @@ fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
         on_a_thread(|| shard.run(|| ()));
         assert_eq!(wakes.take(), 0, "the loop is awake");
     });
-}
-
-#[test]
-fn a_shard_of_payloads_sleeps_with_a_closure() {
+    // A shard of payloads.
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = Config::new().clock(&clock).on_wake(wakes.callback());
     let mut shard = Shard::with_config(config).expect("valid");
@@ -429,9 +396,7 @@ fn a_shard_of_payloads_sleeps_with_a_closure() {
         assert!(on_a_thread(|| handle.reset(TICK)));
         wakes.take()
     });
-    assert_eq!(woken, 1);
-    shard.turn();
-    assert!(shard.next_expired().is_none());
+    assert_eq!((woken, expired(&mut shard).len()), (1, 0));
     assert!(on_a_thread(|| handle.reset(Duration::ZERO)));
     assert_eq!(wakes.take(), 0, "the loop is awake");
 }
@@ -465,70 +430,25 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-thread_local! {
-    /// The sleeps of the executor.
-    static SLEEPS: RefCell<Vec<(Instant, Waker)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Sleeps by the executor's own timer.
-fn executors_sleep(time: Duration) -> impl Future<Output = ()> {
-    let until = Instant::now() + time;
-    std::future::poll_fn(move |cx| {
-        if Instant::now() >= until {
-            return Poll::Ready(());
-        }
-        SLEEPS.with_borrow_mut(|sleeps| sleeps.push((until, cx.waker().clone())));
-        Poll::Pending
-    })
-}
-
-/// An executor that polls woken tasks and parks otherwise. Ends with the first task; returns the
-/// flags that its wakers hold.
-fn execute<const N: usize>(mut tasks: [Task<'_>; N]) -> [Arc<AtomicBool>; N] {
-    let woken = [(); N].map(|()| Arc::new(AtomicBool::new(true)));
-    let wakers = woken.each_ref().map(|woken| {
-        let (woken, executor) = (Arc::clone(woken), thread::current());
-        waker(move || {
-            woken.store(true, Ordering::SeqCst);
-            executor.unpark();
-        })
-    });
-    'run: loop {
-        let mut was_idle = true;
-        for (place, task) in tasks.iter_mut().enumerate() {
-            if woken[place].swap(false, Ordering::SeqCst) {
-                was_idle = false;
-                if poll_with(&wakers[place], task).is_ready() && place == 0 {
-                    break 'run;
-                }
-            }
-        }
-        let now = Instant::now();
-        let is_due = |sleep: &mut (Instant, Waker)| sleep.0 <= now;
-        let due: Vec<_> = SLEEPS.with_borrow_mut(|sleeps| sleeps.extract_if(.., is_due).collect());
-        was_idle &= due.is_empty();
-        for (_, waker) in due {
-            waker.wake();
-        }
-        if was_idle {
-            let next = SLEEPS.with_borrow(|sleeps| sleeps.iter().map(|sleep| sleep.0).min());
-            next.map_or_else(thread::park, |until| thread::park_timeout(until - now));
-        }
+/// Runs the tasks on this thread, in an executor with its own timer, until the first one ends.
+fn execute<const N: usize>(first: Task<'_>, others: [Task<'static>; N]) {
+    let runtime = runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let tasks = LocalSet::new();
+    for task in others {
+        tasks.spawn_local(task);
     }
-    drop((tasks, wakers));
-    SLEEPS.take();
-    woken
+    tasks.block_on(&runtime, first);
 }
 
 fn driver() -> Task<'static> {
-    let drive = drive(executors_sleep);
+    let drive = drive(tokio::time::sleep);
     Box::pin(async move { _ = drive.await })
 }
 
 #[test]
 fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
-    runtime::drives_the_timer(|task| {
-        execute([task, driver()]);
+    drives_the_timer(|task| {
+        execute(task, [driver()]);
         true
     });
 }
@@ -536,38 +456,43 @@ fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
 /// The first task passes the deadline of the second while it runs.
 #[test]
 fn a_turn_follows_the_tasks_that_a_turn_has_woken() {
-    on_a_thread(|| {
-        let (clock, log) = (ManualClock::new(), RefCell::new(Vec::new()));
-        Config::new().clock(&clock).install().expect("a fresh thread");
+    in_virtual_time(|clock| {
+        let log = Log::new();
         let second = async {
             sleep(DELAY * 2).await;
-            log.borrow_mut().push("timer");
+            log.write("timer");
         };
-        let first = async {
+        let (written, time) = (log.clone(), clock.clone());
+        let first = async move {
             sleep(DELAY).await;
-            clock.advance(DELAY);
-            executors_sleep(DELAY / 2).await;
-            log.borrow_mut().push("event of the executor");
+            time.advance(DELAY);
+            tokio::time::sleep(DELAY / 2).await;
+            written.write("event of the executor");
         };
         // Behind the driver, which announces its sleep first.
-        let time = async {
-            executors_sleep(DELAY / 2).await;
+        let clock = clock.clone();
+        let time = async move {
+            tokio::time::sleep(DELAY / 2).await;
             clock.advance(DELAY);
         };
-        execute([Box::pin(second) as Task<'_>, Box::pin(first), driver(), Box::pin(time)]);
-        assert_eq!(*log.borrow(), ["timer"]);
+        execute(Box::pin(second), [Box::pin(first), driver(), Box::pin(time)]);
+        assert_eq!(log.take(), ["timer"]);
     });
 }
 
 #[test]
 fn a_task_that_drove_is_dropped_and_forgotten() {
     on_a_thread(|| {
-        let woken = execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
+        let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
+        for clones in [0, 1] {
+            assert!(poller.poll(&mut drives).is_pending());
+            assert_eq!(poller.clones(), clones, "the second poll announces a sleep");
+        }
+        drop(drives);
+        assert_eq!(poller.clones(), 0);
+        // Another driver may follow.
+        execute(Box::pin(sleep(DELAY)), [driver()]);
         let turns = local_timer().counts().turns;
         assert!(turns < 20, "it sleeps between its turns: {turns}");
-        let left = woken.each_ref().map(Arc::strong_count);
-        assert_eq!(left, [1, 1], "nothing holds a waker");
-        // Another driver may follow.
-        execute([Box::pin(sleep(DELAY)) as Task<'_>, driver()]);
     });
 }

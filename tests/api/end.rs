@@ -20,9 +20,9 @@ use crate::{
     lockstep::Lockstep,
     operation::{Seen, wait},
     support::{
-        Counter, CountsDrop, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale,
-        cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core,
-        on_a_thread, operations, owner, panics, shard_by, turn_after,
+        Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere,
+        ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core, on_a_thread,
+        operations, owner, panics, shard_by, turn_after,
     },
 };
 
@@ -106,31 +106,41 @@ fn a_thread_that_first_uses_its_timer_when_it_exits_exits() {
     on_a_thread(|| FIRST_USE.with(|_| ()));
 }
 
-/// Returns the answer to a cancel of a timer of another thread whose timer has this number, or
-/// `None` if another test has the number.
+/// Returns the answer to a cancel of a timer of another thread whose timer has this number. Tries
+/// until no other test has the number.
 fn cancel_the_successors(number: u32) -> Option<Cancel> {
-    let (give, given) = mpsc::channel();
-    let (end, ended) = mpsc::channel::<()>();
-    let (_, next) = owner(Config::new(), move || {
-        let is_next = local_timer().shard_ref().metrics().number == number;
-        let handle = is_next.then(|| local_timer().add(HOUR, never));
-        give.send(handle).expect("the exiting thread listens");
-        assert!(ended.recv().is_err());
-    });
-    let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
-    drop(end);
-    next.join().expect("no panic");
-    answer
+    let try_once = |_| {
+        let (give, given) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let (_, next) = owner(Config::new(), move || {
+            let is_next = local_timer().shard_ref().metrics().number == number;
+            let handle = is_next.then(|| local_timer().add(HOUR, never));
+            give.send(handle).expect("the exiting thread listens");
+            assert!(ended.recv().is_err());
+        });
+        let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
+        drop(end);
+        next.join().expect("no panic");
+        answer
+    };
+    (0..1_000).find_map(try_once)
 }
 
 /// The number of the ended timer belongs to another thread (P12).
 #[test]
-fn an_exiting_thread_owns_no_timer_of_its_successor() {
-    let answer = after_the_timer(|| {
-        let number = local_timer().shard_ref().metrics().number;
-        move || (0..1_000).find_map(|_| cancel_the_successors(number))
+fn an_exiting_or_drained_thread_owns_no_timer_of_its_successor() {
+    let own_number = || local_timer().shard_ref().metrics().number;
+    let exiting = after_the_timer(|| {
+        let number = own_number();
+        move || cancel_the_successors(number)
     });
-    assert_eq!(answer, Some(Cancel::Cancelled));
+    let drained = on_a_thread(|| {
+        local_timer().add(HOUR, || ());
+        let number = own_number();
+        assert_eq!(local_timer().drain().len(), 1);
+        cancel_the_successors(number)
+    });
+    assert_eq!([exiting, drained], [Some(Cancel::Cancelled); 2]);
 }
 
 // ---- a thread's wheel that is drained
@@ -206,18 +216,6 @@ fn a_callback_cannot_drain_its_wheel() {
     });
 }
 
-/// Another shard may have its number.
-#[test]
-fn a_drained_wheel_does_not_reach_its_successor() {
-    on_a_thread(|| {
-        local_timer().add(HOUR, || ());
-        let number = local_timer().shard_ref().metrics().number;
-        assert_eq!(local_timer().drain().len(), 1);
-        let answer = (0..1_000).find_map(|_| cancel_the_successors(number));
-        assert_eq!(answer, Some(Cancel::Cancelled));
-    });
-}
-
 // ---- a shard
 
 /// The simulator compares what a drain hands back, and the answers to handles and adds after it.
@@ -235,38 +233,35 @@ fn a_drained_shard_has_a_defined_answer_to_everything() {
     assert!(panics(|| shard.add(TICK, 5)));
 }
 
-/// Drains a shard and gives its number to the timer of another thread. Returns whether the shard
-/// reaches that timer, or `None` if another test has the number.
-fn drained_reaches_its_successor() -> Option<bool> {
-    let mut drained = Shard::<u32>::new();
-    drop(drained.drain());
-    let number = drained.metrics().number;
-    on_a_thread(move || {
-        let core = local_timer().shard_ref();
-        if core.metrics().number != number {
-            return None;
-        }
-        let add = || on_a_thread(|| core.add(HOUR, || ()));
-        let arrived = add();
-        let _ = local_timer().turn();
-        let handles = [add(), arrived, local_timer().add(HOUR, || ())];
-        let mut reached = || {
-            handles.map(|handle| {
-                drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some()
-            })
-        };
-        let before = reached();
-        let _ = local_timer().turn();
-        let after = reached();
-        assert!(handles.into_iter().all(TimerHandle::is_pending) && local_timer().len() == 3);
-        Some([before, after] != [[false; 3]; 2])
-    })
-}
-
+/// Tries until the number of the drained shard goes to the timer of this test's thread.
 #[test]
 fn a_drained_shard_does_not_reach_its_successor() {
-    let reached = (0..1_000).find_map(|_| drained_reaches_its_successor());
-    assert_eq!(reached, Some(false));
+    let reached = (0..1_000).find_map(|_| {
+        let mut drained = Shard::<u32>::new();
+        drop(drained.drain());
+        let number = drained.metrics().number;
+        on_a_thread(move || {
+            let core = local_timer().shard_ref();
+            if core.metrics().number != number {
+                return None;
+            }
+            let add = || on_a_thread(|| core.add(HOUR, || ()));
+            let arrived = add();
+            let _ = local_timer().turn();
+            let handles = [add(), arrived, local_timer().add(HOUR, || ())];
+            let mut reached = || {
+                handles.map(|handle| {
+                    drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some()
+                })
+            };
+            let before = reached();
+            let _ = local_timer().turn();
+            let after = reached();
+            assert!(handles.into_iter().all(TimerHandle::is_pending) && local_timer().len() == 3);
+            Some([before, after])
+        })
+    });
+    assert_eq!(reached, Some([[false; 3]; 2]));
 }
 
 /// P4: the garbage of a shard is dropped by a thread that ends one, never by one that cancels.
@@ -352,22 +347,6 @@ impl Drop for EndsAShard {
     }
 }
 
-/// Makes shards whose payloads and hooks end others, and ends them.
-fn end_shards(clock: &ManualClock) {
-    for round in 0..operations(100).min(3_000) {
-        let captured = EndsAShard(clock.clone(), None);
-        let hook = move || _ = &captured;
-        let mut shard: Shard<EndsAShard> =
-            Shard::with_config(Config::new().clock(clock).on_wake(hook)).expect("valid");
-        let first = shard.add(TICK, EndsAShard(clock.clone(), None));
-        let second = shard.add(HOUR, EndsAShard(clock.clone(), Some(first)));
-        assert!(round % 3 > 0 || cancel_elsewhere(second) == Cancel::Cancelled);
-        if round % 2 == 0 {
-            assert!(!shard.drain().is_empty());
-        }
-    }
-}
-
 /// DPDK eb63c85d: stopping all timers took a lock and then called what took it again. Here two
 /// threads end shards while a third one looks at what they leave behind: so each frees what the
 /// other one could not free, and its hooks with it.
@@ -376,13 +355,27 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
     ends_soon(|| {
         let (clock, is_over) = (ManualClock::new(), AtomicBool::new(false));
         let looked_at = shard_by(&clock).add(TICK, ());
+        // Makes shards whose payloads and hooks end others, and ends them.
+        let end_shards = || {
+            for round in 0..operations(100).min(3_000) {
+                let captured = EndsAShard(clock.clone(), None);
+                let config = Config::new().clock(&clock).on_wake(move || _ = &captured);
+                let mut shard = Shard::with_config(config).expect("valid");
+                let first = shard.add(TICK, EndsAShard(clock.clone(), None));
+                let second = shard.add(HOUR, EndsAShard(clock.clone(), Some(first)));
+                assert!(round % 3 > 0 || cancel_elsewhere(second) == Cancel::Cancelled);
+                if round % 2 == 0 {
+                    assert!(!shard.drain().is_empty());
+                }
+            }
+        };
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
                     assert_eq!(looked_at.cancel(), Cancel::Ended);
                 }
             });
-            let enders = [0; 2].map(|_| scope.spawn(|| end_shards(&clock)));
+            let enders = [0; 2].map(|_| scope.spawn(end_shards));
             let ended = enders.map(|ender| ender.join().is_ok());
             is_over.store(true, Ordering::SeqCst);
             assert_eq!(ended, [true; 2], "no assertion failed");
@@ -395,7 +388,7 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
 fn bug_41_timers_that_had_not_fired_leaked_with_their_executor() {
     // Ticks to be due in: near, far, further and never.
     const DELAYS: [u64; 6] = [1, 2, 77, 150_000, 1 << 30, 1 << 50];
-    let (drops, mut wheel) = (Counter::default(), Wheel::<CountsDrop>::new());
+    let (drops, mut wheel) = (Counter::default(), Wheel::new());
     for delay in DELAYS {
         for copy in 0..300 {
             let key = wheel.insert(delay + copy, drops.on_drop());

@@ -4,26 +4,22 @@
 use std::{
     cell::{Cell, RefCell},
     future,
-    panic::{self, AssertUnwindSafe},
     pin::pin,
     rc::Rc,
-    task::{Context, Poll, RawWaker, RawWakerVTable, Waker},
+    task::{Context, Poll, RawWakerVTable, Waker},
     time::{Duration, Instant},
 };
 
 use corewheel::{
     AddErrorReason, Clock, Config, ManualClock,
-    future::{
-        Interval, Sleep, Timeout, TimeoutError, interval, interval_at, sleep, timeout, timeout_at,
-    },
+    future::{Interval, Sleep, TimeoutError, interval, interval_at, sleep, timeout, timeout_at},
     local_timer,
 };
 
 use crate::{
-    handles::implements,
     polling::{Poller, poll_with, waker},
     support::{
-        HOUR, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread,
+        HOUR, OnDrop, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread,
         panic_message, panics, pass,
     },
 };
@@ -32,43 +28,11 @@ fn added() -> u64 {
     local_timer().counts().added
 }
 
-/// A sleep that this poller has polled and that is pending.
 fn pending(poller: &Poller, delay: Duration) -> Sleep {
     poller.pending(sleep(delay))
 }
 
 // ---- sleep
-
-#[test]
-fn the_deadline_counts_from_creation_and_the_timer_from_the_first_poll() {
-    on_a_core(|clock| {
-        let (mut late, poller) = (sleep(TICK * 5), Poller::new());
-        assert_eq!(late.deadline(), clock.now() + TICK * 5);
-        drop(sleep(TICK));
-        pass(clock, 3);
-        assert_eq!(added(), 0);
-        assert!(poller.poll(&mut late).is_pending());
-        assert_eq!(added(), 1);
-        pass(clock, 2);
-        assert_eq!((poller.woken(), poller.poll(&mut late)), (1, Poll::Ready(())));
-    });
-}
-
-#[test]
-fn an_interval_that_is_reset_to_now_ticks_at_its_next_poll() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
-        clock.advance(TICK * 5 / 2);
-        let mut interval = interval_at(clock.now() + TICK * 10, TICK * 10);
-        let resets: [&dyn Fn(&mut Interval); 2] =
-            [&|interval| interval.reset_immediately(), &|interval| interval.reset_at(clock.now())];
-        for reset in resets {
-            assert!(interval.poll_tick(&mut poller.context()).is_pending());
-            reset(&mut interval);
-            assert_eq!(interval.poll_tick(&mut poller.context()), Poll::Ready(clock.now()));
-        }
-    });
-}
 
 /// It also holds if the clock knows the time only as an interval.
 #[test]
@@ -91,19 +55,10 @@ fn a_sleep_of_zero_is_ready_at_its_first_poll() {
     }
 }
 
-#[test]
-fn a_sleep_is_a_handful_of_words_and_not_send() {
-    let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
-    assert!(size_of::<Sleep>() <= 48 + origin, "{}", size_of::<Sleep>());
-    assert!(!implements!(Sleep: Send));
-    assert!(!implements!(Interval: Send));
-    assert!(!implements!(Timeout<()>: Send));
-}
-
 // ---- timeout
 
 #[test]
-fn a_timeout_of_a_ready_future_adds_no_timer() {
+fn a_timeout_ends_with_its_time_or_its_future() {
     on_a_core(|clock| {
         let poller = Poller::new();
         assert_eq!(poller.poll(&mut timeout(TICK, future::ready(1))), Poll::Ready(Ok(1)));
@@ -111,13 +66,7 @@ fn a_timeout_of_a_ready_future_adds_no_timer() {
         clock.advance(TICK * 2);
         assert_eq!(poller.poll(&mut overdue), Poll::Ready(Ok(2)), "the future goes first");
         assert_eq!((added(), poller.clones()), (0, 0));
-    });
-}
 
-#[test]
-fn a_timeout_ends_with_its_time_or_its_future() {
-    on_a_core(|clock| {
-        let poller = Poller::new();
         let mut guarded = timeout(TICK * 2, future::pending::<()>());
         assert!(poller.poll(&mut guarded).is_pending());
         pass(clock, 1);
@@ -180,6 +129,15 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
         let mut shortest = interval(Duration::ZERO);
         assert_eq!(shortest.period(), TICK);
         assert_eq!(ticks_of(clock, &mut shortest, &[0, 1, 1]), [(0, 0), (1, 1), (2, 2)]);
+        // To now, between two ticks of the wheel.
+        clock.advance(TICK / 2);
+        for reset in
+            [Interval::reset_immediately, |it: &mut Interval| it.reset_at(local_timer().now())]
+        {
+            assert_eq!(ticks_of(clock, &mut later, &[0]), []);
+            reset(&mut later);
+            assert_eq!(ticks_of(clock, &mut later, &[0]), [(0, 0)]);
+        }
     });
 }
 
@@ -196,61 +154,18 @@ fn a_tick_whose_future_is_dropped_is_not_lost() {
 
 // ---- wakers that panic or call back
 
-thread_local! {
-    /// The call in which `touchy` wakers panic.
-    static PANICS_IN: Cell<Call> = const { Cell::new(Call::None) };
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Call {
-    None,
-    Clone,
-    Drop,
-}
-
-fn touchy() -> Waker {
-    fn assert_calm(call: Call) {
-        assert!(PANICS_IN.get() != call, "as planned");
-    }
-    const TABLE: RawWakerVTable = RawWakerVTable::new(
-        |_| {
-            assert_calm(Call::Clone);
-            RawWaker::new(std::ptr::null(), &TABLE)
-        },
-        |_| (),
-        |_| (),
-        |_| assert_calm(Call::Drop),
-    );
-    // SAFETY: there is no data, and the functions use none.
-    #[allow(unsafe_code)]
-    unsafe {
-        Waker::new(std::ptr::null(), &TABLE)
-    }
-}
-
-fn panicking_in<R>(call: Call, run: impl FnOnce() -> R) -> R {
-    PANICS_IN.set(call);
-    let result = panic::catch_unwind(AssertUnwindSafe(run));
-    PANICS_IN.set(Call::None);
-    result.unwrap_or_else(|panic| panic::resume_unwind(panic))
-}
-
-fn poll_touchily(sleep: &mut Sleep) -> Poll<()> {
-    poll_with(&touchy(), sleep)
-}
-
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
     in_virtual_time(|clock| {
-        let [mut dropped, mut changed] = [(); 2].map(|()| sleep(TICK));
         let poller = Poller::new();
-        assert!(poll_touchily(&mut dropped).is_pending());
-        assert!(poll_touchily(&mut changed).is_pending());
-        let _other = pending(&poller, TICK);
-        panicking_in(Call::Drop, || {
-            drop(dropped);
-            assert!(poller.poll(&mut changed).is_pending());
+        let [dropped, mut changed] = [(); 2].map(|()| {
+            let (panics, mut sleep) = (OnDrop(|| panic!("as planned")), sleep(TICK));
+            assert!(poll_with(&waker(move || _ = &panics), &mut sleep).is_pending());
+            sleep
         });
+        let _other = pending(&poller, TICK);
+        drop(dropped);
+        assert!(poller.poll(&mut changed).is_pending());
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (2, 2));
         pass(clock, 1);
         assert_eq!(poller.woken(), 2);
@@ -259,11 +174,16 @@ fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
 
 #[test]
 fn a_waker_that_panics_when_it_is_cloned_changes_nothing() {
+    const TABLE: RawWakerVTable =
+        RawWakerVTable::new(|_| panic!("as planned"), |_| (), |_| (), |_| ());
+    // SAFETY: there is no data, and the functions use none.
+    #[allow(unsafe_code)]
+    let panics_when_cloned = unsafe { Waker::new(std::ptr::null(), &TABLE) };
     on_a_core(|clock| {
         let (mut new, poller) = (sleep(TICK), Poller::new());
         let mut waits = pending(&poller, TICK);
         for sleep in [&mut new, &mut waits] {
-            assert!(panics(|| panicking_in(Call::Clone, || poll_touchily(sleep))));
+            assert!(panics(|| poll_with(&panics_when_cloned, sleep)));
         }
         assert_eq!((local_timer().len(), added()), (1, 1));
         assert!(poller.poll(&mut new).is_pending());

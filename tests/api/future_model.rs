@@ -19,10 +19,8 @@ use crate::{
 const TASKS: usize = 4;
 const SLEEPS: usize = 24;
 
-/// A sleep, and the expected state of it.
 struct Expected<H: Backend> {
     sleep: Sleep<H>,
-    /// In nanoseconds since the clock's start.
     deadline: u64,
     standing: Standing,
     /// It was reset to now, and no poll has followed.
@@ -98,6 +96,8 @@ impl<H: Backend> Model<'_, H> {
             Standing::Waits(_) => expected.is_reset_to_now,
             Standing::Fired | Standing::Over => true,
         };
+        let start = self.clock.now() - self.clock.elapsed();
+        assert_eq!(expected.sleep.deadline(), start + Duration::from_nanos(expected.deadline));
         assert_eq!((self.poll)(&self.tasks[task], &mut expected.sleep).is_ready(), ready);
         self.added += u64::from(!ready && expected.standing != Standing::Waits(task));
         expected.standing = if ready { Standing::Over } else { Standing::Waits(task) };

@@ -8,17 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{
-    AddErrorReason, Core, Cores, Counts,
-    future::{Interval, Remote, Sleep, Timeout, Timers},
-    local_timer,
-};
+use corewheel::{AddErrorReason, Core, Cores, Counts, future::Timers, local_timer};
 
 use crate::{
-    handles::implements,
     lockstep::Lockstep,
     polling::{Poller, block_on},
-    support::{HOUR, TICK, on_a_thread, wait_until},
+    support::{HOUR, TICK, on_a_thread, panic_message, wait_until},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -33,19 +28,8 @@ fn counts(cores: &Lockstep<()>, core: usize) -> Counts {
     cores.on(core, |()| local_timer().counts())
 }
 
-/// Number of live timers of each core.
 fn live(cores: &Lockstep<()>) -> Vec<u64> {
     (0..cores.shards.len()).map(|core| counts(cores, core).live).collect()
-}
-
-#[test]
-fn a_sleep_on_other_threads_may_change_threads() {
-    assert!(implements!(Sleep<Remote>: Send + Unpin + 'static));
-    assert!(implements!(Interval<Remote>: Send + Unpin + 'static));
-    assert!(implements!(Timeout<future::Ready<()>, Remote>: Send + Unpin + 'static));
-    assert!(implements!(Timers: Send + Sync + Clone));
-    let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
-    assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
 }
 
 #[test]
@@ -91,6 +75,7 @@ fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
         drop(sleeps);
         cores.settle();
     }
+    assert!(panic_message(|| Timers::new(&[])).contains("no timer to wait for"));
 }
 
 #[test]
@@ -121,12 +106,6 @@ fn a_full_timer_passes_its_sleeps_to_the_next() {
     cores.clock.advance(TICK);
     cores.settle();
     assert_eq!(poller.woken(), 6);
-}
-
-#[test]
-#[should_panic(expected = "no timer to wait for")]
-fn timers_are_at_least_one() {
-    let _ = Timers::new(&[]);
 }
 
 // ---- the end of a thread

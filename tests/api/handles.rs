@@ -1,11 +1,13 @@
 //! Handles are plain values (P12), and the caller of `cancel` learns at once whether it has
 //! cancelled (P3), on the owning core and elsewhere.
 
-use std::{cell::Cell, fmt::Debug, hash::Hash, panic, rc::Rc};
+use std::{cell::Cell, fmt::Debug, future::Ready, hash::Hash, panic, rc::Rc};
 
 use corewheel::{
     Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, TimerGuard,
-    TimerHandle, TimerStatus, local_timer,
+    TimerHandle, TimerStatus,
+    future::{Interval, Remote, Sleep, Timeout, Timers},
+    local_timer,
 };
 
 use crate::support::{TICK, cancel_elsewhere, never, on_a_core, on_a_thread, turn_after};
@@ -29,7 +31,6 @@ macro_rules! implements {
         <Probe<$type>>::IT_DOES
     }};
 }
-pub(crate) use implements;
 
 #[test]
 fn a_handle_is_a_plain_value_of_sixteen_bytes() {
@@ -42,6 +43,28 @@ fn a_handle_is_a_plain_value_of_sixteen_bytes() {
     assert!(implements!(TimerGuard: Send + Sync + Debug));
     assert!(!implements!(TimerGuard: Clone), "a guard cancels once");
     assert!(implements!(LocalHandle: Copy + Eq + Hash + Debug));
+    // A sleep is a handful of words.
+    let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
+    assert!(size_of::<Sleep>() <= 48 + origin, "{}", size_of::<Sleep>());
+    assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
+}
+
+#[test]
+fn values_of_one_thread_cannot_leave_it_and_others_can() {
+    assert!(!implements!(LocalHandle: Send));
+    assert!(!implements!(LocalHandle: Sync));
+    assert!(!implements!(LocalTimer: Send));
+    assert!(!implements!(LocalTimer: Sync));
+    assert!(!implements!(PreparedSleep<'static>: Send));
+    assert!(!implements!(PreparedSleep<'static>: Sync));
+    assert!(!implements!(Shard<Rc<u8>>: Send));
+    assert!(!implements!(Sleep: Send));
+    assert!(!implements!(Interval: Send));
+    assert!(!implements!(Timeout<()>: Send));
+    assert!(implements!(Sleep<Remote>: Send + Unpin + 'static));
+    assert!(implements!(Interval<Remote>: Send + Unpin + 'static));
+    assert!(implements!(Timeout<Ready<()>, Remote>: Send + Unpin + 'static));
+    assert!(implements!(Timers: Send + Sync + Clone));
     assert!(implements!(Cores<()>: Send + Sync));
     assert!(implements!(Core: Send + Sync));
     assert!(implements!(Config: Send + Sync));
@@ -104,15 +127,4 @@ fn the_status_is_pending_then_running_then_ended_on_every_thread() {
         local_timer().turn();
         assert_eq!(status(local_timer().add_local(TICK, never).share()), TimerStatus::Pending);
     });
-}
-
-#[test]
-fn values_of_one_thread_cannot_leave_it() {
-    assert!(!implements!(LocalHandle: Send));
-    assert!(!implements!(LocalHandle: Sync));
-    assert!(!implements!(LocalTimer: Send));
-    assert!(!implements!(LocalTimer: Sync));
-    assert!(!implements!(PreparedSleep<'static>: Send));
-    assert!(!implements!(PreparedSleep<'static>: Sync));
-    assert!(!implements!(Shard<Rc<u8>>: Send));
 }

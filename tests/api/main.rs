@@ -1,9 +1,7 @@
 //! The promises of the interface, one module per part.
 //!
 //! All modules are one program, which builds faster than many: `cargo test --test api callbacks::`.
-//! Some tests need a process without other tests, and are beside this directory. They count
-//! allocations, measure time or memory, fork, exhaust a resource, run for long, or need other
-//! features.
+//! Tests that need a process without other tests, or other features, are beside this directory.
 #![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 

@@ -5,12 +5,11 @@ use std::{
     panic::panic_any,
     sync::mpsc,
     task::{Context, Waker},
-    thread,
     time::Duration,
 };
 
 use corewheel::{
-    Cancel, Config, Counts, ManualClock, Shard, TimerHandle,
+    Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle,
     future::Timers,
     local_timer,
     metrics::{self, Histogram, ShardMetrics, Stall, Watch},
@@ -20,7 +19,7 @@ use crate::{
     lockstep::Lockstep,
     support::{
         Counter, HOUR, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
-        expired, never, on_a_core, on_a_thread, pass, turn_after,
+        expired, named_shard, never, on_a_core, on_a_thread, pass, turn_after,
     },
 };
 
@@ -64,51 +63,57 @@ fn resets_of_every_kind_of_timer_are_counted() {
         announce_sleep();
         assert_eq!((published().resets, published().resets_elsewhere), (3, 1));
     });
+    // A due timer that another thread resets is counted once.
+    on_a_core(|clock| {
+        let moved = local_timer().add(TICK * 2, || {});
+        local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
+        assert_eq!(turn_after(clock, 3).fired, 1);
+        let Counts { fired, resets, resets_elsewhere, live, .. } = local_timer().counts();
+        assert_eq!((fired, resets, resets_elsewhere, live), (1, 0, 1, 1));
+        assert_eq!((turn_after(clock, 9).fired, turn_after(clock, 1).fired), (0, 1));
+        assert_eq!(local_timer().counts().resets_elsewhere, 1);
+    });
 }
 
 /// It also holds if nothing else changes and the wheel has no work.
 #[test]
 fn each_count_is_published_before_a_sleep() {
-    type Step = (fn(&ManualClock), fn(Counts) -> u64);
-    let steps: [Step; 4] = [
-        (
-            |_| {
-                let shard = local_timer().shard_ref();
-                assert_eq!(on_a_thread(|| shard.add(TICK, never).cancel()), Cancel::Cancelled);
-                assert_eq!(local_timer().turn().collected, 1);
-            },
-            |counts| counts.cancelled,
-        ),
-        (
-            |_| {
-                let shard = local_timer().shard_ref();
-                assert!(on_a_thread(|| shard.add(TICK, never)).reset(TICK * 2));
-            },
-            |counts| counts.resets,
-        ),
-        (
-            |clock| {
-                clock.set(Duration::ZERO);
-                let _ = local_timer().turn();
-            },
-            |counts| counts.clock_regressions,
-        ),
-        (
-            |clock| {
-                local_timer().add(TICK, never);
-                clock.advance(TICK);
-                announce_sleep();
-                assert!(local_timer().turn_within(0).behind);
-            },
-            |counts| counts.overruns,
-        ),
+    type Count = fn(Counts) -> u64;
+    let steps: [fn(&ManualClock, &ShardRef) -> Count; 5] = [
+        // A callback that runs at once is never in the wheel.
+        |_, shard| {
+            on_a_thread(|| shard.run(|| ()));
+            assert_eq!(local_timer().turn().fired, 1);
+            |counts| counts.runs
+        },
+        |_, shard| {
+            assert_eq!(on_a_thread(|| shard.add(TICK, never).cancel()), Cancel::Cancelled);
+            assert_eq!(local_timer().turn().collected, 1);
+            |counts| counts.cancelled
+        },
+        |_, shard| {
+            assert!(on_a_thread(|| shard.add(TICK, never)).reset(TICK * 2));
+            |counts| counts.resets
+        },
+        |clock, _| {
+            clock.set(Duration::ZERO);
+            let _ = local_timer().turn();
+            |counts| counts.clock_regressions
+        },
+        |clock, _| {
+            local_timer().add(TICK, never);
+            clock.advance(TICK);
+            announce_sleep();
+            assert!(local_timer().turn_within(0).behind);
+            |counts| counts.overruns
+        },
     ];
-    for (step, count) in steps {
+    for step in steps {
         on_a_core(|clock| {
             turn_after(clock, 1);
-            step(clock);
-            announce_sleep();
             let shard = local_timer().shard_ref();
+            let count = step(clock, &shard);
+            announce_sleep();
             let published = on_a_thread(|| shard.metrics().counts);
             assert_eq!((count(published), count(local_timer().counts())), (1, 1));
         });
@@ -154,15 +159,6 @@ fn a_backlog_is_published_in_portions() {
 }
 
 #[test]
-fn a_panic_is_published_at_once() {
-    configured(Config::new().on_panic(|_| ()), |clock| {
-        local_timer().add(TICK, || panic!("as planned"));
-        assert_eq!(turn_after(clock, 1).fired, 1);
-        assert_eq!((published().panicked, own().counts.panicked), (1, 1));
-    });
-}
-
-#[test]
 fn any_thread_sees_every_shard_as_of_its_last_sleep() {
     const NAME: &str = "seen from elsewhere";
     let mut cores: Lockstep<()> = Lockstep::start_with(1, |config| config.name(NAME));
@@ -182,23 +178,13 @@ fn any_thread_sees_every_shard_as_of_its_last_sleep() {
     assert!(named(NAME).is_none(), "it has ended");
     let last = cores.shards[0].metrics().counts;
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
-}
-
-#[test]
-fn a_loop_that_never_sleeps_publishes_after_some_turns() {
+    // A loop that never sleeps publishes after some turns.
     on_a_core(|_| {
         local_timer().add(HOUR, never);
         (0..64).for_each(|_| _ = local_timer().turn());
         let Counts { added, live, turns, .. } = published();
         assert_eq!((added, live, turns), (1, 1, 64));
     });
-}
-
-#[test]
-fn a_thread_gives_its_shard_its_name() {
-    let named = thread::Builder::new().name("reactor 7".to_owned()).spawn(|| own().name);
-    assert_eq!(named.expect("started").join().expect("no panic"), "reactor 7");
-    assert_eq!(thread::spawn(|| own().name).join().expect("no panic"), "");
 }
 
 // ---- lateness
@@ -218,7 +204,7 @@ fn lateness() -> [(u64, u128, u128); 2] {
 const NONE: (u64, u128, u128) = (0, 0, 0);
 
 #[test]
-fn lateness_before_the_first_turn_is_the_loops() {
+fn lateness_after_a_turn_that_was_not_behind_is_the_loops() {
     on_a_core(|clock| {
         for ticks in [10, 10, 12] {
             local_timer().add(TICK * ticks, || ());
@@ -227,6 +213,12 @@ fn lateness_before_the_first_turn_is_the_loops() {
         assert_eq!(lateness(), [(3, 4, 10), NONE]);
         let percentile = own().loop_lateness.percentile(1.0);
         assert!(percentile >= TICK * 2 && percentile < TICK * 5 / 2);
+    });
+    // Each run of a periodic timer.
+    on_a_core(|clock| {
+        local_timer().add_periodic(TICK * 10, || ());
+        (0..3).for_each(|_| assert_eq!(turn_after(clock, 11).fired, 1));
+        assert_eq!(lateness(), [(3, 3, 6), NONE]);
     });
 }
 
@@ -293,15 +285,6 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
         });
         timer.cancel();
         assert_eq!((turn_after(clock, 5).fired, lateness()), (1, [NONE; 2]));
-    });
-}
-
-#[test]
-fn each_run_of_a_periodic_timer_has_its_lateness() {
-    on_a_core(|clock| {
-        local_timer().add_periodic(TICK * 10, || ());
-        (0..3).for_each(|_| assert_eq!(turn_after(clock, 11).fired, 1));
-        assert_eq!(lateness(), [(3, 3, 6), NONE]);
     });
 }
 
@@ -373,15 +356,9 @@ fn levels_report_their_slots_and_how_many_are_occupied() {
     });
 }
 
-/// A shard in virtual time, so that no pause of the machine is a stall.
-fn virtual_shard(name: &str) -> (Shard<u32>, ManualClock) {
-    let clock = ManualClock::new();
-    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
-}
-
 #[test]
 fn a_shard_of_payloads_reports_the_same() {
-    let (mut shard, clock) = virtual_shard("payloads");
+    let (mut shard, clock) = named_shard("payloads");
     let [_, _, cancelled] = [1, 2, 3].map(|id| shard.add(TICK, id));
     assert_eq!(shard.cancel(cancelled), Some(3));
     clock.advance(TICK * 3);
@@ -401,7 +378,6 @@ fn a_shard_of_payloads_reports_the_same() {
 
 // ---- stalls
 
-/// A watch, and its reports of the shard called `name`.
 pub(crate) fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
     let (tell, told) = mpsc::channel();
     let report = move |stall: &Stall| {
@@ -420,7 +396,7 @@ pub(crate) fn wait_for(stalls: &mpsc::Receiver<Stall>) -> Stall {
 fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
     const NAME: &str = "a loop that is behind";
     let (_watch, stalls) = watch(TICK * 20, NAME);
-    let (mut shard, clock) = virtual_shard(NAME);
+    let (mut shard, clock) = named_shard(NAME);
     (0..20).for_each(|timer| _ = shard.add(TICK, timer));
     clock.advance(TICK);
     shard.turn_within(5);
@@ -435,7 +411,7 @@ fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
 fn a_loop_that_has_given_a_pass_up_may_sleep() {
     const NAME: &str = "a pass given up";
     let (_watch, stalls) = watch(TICK * 20, NAME);
-    let (mut shard, clock) = virtual_shard(NAME);
+    let (mut shard, clock) = named_shard(NAME);
     shard.add(TICK, 1);
     shard.add(TICK * 100_000, 2);
     clock.advance(TICK);
@@ -497,14 +473,6 @@ fn a_loop_that_does_not_turn_is_noticed_and_one_that_sleeps_is_not() {
     });
 }
 
-#[test]
-fn a_dropped_watch_has_dropped_its_listener() {
-    let listener = Counter::default();
-    let listens = listener.clone();
-    drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
-    assert_eq!(listener.shared_by(), 0);
-}
-
 /// Lets the loop of a new thread stall until a watch has noticed it.
 fn stall_until_told(name: &'static str, told: mpsc::Receiver<()>) {
     on_a_thread(move || {
@@ -543,19 +511,9 @@ fn a_watch_may_end_in_its_own_report() {
     });
     give.send(watch.expect("a thread")).expect("it listens");
     stall_until_told(NAME, told);
-}
-
-/// A callback that runs at once is never in the wheel.
-#[test]
-fn runs_of_other_threads_alone_are_published() {
-    configured(Config::new(), |_| {
-        let core = local_timer().shard_ref();
-        local_timer().turn();
-        let _ = local_timer().time_until_next();
-        thread::spawn(move || core.run(|| ())).join().expect("no panic");
-        assert_eq!(local_timer().turn().fired, 1);
-        let _ = local_timer().time_until_next();
-        let counts = published();
-        assert_eq!((counts.added, counts.fired, counts.runs), (1, 1, 1));
-    });
+    // A dropped one has dropped its listener.
+    let listener = Counter::default();
+    let listens = listener.clone();
+    drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
+    assert_eq!(listener.shared_by(), 0);
 }

@@ -8,7 +8,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Never, TICK, cancel_elsewhere, configured, never, on_a_core, on_a_thread, turn_after,
+    Counter, Never, TICK, cancel_elsewhere, never, on_a_core, on_a_thread, turn_after,
 };
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -23,17 +23,6 @@ fn an_endless_delay_has_a_deadline() {
         assert!(local_timer().next_deadline().is_some_and(|deadline| deadline > Instant::now()));
         assert!(local_timer().prepare_sleep().timeout() > Some(Duration::from_secs(1)));
         assert_eq!((local_timer().turn().fired, handle.cancel()), (0, Cancel::Cancelled));
-    });
-}
-
-#[test]
-fn a_distant_instant_never_fires() {
-    on_a_core(|clock| {
-        let years = Duration::from_secs(1 << 45);
-        let far = clock.now().checked_add(years).expect("an instant holds millions of years");
-        let handle = local_timer().add(far, never);
-        assert_eq!(turn_after(clock, u32::MAX).fired, 0);
-        assert_eq!(handle.cancel(), Cancel::Cancelled);
     });
 }
 
@@ -71,26 +60,6 @@ fn a_tick_below_a_microsecond_is_refused() {
             assert_eq!(Config::new().clock(&clock).install(), Ok(()));
             local_timer().add(TICK, || ());
             assert_eq!(turn_after(&clock, 1).fired, 1);
-        });
-    }
-}
-
-#[test]
-fn no_timer_is_early_by_the_shortest_and_the_longest_ticks() {
-    let micro = Duration::from_micros(1);
-    let longest = Duration::from_nanos(u64::MAX);
-    for (tick, delay, due) in [
-        (micro, Duration::from_nanos(1_000_500), Duration::from_micros(1_001)),
-        (Duration::from_secs(3_600), NANOSECOND, Duration::from_secs(3_600)),
-        (Duration::from_secs(1 << 33), NANOSECOND, Duration::from_secs(1 << 33)),
-        (Duration::MAX, NANOSECOND, longest),
-    ] {
-        configured(Config::new().tick(tick), |clock| {
-            local_timer().add(delay, || ());
-            clock.advance(due - NANOSECOND);
-            assert_eq!(local_timer().turn().fired, 0, "{tick:?}");
-            clock.advance(NANOSECOND);
-            assert_eq!(local_timer().turn().fired, 1, "{tick:?}");
         });
     }
 }

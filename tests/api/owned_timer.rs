@@ -14,7 +14,6 @@ use crate::support::{
     turn_after,
 };
 
-/// Returns a timer that counts its runs, and the count.
 fn counted() -> (OwnedTimer, Rc<Cell<u32>>) {
     let runs = Rc::new(Cell::new(0));
     let counts = Rc::clone(&runs);

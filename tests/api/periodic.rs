@@ -4,7 +4,7 @@
 
 use std::{mem, time::Duration};
 
-use corewheel::{Cancel, TimerHandle, local_timer};
+use corewheel::{Cancel, local_timer};
 
 use crate::support::{
     Counter, Log, OnDrop, TICK, assert_stale, assert_sum, elsewhere, manual_shard, never,
@@ -12,11 +12,6 @@ use crate::support::{
 };
 
 // ---- added by another thread
-
-/// Adds a periodic timer to this thread's wheel from another thread.
-fn add_elsewhere(period: Duration, run: impl FnMut() + Send + 'static) -> TimerHandle {
-    elsewhere(|shard| shard.add_periodic(period, run))
-}
 
 /// The period reaches the owner with the add, so the owner may change it before it has seen that.
 #[test]
@@ -26,7 +21,7 @@ fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
             let times = Log::new();
             let (written, time, begun) = (times.clone(), clock.clone(), clock.elapsed());
             let run = move || written.write(time.elapsed() - begun);
-            let handle = add_elsewhere(TICK * 10, run);
+            let handle = elsewhere(|shard| shard.add_periodic(TICK * 10, run));
             if is_admitted {
                 local_timer().turn();
             }

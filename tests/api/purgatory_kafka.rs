@@ -4,8 +4,8 @@
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use corewheel::{
-    ManualClock, local_timer,
-    purgatory::{Completion, OperationId, Purgatory},
+    local_timer,
+    purgatory::{Completion, Purgatory},
 };
 
 use crate::{
@@ -15,44 +15,35 @@ use crate::{
 
 type Waits = Purgatory<u32, Op>;
 
-/// Asserts that the operation has ended once, and that nothing is left of it.
-fn assert_over(own: &Waits, seen: &Arc<Seen>, keys: u32) {
-    assert_eq!((seen.ended().len(), Arc::strong_count(seen)), (1, 1));
+/// Asserts that this number of operations has ended, and that nothing is left of them.
+fn assert_over(own: &Waits, seen: &Arc<Seen>, ends: usize, keys: u32) {
+    assert_eq!((seen.ended().len(), Arc::strong_count(seen)), (ends, 1));
     assert!(own.is_empty() && local_timer().is_empty());
     assert!((0..keys).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
 }
 
-/// What happens while an operation looks at its condition: any of a turn in which it times out, a
+/// While an operation looks at its condition, any of these happens: a turn in which it times out, a
 /// force, and an event.
-fn interferes(
-    own: Waits,
-    seen: &Arc<Seen>,
-    id: &Rc<Cell<Option<OperationId>>>,
-    clock: &ManualClock,
-    what: u32,
-) -> impl FnMut() + use<> {
-    let (seen, id, clock) = (Arc::downgrade(seen), Rc::clone(id), clock.clone());
-    move || {
-        if seen.upgrade().is_some_and(|seen| seen.looks() == 2) {
-            if what & 1 != 0 {
-                turn_after(&clock, 20);
-            }
-            if what & 2 != 0 {
-                id.get().map(|id| own.force_complete(id));
-            }
-            if what & 4 != 0 {
-                own.check_and_complete(&0);
-            }
-        }
-    }
-}
-
 #[test]
 fn kafka_bug_31_an_operation_was_completed_twice() {
     for (what, is_met) in (0..8).flat_map(|what| [(what, false), (what, true)]) {
         on_a_core(|clock| {
-            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::default());
-            let during = interferes(own.clone(), &seen, &id, clock, what);
+            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::new(Cell::new(None)));
+            let (purgatory, looks, named) = (own.clone(), Arc::downgrade(&seen), Rc::clone(&id));
+            let time = clock.clone();
+            let during = move || {
+                if looks.upgrade().is_some_and(|seen| seen.looks() == 2) {
+                    if what & 1 != 0 {
+                        turn_after(&time, 20);
+                    }
+                    if what & 2 != 0 {
+                        named.get().map(|id| purgatory.force_complete(id));
+                    }
+                    if what & 4 != 0 {
+                        purgatory.check_and_complete(&0);
+                    }
+                }
+            };
             id.set(Some(wait(&own, seen.op_with(during, || ()), [0, 1], 10)));
             seen.set_to(is_met);
             own.check_and_complete(&0);
@@ -60,7 +51,7 @@ fn kafka_bug_31_an_operation_was_completed_twice() {
             let counts = own.counts();
             let ended = counts.by_condition + counts.forced + counts.expired;
             assert_eq!((counts.added, ended), (1, 1), "{what}, {is_met}");
-            assert_over(&own, &seen, 2);
+            assert_over(&own, &seen, 1, 2);
         });
     }
 }
@@ -86,9 +77,9 @@ fn kafka_bug_32_an_event_during_the_look_was_missed() {
                 own.check_and_complete(&0);
             }
             assert_eq!(seen.ended(), [Completion::Condition], "without another event");
-            assert_over(&own, &seen, 1);
+            assert_over(&own, &seen, 1, 1);
             turn_after(clock, 50);
-            assert_over(&own, &seen, 1);
+            assert_over(&own, &seen, 1, 1);
         });
     }
 }
@@ -112,9 +103,7 @@ fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
         seen.set();
         own.check_and_complete(&0);
         turn_after(clock, 50);
-        assert_eq!((seen.ended().len(), Arc::strong_count(&seen)), (20, 1));
-        assert!(own.is_empty() && local_timer().is_empty());
-        assert!((0..20).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
+        assert_over(&own, &seen, 20, 20);
     });
 }
 
@@ -133,7 +122,7 @@ fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
             });
             assert!(own.try_complete_else_watch(seen.op(), keys, TICK * 10).is_ok());
             own.check_and_complete(&0);
-            assert_over(&own, &seen, 6);
+            assert_over(&own, &seen, 1, 6);
             turn_after(clock, 50);
             assert_eq!(seen.ended(), [Completion::Condition]);
         });

@@ -1,26 +1,16 @@
 //! Random operations, events and timeouts on several cores in lockstep, which join and end, against
 //! a model of the documentation. Scaled by `COREWHEEL_TEST_SCALE`.
 
-use std::{
-    array,
-    collections::BTreeMap,
-    panic::resume_unwind,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::{array, panic::resume_unwind, sync::Arc};
 
 use corewheel::{
     local_timer,
-    purgatory::{
-        Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryCounts,
-        PurgatoryGroup,
-    },
+    purgatory::{Completion, OperationId, Outcome, Purgatory, PurgatoryCounts},
 };
 
 use crate::{
-    lockstep::Lockstep,
+    operation::{Op, Seen},
+    purgatory::Joined,
     support::{TICK, operations, seeded},
 };
 
@@ -29,80 +19,16 @@ const KEYS: usize = 9;
 
 /// Belongs to the core of its number modulo `CORES`.
 type Key = usize;
-type Waits = Purgatory<Key, Op>;
-
-/// The level of each key.
-#[derive(Default)]
-struct World([AtomicU32; KEYS]);
-
-impl World {
-    /// Returns the sum of the levels of these keys.
-    fn level(&self, keys: &[Key]) -> u32 {
-        keys.iter().map(|&key| self.0[key].load(Ordering::Relaxed)).sum()
-    }
-}
-
-/// The condition of an operation: a level that the sum of its keys must reach.
-#[derive(Clone, Debug)]
-struct Wish {
-    keys: Vec<Key>,
-    wanted: u32,
-    /// Its code panics: in each check, so that it is never met, or after its completion.
-    panics: Panics,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Panics {
-    Never,
-    Looking,
-    Ending,
-}
-
-impl Wish {
-    fn is_met(&self, world: &World) -> bool {
-        self.panics != Panics::Looking && world.level(&self.keys) >= self.wanted
-    }
-}
-
-struct Op {
-    id: u64,
-    wish: Wish,
-    world: Arc<World>,
-    ends: Arc<Mutex<Vec<(u64, Completion)>>>,
-}
-
-impl DelayedOperation for Op {
-    fn try_complete(&mut self) -> bool {
-        self.panic_in(Panics::Looking);
-        self.wish.is_met(&self.world)
-    }
-
-    fn on_complete(self, how: Completion) {
-        assert!(
-            how != Completion::Condition || self.wish.is_met(&self.world),
-            "its condition is not met"
-        );
-        self.ends.lock().expect("sound").push((self.id, how));
-        self.panic_in(Panics::Ending);
-    }
-}
-
-impl Op {
-    /// Panics without a message if the operation is planned to panic here.
-    fn panic_in(&self, place: Panics) {
-        if self.wish.panics == place {
-            resume_unwind(Box::new("as planned"));
-        }
-    }
-}
 
 /// An operation that has not ended.
 #[derive(Debug)]
 struct Live {
     core: usize,
     name: OperationId,
-    wish: Wish,
-    /// In ticks.
+    seen: Arc<Seen>,
+    keys: Vec<Key>,
+    /// The sum of the levels of its keys that meets its condition.
+    wanted: u32,
     deadline: u64,
     /// An event occurred after its condition was met: it ends when all cores have received that
     /// event.
@@ -116,45 +42,33 @@ enum Membership {
     Joined,
     /// Its purgatory is dropped.
     Left,
-    /// Its thread has ended.
     Ended,
 }
 
 /// The simple model: the live operations, and the number of each kind of ending.
 struct Model {
-    cores: Lockstep<Option<Waits>>,
+    own: Joined<Key>,
     members: [Membership; CORES],
-    world: Arc<World>,
-    ends: Arc<Mutex<Vec<(u64, Completion)>>>,
-    live: BTreeMap<u64, Live>,
+    /// The level of each key.
+    levels: [u32; KEYS],
+    live: Vec<Live>,
+    /// The operations that are not live any more, and whether each was completed.
+    over: Vec<(Arc<Seen>, bool)>,
     counts: [PurgatoryCounts; CORES],
-    group: PurgatoryGroup<Key>,
-    next: u64,
     now: u64,
 }
 
 impl Model {
     fn new() -> Self {
-        let group = PurgatoryGroup::by(|&key| key);
         Self {
-            cores: Lockstep::start(CORES),
+            own: Joined::start(CORES, &[]),
             members: [Membership::Outside; CORES],
-            world: Arc::default(),
-            ends: Arc::default(),
-            live: BTreeMap::new(),
+            levels: [0; KEYS],
+            live: Vec::new(),
+            over: Vec::new(),
             counts: array::from_fn(|_| PurgatoryCounts::default()),
-            group,
-            next: 0,
             now: 0,
         }
-    }
-
-    fn on<R: Send + 'static>(
-        &self,
-        core: usize,
-        ask: impl FnOnce(&Waits) -> R + Send + 'static,
-    ) -> R {
-        self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
     }
 
     fn is_in(&self, core: usize) -> bool {
@@ -162,8 +76,7 @@ impl Model {
     }
 
     fn join(&mut self, core: usize) {
-        let (group, shards) = (self.group.clone(), self.cores.shards.clone());
-        self.cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        self.own.join(core);
         self.members[core] = Membership::Joined;
         self.must_look_once_more(core);
     }
@@ -171,19 +84,20 @@ impl Model {
     /// Ends the membership of a core. Its operations are dropped.
     fn end(&mut self, core: usize, to: Membership) {
         match to {
-            Membership::Ended => self.cores.end(core),
-            _ => self.cores.on(core, |own| *own = None),
+            Membership::Ended => self.own.cores.end(core),
+            _ => self.own.cores.on(core, |own| *own = None),
         }
         self.members[core] = to;
-        self.live.retain(|_, live| live.core != core);
+        let dropped = self.live.extract_if(.., |live| live.core == core);
+        self.over.extend(dropped.map(|live| (live.seen, false)));
         self.must_look_once_more(core);
     }
 
     /// The operations that watch keys of this core look once more: events may have been lost.
     fn must_look_once_more(&mut self, core: usize) {
-        let watches = |live: &&mut Live| live.wish.keys.iter().any(|key| key % CORES == core);
-        for live in self.live.values_mut().filter(watches) {
-            live.must_end |= live.wish.is_met(&self.world);
+        let watches = |live: &&mut Live| live.keys.iter().any(|key| key % CORES == core);
+        for live in self.live.iter_mut().filter(watches) {
+            live.must_end |= live.seen.is_set();
         }
     }
 
@@ -203,18 +117,18 @@ impl Model {
             8 => self.raise(key),
             9 => self.force(random),
             10 => {
-                let back = self.on(core, move |own| own.cancel_for_key(&key));
+                let back = self.own.on(core, move |own| seen_of(own.cancel_for_key(&key)));
                 self.handed_back(&back, core, |live| {
-                    live.wish.keys.contains(&key) && key % CORES == core
+                    live.keys.contains(&key) && key % CORES == core
                 });
             }
             11 if random.u32(..20) == 0 => {
-                let back = self.on(core, Purgatory::drain);
+                let back = self.own.on(core, |own| seen_of(own.drain()));
                 self.handed_back(&back, core, |_| true);
             }
             12..14 => self.pass(random.u32(1..4)),
             14 => self.settle(),
-            16 => _ = self.cores.on(core, move |_| local_timer().turn_within(budget)),
+            16 => _ = self.own.cores.on(core, move |_| local_timer().turn_within(budget)),
             15 if random.u32(..20) == 0 => {
                 let ways = [Membership::Left, Membership::Ended];
                 return self.end(core, ways[random.usize(..2)]);
@@ -225,48 +139,52 @@ impl Model {
         self.check_counts(core);
     }
 
+    fn level(&self, keys: &[Key]) -> u32 {
+        keys.iter().map(|&key| self.levels[key]).sum()
+    }
+
+    /// Adds an operation. Its code may panic in each check, so that it is never met, or after its
+    /// completion.
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
-        let id = self.next;
         let keys: Vec<_> = (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect();
-        let panics = match random.u32(..16) {
-            0 => Panics::Looking,
-            1 => Panics::Ending,
-            _ => Panics::Never,
-        };
-        let wanted = self.world.level(&keys) + random.u32(..5);
-        let wish = Wish { keys: keys.clone(), wanted, panics };
-        let op = Op {
-            id,
-            wish: wish.clone(),
-            world: Arc::clone(&self.world),
-            ends: Arc::clone(&self.ends),
-        };
-        let ticks = random.u32(1..30);
-        let is_met = wish.is_met(&self.world);
-        let outcome = self.on(core, move |own| own.try_complete_else_watch(op, keys, TICK * ticks));
-        self.next += 1;
+        let (panics, raised) = (random.u32(..16), random.u32(..5));
+        let wanted = if panics == 0 { u32::MAX } else { self.level(&keys) + raised };
+        let (ticks, seen, given) = (random.u32(1..30), Seen::new(), keys.clone());
+        seen.set_to(wanted == self.level(&keys));
+        let operation = Arc::clone(&seen);
+        let outcome = self.own.on(core, move |own| {
+            let panics_if = |is_planned| {
+                move || {
+                    if is_planned {
+                        // It is not printed.
+                        resume_unwind(Box::new("as planned"));
+                    }
+                }
+            };
+            let op = operation.op_with(panics_if(panics == 0), panics_if(panics == 1));
+            own.try_complete_else_watch(op, given, TICK * ticks).map_err(drop)
+        });
         self.counts[core].added += 1;
         match outcome.expect("there is room") {
-            // Its end is in the list; only live operations are searched there.
             Outcome::Completed => {
-                assert!(is_met);
+                assert!(seen.is_set());
                 self.counts[core].by_condition += 1;
-                assert_eq!(
-                    self.ends.lock().expect("sound").pop(),
-                    Some((id, Completion::Condition))
-                );
+                seen.assert_ended(Completion::Condition);
+                self.over.push((seen, true));
             }
             Outcome::Waits(name) => {
-                assert!(!is_met);
+                assert!(!seen.is_set());
                 let deadline = self.now + u64::from(ticks);
-                self.live.insert(id, Live { core, name, wish, deadline, must_end: false });
+                self.live.push(Live { core, name, seen, keys, wanted, deadline, must_end: false });
             }
         }
     }
 
     /// Raises the level of a key without an event.
-    fn raise(&self, key: Key) {
-        self.world.0[key].fetch_add(1, Ordering::Relaxed);
+    fn raise(&mut self, key: Key) {
+        self.levels[key] += 1;
+        let is_met = |live: &&Live| self.level(&live.keys) >= live.wanted;
+        self.live.iter().filter(is_met).for_each(|live| live.seen.set());
     }
 
     fn event(&mut self, core: usize, key: Key, random: &mut fastrand::Rng) {
@@ -274,46 +192,44 @@ impl Model {
             self.raise(key);
         }
         if self.is_in(key % CORES) {
-            let watching = self.live.values_mut().filter(|live| live.wish.keys.contains(&key));
-            watching.for_each(|live| live.must_end |= live.wish.is_met(&self.world));
+            let watching = self.live.iter_mut().filter(|live| live.keys.contains(&key));
+            watching.for_each(|live| live.must_end |= live.seen.is_set());
         }
         match random.u32(..4) {
-            0 => self.group.notify(&key),
-            1 if key % CORES == core => _ = self.on(core, move |own| own.check_and_complete(&key)),
-            _ => self.on(core, move |own| own.notify(&key)),
+            0 => self.own.group.notify(&key),
+            1 if key % CORES == core => {
+                self.own.on(core, move |own| _ = own.check_and_complete(&key));
+            }
+            _ => self.own.on(core, move |own| own.notify(&key)),
         }
     }
 
-    fn force(&mut self, random: &mut fastrand::Rng) {
-        let Some((&id, live)) = self.live.iter().nth(random.usize(..self.live.len().max(1))) else {
-            return;
-        };
+    fn force(&self, random: &mut fastrand::Rng) {
+        let Some(live) = self.live.get(random.usize(..self.live.len().max(1))) else { return };
         let (core, name) = (live.core, live.name);
-        assert!(self.on(core, move |own| own.force_complete(name)));
-        assert_eq!(self.ends.lock().expect("sound").last(), Some(&(id, Completion::Forced)));
-        assert!(!self.on(core, move |own| own.force_complete(name)));
+        assert!(self.own.on(core, move |own| own.force_complete(name)));
+        live.seen.assert_ended(Completion::Forced);
+        assert!(!self.own.on(core, move |own| own.force_complete(name)));
     }
 
-    fn handed_back(&mut self, back: &[Op], core: usize, which: impl Fn(&Live) -> bool) {
-        let is_expected = |live: &Live| live.core == core && which(live);
-        let expected = self.live.iter().filter(|(_, live)| is_expected(live));
-        let expected: Vec<_> = expected.map(|(&id, _)| id).collect();
-        let mut ids: Vec<_> = back.iter().map(|op| op.id).collect();
-        ids.sort_unstable();
-        assert_eq!(ids, expected);
-        self.live.retain(|id, _| !ids.contains(id));
-        self.counts[core].handed_back += ids.len() as u64;
+    fn handed_back(&mut self, back: &[Arc<Seen>], core: usize, which: impl Fn(&Live) -> bool) {
+        let expected = self.live.extract_if(.., |live| live.core == core && which(live));
+        let expected: Vec<_> = expected.map(|live| live.seen).collect();
+        let is_back = |seen| back.iter().any(|other| Arc::ptr_eq(seen, other));
+        assert!(back.len() == expected.len() && expected.iter().all(is_back));
+        self.counts[core].handed_back += expected.len() as u64;
+        self.over.extend(expected.into_iter().map(|seen| (seen, false)));
     }
 
     fn pass(&mut self, ticks: u32) {
         self.now += u64::from(ticks);
-        self.cores.clock.advance(TICK * ticks);
+        self.own.cores.clock.advance(TICK * ticks);
     }
 
     fn turn(&mut self, core: usize) {
-        let _ = self.cores.turn(core);
+        let _ = self.own.cores.turn(core);
         self.take_ends();
-        let late = self.live.values().find(|live| live.core == core && live.deadline <= self.now);
+        let late = self.live.iter().find(|live| live.core == core && live.deadline <= self.now);
         assert!(late.is_none(), "at {}: {late:?}", self.now);
     }
 
@@ -321,14 +237,14 @@ impl Model {
     /// watches.
     fn settle(&mut self) {
         // The second time for the answers to an end.
-        (0..2).for_each(|_| self.cores.settle());
+        (0..2).for_each(|_| self.own.cores.settle());
         self.take_ends();
-        let lost = self.live.values().find(|live| live.must_end || live.deadline <= self.now);
+        let lost = self.live.iter().find(|live| live.must_end || live.deadline <= self.now);
         assert!(lost.is_none(), "at {}: {lost:?}", self.now);
         let mut watched = [0; KEYS];
-        self.live.values().flat_map(|live| &live.wish.keys).for_each(|&key| watched[key] += 1);
+        self.live.iter().flat_map(|live| &live.keys).for_each(|&key| watched[key] += 1);
         for core in (0..CORES).filter(|&core| self.is_in(core)) {
-            let (found, counts) = self.on(core, |own| {
+            let (found, counts) = self.own.on(core, |own| {
                 (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts())
             });
             let expected: [usize; KEYS] =
@@ -343,31 +259,38 @@ impl Model {
         }
     }
 
-    /// Takes the new endings, each once and of a live operation.
     fn take_ends(&mut self) {
-        for (id, how) in self.ends.lock().expect("sound").drain(..) {
-            let live = self.live.remove(&id).unwrap_or_else(|| panic!("{id} ends again, {how:?}"));
+        for live in self.live.extract_if(.., |live| !live.seen.ended().is_empty()) {
             let counts = &mut self.counts[live.core];
-            match how {
-                Completion::Condition => counts.by_condition += 1,
-                Completion::Forced => counts.forced += 1,
-                Completion::Expired => {
+            match live.seen.ended()[..] {
+                [Completion::Condition] => {
+                    counts.by_condition += 1;
+                    assert!(live.seen.is_set(), "its condition is not met: {live:?}");
+                }
+                [Completion::Forced] => counts.forced += 1,
+                [Completion::Expired] => {
                     counts.expired += 1;
                     assert!(live.deadline <= self.now, "early at {}: {live:?}", self.now);
                 }
+                _ => panic!("it ends again: {live:?}"),
             }
+            self.over.push((live.seen, true));
         }
     }
 
     fn check_counts(&self, core: usize) {
-        let counts = self.on(core, Purgatory::counts);
+        let counts = self.own.on(core, Purgatory::counts);
         let mut expected = self.counts[core];
-        expected.live = self.live.values().filter(|live| live.core == core).count() as u64;
+        expected.live = self.live.iter().filter(|live| live.core == core).count() as u64;
         // `settle` compares these when no message is under way.
         (expected.watches, expected.keys, expected.unsent) =
             (counts.watches, counts.keys, counts.unsent);
         assert_eq!(counts, expected);
     }
+}
+
+fn seen_of(back: Vec<Op>) -> Vec<Arc<Seen>> {
+    back.into_iter().map(|op| op.seen).collect()
 }
 
 #[test]
@@ -380,9 +303,12 @@ fn several_cores_keep_their_promises() {
         model.pass(100);
         model.settle();
         assert!(model.live.is_empty());
-        assert_eq!(Arc::strong_count(&model.world), 1, "all operations are dropped");
+        for (seen, is_completed) in &model.over {
+            assert_eq!(seen.ended().len(), usize::from(*is_completed), "{seen:?}");
+            assert_eq!(Arc::strong_count(seen), 1, "all operations are dropped");
+        }
         for core in (0..CORES).filter(|&core| model.members[core] != Membership::Ended) {
-            assert_eq!(model.cores.on(core, |_| local_timer().len()), 0);
+            assert_eq!(model.own.cores.on(core, |_| local_timer().len()), 0);
         }
     });
 }

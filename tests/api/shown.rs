@@ -93,6 +93,19 @@ fn errors_are_sentences_and_become_io_errors_of_a_fitting_kind() {
     });
 }
 
+#[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+#[test]
+fn errors_of_a_descriptor_are_sentences_too() {
+    use corewheel::TimerFdError::{NoTimer, System, VirtualTime};
+    assert_error(VirtualTime, "virtual", ErrorKind::Unsupported);
+    let ended = AddErrorReason::ShutDown;
+    assert_error(NoTimer(ended), &ended.to_string(), ErrorKind::BrokenPipe);
+    assert!(NoTimer(ended).source().is_none());
+    let system = System(io::Error::from_raw_os_error(24));
+    assert!(system.to_string().contains("descriptor") && system.source().is_some());
+    assert_eq!(io::Error::from(system).raw_os_error(), Some(24));
+}
+
 #[test]
 fn display_shows_figures_and_answers() {
     on_a_core(|clock| {

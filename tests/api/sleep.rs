@@ -3,17 +3,12 @@
 
 use std::{
     cell::Cell,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{
-    Cancel, Config, ManualClock, PanicPlace, PanicReport, Shard, ShardRef, local_timer,
-};
+use corewheel::{Cancel, Config, ManualClock, Shard, ShardRef, local_timer};
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
@@ -71,40 +66,6 @@ fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
             drop(sleep);
             add(TICK);
             assert_eq!(wakes.take(), 0, "{name}: the sleep is over");
-        });
-    }
-}
-
-/// A hook that panics ends neither the sleep nor the sleep that it has announced itself.
-#[test]
-fn a_wake_hook_that_panics_is_called_again() {
-    for announces in [false, true] {
-        let [wakes, reports] = [(); 2].map(|()| Counter::default());
-        let (calls, fails, reported) =
-            (wakes.callback(), AtomicBool::new(true), reports.callback());
-        let report = move |panic: &PanicReport<'_>| {
-            if panic.place() == PanicPlace::Wake {
-                reported();
-            }
-        };
-        let hook = move || {
-            calls();
-            if fails.swap(false, Ordering::SeqCst) {
-                if announces {
-                    forget(local_timer().prepare_sleep());
-                }
-                panic!("as planned");
-            }
-        };
-        configured(Config::new().on_wake(hook).on_panic(report), |_| {
-            local_timer().add(TICK * 100, never);
-            let _sleep = local_timer().prepare_sleep();
-            let calls = [(50, 1), (60, usize::from(!announces)), (40, usize::from(announces))];
-            for (ticks, calls) in calls.into_iter().chain([(30, 0)]) {
-                local_timer().add(TICK * ticks, never);
-                assert_eq!(wakes.take(), calls, "a timer in {ticks} ticks");
-            }
-            assert_eq!(reports.get(), 1);
         });
     }
 }
@@ -239,6 +200,14 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
         turn();
         assert_eq!((drops.shared_by(), timeout()), (4, Some(LIMIT)));
     });
+    // The limit would end after the last moment of the clock.
+    dropping_within(LIMIT, |clock, wakes| {
+        clock.advance(Duration::from_nanos(u64::MAX - 10));
+        assert_eq!(local_timer().turn().fired, 0);
+        let sleep = local_timer().prepare_sleep();
+        cancel_all_elsewhere(&[local_timer().add(HOUR, || ())]);
+        assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
+    });
     // A shard of payloads, whose loop does not turn a thread's wheel.
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = Config::new().clock(&clock).on_wake(wakes.callback()).drop_within(LIMIT);
@@ -252,18 +221,6 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
     drop(sleep);
     assert!(expired(&mut shard).is_empty());
     assert_eq!(shard.prepare_sleep().timeout(), Some(LIMIT));
-}
-
-/// The limit would end after the last moment of the clock.
-#[test]
-fn a_payload_cancelled_elsewhere_ends_a_sleep_at_the_end_of_time() {
-    dropping_within(Duration::from_millis(100), |clock, wakes| {
-        clock.advance(Duration::from_nanos(u64::MAX - 10));
-        assert_eq!(local_timer().turn().fired, 0);
-        let sleep = local_timer().prepare_sleep();
-        cancel_all_elsewhere(&[local_timer().add(HOUR, || ())]);
-        assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
-    });
 }
 
 #[test]

@@ -2,14 +2,12 @@
 //! other threads, and silent otherwise; no wake-up is lost.
 
 use std::{
-    error::Error,
-    io,
     os::fd::{AsFd, AsRawFd},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{AddErrorReason, Clock, Config, TimerFd, TimerFdError, Turn, local_timer};
+use corewheel::{Clock, Config, TimerFd, Turn, local_timer};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -28,7 +26,6 @@ use crate::{
 /// Long enough to see that nothing happens.
 const A_WHILE: Duration = Duration::from_millis(30);
 
-/// Whether it is readable, or becomes readable in time.
 fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
     let timeout = Timespec::try_from(in_time).expect("a short time");
     match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
@@ -47,7 +44,6 @@ fn with_timer_fd(config: Config, test: impl FnOnce(TimerFd) + Send) {
     });
 }
 
-/// Turns when it is readable, until a turn has fired a timer.
 fn turn_until_fired(timer: &TimerFd) -> Turn {
     loop {
         assert!(is_readable(timer, TOO_LONG), "it sleeps through a deadline");
@@ -58,25 +54,13 @@ fn turn_until_fired(timer: &TimerFd) -> Turn {
     }
 }
 
-fn turn_while_readable(timer: &TimerFd) {
-    while is_readable(timer, A_WHILE) {
-        timer.turn();
-    }
-}
-
 #[test]
-fn it_is_closed_by_exec_and_does_not_block() {
+fn it_is_closed_by_exec_does_not_block_and_is_silent_when_no_timer_is_due() {
     with_timer_fd(Config::new(), |timer| {
         assert!(fcntl_getfd(&timer).expect("flags").contains(FdFlags::CLOEXEC));
         assert!(fcntl_getfl(&timer).expect("flags").contains(OFlags::NONBLOCK));
         let again = local_timer().timer_fd().expect("the same descriptor");
         assert_eq!(again.as_raw_fd(), timer.as_raw_fd());
-    });
-}
-
-#[test]
-fn it_is_silent_when_no_timer_is_due() {
-    with_timer_fd(Config::new(), |timer| {
         assert!(!is_readable(&timer, A_WHILE), "without a timer");
         for delay in [HOUR, HOUR * 24 * 365 * 100, Duration::MAX] {
             local_timer().add(delay, never);
@@ -185,7 +169,9 @@ fn another_thread_makes_it_readable_for_earlier_timers_only() {
     with_timer_fd(Config::new(), |timer| {
         let shard = local_timer().shard_ref();
         on_a_thread(|| shard.add(HOUR, never));
-        turn_while_readable(&timer);
+        while is_readable(&timer, A_WHILE) {
+            timer.turn();
+        }
         on_a_thread(|| shard.run(|| ()));
         turn_until_fired(&timer);
         let late = local_timer().add(HOUR, || ());
@@ -214,7 +200,7 @@ fn the_wake_hook_is_called_too_and_may_panic() {
 }
 
 #[test]
-fn a_dropped_one_is_silent_and_a_new_one_sees_what_came() {
+fn a_dropped_one_is_silent_and_others_see_what_came() {
     with_timer_fd(Config::new(), |timer| {
         let descriptor = timer.as_fd().try_clone_to_owned().expect("another descriptor of it");
         drop(timer);
@@ -226,11 +212,7 @@ fn a_dropped_one_is_silent_and_a_new_one_sees_what_came() {
         assert!(is_readable(&descriptor, TOO_LONG));
         assert_eq!(turn_until_fired(&again).fired, 1);
     });
-}
-
-/// A drop ends the announced sleep, and the other descriptor must announce it again.
-#[test]
-fn a_dropped_one_wakes_another_one_if_it_was_armed() {
+    // A drop ends the announced sleep, and the other descriptor must announce it again.
     with_timer_fd(Config::new(), |timer| {
         let second = local_timer().timer_fd().expect("the same descriptor");
         second.arm();
@@ -283,18 +265,4 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
         wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
         end();
     }
-}
-
-#[test]
-fn an_error_is_a_sentence_and_has_its_io_kind() {
-    let text = |error: &TimerFdError| error.to_string();
-    let none = TimerFdError::NoTimer(AddErrorReason::ShutDown);
-    assert!(text(&TimerFdError::VirtualTime).contains("virtual"));
-    assert!(text(&none).ends_with(&AddErrorReason::ShutDown.to_string()));
-    assert!(none.source().is_none());
-    assert_eq!(io::Error::from(TimerFdError::VirtualTime).kind(), io::ErrorKind::Unsupported);
-    assert_eq!(io::Error::from(none).kind(), io::ErrorKind::BrokenPipe);
-    let system = TimerFdError::System(io::Error::from_raw_os_error(24));
-    assert!(text(&system).contains("descriptor") && system.source().is_some());
-    assert_eq!(io::Error::from(system).raw_os_error(), Some(24));
 }

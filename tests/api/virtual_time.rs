@@ -19,16 +19,6 @@ const SECOND: Duration = Duration::from_secs(1);
 // ---- tasks
 
 #[test]
-fn time_stops_when_the_last_task_has_finished() {
-    let time = VirtualTime::new();
-    let task = time.spawn(|| async {
-        local_timer().add(SECOND * 100, || ());
-        sleep(SECOND).await;
-    });
-    assert_eq!((time.run(), task.is_finished(), time.elapsed()), (0, true, SECOND));
-}
-
-#[test]
 fn time_moved_by_hand_stops_at_each_deadline() {
     let (time, moments) = (VirtualTime::new(), Log::new());
     let (clock, seen) = (time.clock().clone(), moments.clone());
@@ -46,14 +36,13 @@ fn time_moved_by_hand_stops_at_each_deadline() {
 }
 
 #[test]
-#[should_panic(expected = "not in a task of a `VirtualTime`")]
-fn spawn_local_outside_of_a_task_panics() {
-    drop(VirtualTime::spawn_local(async {}));
-}
-
-#[test]
-fn tasks_that_wait_for_ever_are_counted() {
+fn time_stops_when_the_other_tasks_wait_for_ever() {
     let time = VirtualTime::new();
+    let task = time.spawn(|| async {
+        local_timer().add(SECOND * 100, || ());
+        sleep(SECOND).await;
+    });
+    assert_eq!((time.run(), task.is_finished(), time.elapsed()), (0, true, SECOND));
     let _never = time.spawn(future::pending::<()>);
     let _longest = time.spawn(|| sleep(Duration::MAX));
     assert_eq!(time.run(), 2);
@@ -61,13 +50,12 @@ fn tasks_that_wait_for_ever_are_counted() {
     assert_eq!(time.run(), 2);
 }
 
-/// The message of the panic of a `block_on`.
 fn panic_of<F: Future<Output = ()> + 'static>(task: fn() -> F) -> String {
     panic_message(|| VirtualTime::new().block_on(task))
 }
 
 #[test]
-fn block_on_panics_if_its_task_waits_for_ever_or_panics() {
+fn block_on_panics_if_its_task_does_and_spawn_local_outside_of_a_task() {
     assert!(panic_of(future::pending::<()>).contains("it would wait for ever"));
     assert!(panic_of(|| sleep(Duration::MAX)).contains("it would wait for ever"));
     let panics = || async {
@@ -75,6 +63,8 @@ fn block_on_panics_if_its_task_waits_for_ever_or_panics() {
         panic!("as planned");
     };
     assert_eq!(panic_of(panics), "as planned");
+    let outside = panic_message(|| VirtualTime::spawn_local(async {}));
+    assert!(outside.contains("not in a task of a `VirtualTime`"), "{outside}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use corewheel::Wheel;
 
 use crate::model::{
     agrees_with_the_model,
-    common::{any_magnitude, operations, seeded},
-    start_times,
+    common::{operations, seeded},
+    magnitude, start_times,
 };
 
 #[test]
@@ -15,22 +15,10 @@ fn one_bit_and_64_levels() {
 }
 
 #[test]
-fn two_bits_and_32_levels() {
+fn two_to_nine_bits() {
     agrees_with_the_model::<2, 32>(operations(20_000), 500, 40);
-}
-
-#[test]
-fn three_bits_and_22_levels() {
     agrees_with_the_model::<3, 22>(operations(20_000), 500, 40);
-}
-
-#[test]
-fn five_bits_and_13_levels() {
     agrees_with_the_model::<5, 13>(operations(10_000), 1_000, 400);
-}
-
-#[test]
-fn nine_bits_and_8_levels() {
     agrees_with_the_model::<9, 8>(operations(20_000), 5_000, 1_000);
 }
 
@@ -44,9 +32,10 @@ fn the_real_geometry() {
 #[test]
 fn a_deadline_costs_at_most_one_wake_per_level() {
     seeded(0..operations(300), |random| {
-        let start = start_times(&mut |bound| random.u64(..bound));
+        let choose = &mut |bound| random.u64(..bound);
+        let start = start_times(choose);
         let mut wheel = Wheel::<(), 11, 6>::starting_at(start);
-        let deadline = start.saturating_add(any_magnitude(random));
+        let deadline = start.saturating_add(magnitude(choose));
         wheel.insert(deadline, ());
         let mut wakes = 0;
         while let Some(next) = wheel.next_deadline() {

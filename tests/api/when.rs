@@ -12,7 +12,6 @@ use crate::support::{
     HOUR, Log, TICK, expired, manual_shard, nanos, on_a_core, on_a_thread, pass, turn_after,
 };
 
-/// The tick at which the timers are added.
 const START: u64 = 1_000;
 
 /// Each form of `When` with the first and the last tick at which its timer fires. The clock shows
@@ -38,7 +37,6 @@ fn forms(now: Instant) -> [(When, u64, u64); 14] {
     ]
 }
 
-/// A type of a user's own.
 struct After(u32);
 
 impl From<After> for When {

@@ -16,7 +16,7 @@ use corewheel::{
 
 use crate::{
     polling::{Poller, poll_with, waker},
-    support::{Counter, HOUR, Log, OnDrop, TICK, TOO_LONG, on_a_thread},
+    support::{Counter, HOUR, Log, OnDrop, TICK, TOO_LONG},
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -29,13 +29,11 @@ fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
     (clock, timers, watcher, wakes)
 }
 
-/// Returns wheels in virtual time with room for one timer each.
 fn with_room_for_one(wheels: usize) -> (Timers, Watcher) {
     let clock = ManualClock::new();
     Timers::per_worker_with(wheels, |_| Config::new().clock(&clock).limit(1)).expect("valid")
 }
 
-/// Returns a callback that counts its runs and its drop.
 fn counting(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<> {
     let (run, captured) = (runs.callback(), drops.on_drop());
     move || {
@@ -49,18 +47,6 @@ fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
     watcher.turn();
     watcher.sleep_with(|_| ());
     timers.shards().iter().map(|shard: &ShardRef| shard.metrics().counts).collect()
-}
-
-#[test]
-fn threads_use_different_wheels() {
-    let (_clock, timers, mut watcher, _) = start(3);
-    let poller = Poller::new();
-    let sleeps: Vec<_> =
-        (0..30).map(|_| on_a_thread(|| poller.pending(timers.sleep(HOUR)))).collect();
-    // The threads of other tests are numbered too.
-    let used = counts(&timers, &mut watcher).iter().filter(|counts| counts.live > 0).count();
-    assert!(used > 1, "30 threads use one of three wheels");
-    drop(sleeps);
 }
 
 #[test]
@@ -190,18 +176,6 @@ fn panics_of_wakers_are_contained() {
     assert_eq!(counts(&timers, &mut watcher)[0].panicked, 2);
 }
 
-#[test]
-fn a_full_wheel_refuses_and_takes_the_next() {
-    let (timers, _watcher) = with_room_for_one(2);
-    let poller = Poller::new();
-    let kept = [(); 2].map(|()| poller.pending(timers.sleep(HOUR)));
-    let mut refused = timers.timeout(HOUR, future::pending::<()>());
-    let full = TimeoutError::NoTimer(AddErrorReason::Full);
-    assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
-    drop(kept);
-    assert!(poller.poll(&mut timers.timeout(HOUR, future::pending::<()>())).is_pending());
-}
-
 /// P8: a timer that a remote thread has cancelled makes room for another one.
 #[test]
 fn a_full_wheel_collects_cancelled_timers() {
@@ -216,7 +190,11 @@ fn a_full_wheel_collects_cancelled_timers() {
 #[test]
 fn a_limit_holds_for_callbacks_from_elsewhere() {
     let (timers, _watcher) = with_room_for_one(1);
-    let sleep = Poller::new().pending(timers.sleep(HOUR));
+    let poller = Poller::new();
+    let sleep = poller.pending(timers.sleep(HOUR));
+    let mut refused = timers.timeout(HOUR, future::pending::<()>());
+    let full = TimeoutError::NoTimer(AddErrorReason::Full);
+    assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
     let wheel = &timers.shards()[0];
     let Err(refused) = wheel.try_add(HOUR, || ()) else { panic!("the sleep has the room") };
     assert_eq!(refused.reason(), AddErrorReason::Full);

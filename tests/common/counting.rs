@@ -17,7 +17,6 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that are allocated now.
 static HELD: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {

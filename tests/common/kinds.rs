@@ -31,7 +31,6 @@ impl Handle {
     }
 }
 
-/// The result of a pass.
 pub(crate) struct Did {
     pub(crate) fired: usize,
     /// Cancelled timers of other threads that were taken in.
@@ -55,16 +54,13 @@ pub(crate) trait Timers {
     fn live(&self) -> usize;
 }
 
-/// A constructor of one kind of timers.
 pub(crate) type Make<'a> = &'a dyn Fn() -> Box<dyn Timers>;
 
-/// Runs `test` for each kind.
 pub(crate) fn for_each_kind(test: impl Fn(Make<'_>) + Sync) {
     test(&|| Box::<OfWheel>::default());
     for_each_shard(test);
 }
 
-/// Runs `test` for each kind whose timers other threads can cancel.
 pub(crate) fn for_each_shard(test: impl Fn(Make<'_>) + Sync) {
     test(&|| Box::new(OfShard::new()));
     in_virtual_time(|clock| test(&|| Box::new(OfThread(clock.clone()))));

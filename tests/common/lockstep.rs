@@ -68,7 +68,6 @@ impl<S: Default + 'static> Lockstep<S> {
         }
     }
 
-    /// Ends a core's thread.
     pub(crate) fn end(&mut self, core: usize) {
         let Core { jobs, thread } = self.cores[core].take().expect("it has not ended");
         drop(jobs);

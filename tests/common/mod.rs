@@ -11,7 +11,6 @@ use corewheel::{
     purgatory::{Completion, DelayedOperation},
 };
 
-/// The default tick.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
@@ -38,12 +37,6 @@ pub(crate) fn seeded(
     }
 }
 
-/// A number below 2^64 whose size in bits is uniform, so that small and huge ones are equally
-/// likely.
-pub(crate) fn any_magnitude(random: &mut fastrand::Rng) -> u64 {
-    random.u64(..) >> random.u32(..64)
-}
-
 /// A duration as clocks count it.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -54,7 +47,6 @@ pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Se
     configured(Config::new(), test)
 }
 
-/// Runs `test` like [`in_virtual_time`], on a wheel with this configuration.
 pub(crate) fn configured<R: Send>(
     config: Config,
     test: impl FnOnce(&ManualClock) -> R + Send,
@@ -73,6 +65,12 @@ pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
     (shard_by(&clock), clock)
 }
 
+/// A shard in virtual time, so that no pause of the machine is a stall.
+pub(crate) fn named_shard(name: &str) -> (Shard<u32>, ManualClock) {
+    let clock = ManualClock::new();
+    (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
+}
+
 /// A shard of payloads whose time is `clock`.
 pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
     Shard::with_config(Config::new().clock(clock)).expect("valid")
@@ -85,7 +83,6 @@ pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// An operation that never completes.
 pub(crate) struct Never;
 
 impl DelayedOperation for Never {
@@ -105,7 +102,6 @@ pub(crate) fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     local_timer().turn()
 }
 
-/// Turns and returns the payloads that expire.
 pub(crate) fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()

@@ -1,9 +1,12 @@
 //! A delayed operation, and the record of its calls.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use corewheel::purgatory::{
@@ -17,12 +20,11 @@ pub(crate) struct Op {
     pub(crate) seen: Arc<Seen>,
     /// Called by `try_complete`, after it has read the flag.
     during: Box<dyn FnMut()>,
-    /// Called by `on_complete`.
     after: Box<dyn FnMut()>,
 }
 
 /// The state of an operation. The operation holds one of its references.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Seen {
     is_met: AtomicBool,
     looks: AtomicUsize,
@@ -34,10 +36,10 @@ impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
         self.seen.looks.fetch_add(1, Ordering::Relaxed);
         assert!(!self.seen.is_inside.swap(true, Ordering::Relaxed), "a look inside a look");
-        let is_met = self.seen.is_met.load(Ordering::Acquire);
-        (self.during)();
+        let is_met = self.seen.is_set();
+        let during = catch_unwind(AssertUnwindSafe(&mut self.during));
         self.seen.is_inside.store(false, Ordering::Relaxed);
-        is_met
+        during.map_or_else(|panic| resume_unwind(panic), |()| is_met)
     }
 
     fn on_complete(mut self, how: Completion) {
@@ -72,6 +74,10 @@ impl Seen {
         self.is_met.store(is_met, Ordering::Release);
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_met.load(Ordering::Acquire)
+    }
+
     pub(crate) fn looks(&self) -> usize {
         self.looks.load(Ordering::Relaxed)
     }
@@ -85,7 +91,6 @@ impl Seen {
     }
 }
 
-/// Adds an operation that waits.
 pub(crate) fn wait<K: WatchKey>(
     own: &Purgatory<K, Op>,
     op: Op,

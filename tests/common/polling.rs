@@ -20,7 +20,6 @@ impl Wake for Wakes {
     }
 }
 
-/// A waker that counts its calls.
 #[derive(Clone)]
 pub(crate) struct Poller {
     wakes: Arc<Wakes>,
@@ -51,7 +50,6 @@ impl Poller {
         Context::from_waker(&self.waker)
     }
 
-    /// Number of calls of the waker.
     pub(crate) fn woken(&self) -> usize {
         self.wakes.0.load(Ordering::SeqCst)
     }
@@ -74,7 +72,6 @@ pub(crate) fn poll_with<F: Future + Unpin>(waker: &Waker, future: &mut F) -> Pol
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Returns a waker that calls `run`.
 pub(crate) fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(OnWake(run)))
 }

@@ -36,15 +36,10 @@ pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) ->
 }
 
 fn sound<R>(test: impl FnOnce() -> R) -> R {
-    let result = test();
-    assert_sound(local_timer().counts());
-    result
-}
-
-/// Asserts P2, and that no callback has panicked.
-pub(crate) fn assert_sound(counts: Counts) {
+    let (result, counts) = (test(), local_timer().counts());
     assert_sum(counts);
     assert_eq!(counts.panicked, 0, "a callback has panicked");
+    result
 }
 
 /// Runs `test` on a new thread in virtual time, with a wake hook that counts.
@@ -103,13 +98,11 @@ pub(crate) fn repeating<S: FnMut()>(
     (shard, end)
 }
 
-/// Calls `ask` with this thread's wheel on another thread.
 pub(crate) fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
     let shard = local_timer().shard_ref();
     on_a_thread(|| ask(&shard))
 }
 
-/// Turns once in each of the next `ticks` ticks.
 pub(crate) fn pass(clock: &ManualClock, ticks: u32) {
     (0..ticks).for_each(|_| _ = turn_after(clock, 1));
 }
@@ -123,13 +116,11 @@ pub(crate) fn assert_stale(handle: TimerHandle) {
     assert!(!handle.reset(Duration::ZERO));
 }
 
-/// Asserts P2.
 pub(crate) fn assert_sum(counts: Counts) {
     let ended = counts.fired + counts.cancelled + counts.handed_back;
     assert_eq!(counts.added, counts.live + ended, "{counts:?}");
 }
 
-/// Returns the message with which `run` panics.
 pub(crate) fn panic_message<R>(run: impl FnOnce() -> R) -> String {
     let panic = catch_unwind(AssertUnwindSafe(run)).map(drop).expect_err("it panics");
     let literal = panic.downcast_ref::<&str>().map(|&message| message.to_owned());
@@ -140,7 +131,6 @@ pub(crate) fn panics<R>(run: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_err()
 }
 
-/// Adds a callback on this thread after the given delay.
 type Add = fn(Duration, Box<dyn Fn()>);
 
 pub(crate) const ADDS: [(&str, Add); 7] = [
@@ -167,12 +157,10 @@ impl Counter {
         self.0.swap(0, Ordering::SeqCst)
     }
 
-    /// Increments the count and returns its new value.
     pub(crate) fn increment(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Returns a callback that increments the count.
     pub(crate) fn callback(&self) -> impl Fn() + Clone + Send + Sync + use<> {
         let counter = self.clone();
         move || _ = counter.increment()
@@ -188,8 +176,8 @@ impl Counter {
     }
 
     /// Returns a value whose drop increments the count.
-    pub(crate) fn on_drop(&self) -> CountsDrop {
-        CountsDrop(self.clone())
+    pub(crate) fn on_drop(&self) -> OnDrop<impl Fn() + Send + Sync + use<>> {
+        OnDrop(self.callback())
     }
 
     /// Number of other counters and callbacks that share the count.
@@ -203,15 +191,6 @@ impl Counter {
         assert_ne!(sleep.timeout(), Some(Duration::ZERO));
         on_a_thread(ask);
         self.take()
-    }
-}
-
-/// Increments a counter when it is dropped.
-pub(crate) struct CountsDrop(Counter);
-
-impl Drop for CountsDrop {
-    fn drop(&mut self) {
-        self.0.increment();
     }
 }
 
@@ -243,7 +222,6 @@ pub(crate) fn after_the_timer<R: Send + 'static, F: FnMut() -> R + 'static>(
     answers.recv().expect("one of the two is dropped after the timer")
 }
 
-/// Runs its closure when it is dropped.
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -270,7 +248,6 @@ impl<T: 'static> Log<T> {
         self.0.lock().expect("no write panics").push(entry);
     }
 
-    /// Returns a callback that writes `entry`.
     pub(crate) fn writes(&self, entry: T) -> impl FnOnce() + use<T> {
         let log = self.clone();
         move || log.write(entry)

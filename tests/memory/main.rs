@@ -58,7 +58,6 @@ fn fill_kept_pages() {
     local_timer().turn();
 }
 
-/// Converts a count for comparison with bytes.
 fn signed(count: usize) -> i64 {
     i64::try_from(count).expect("small")
 }

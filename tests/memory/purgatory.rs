@@ -30,7 +30,6 @@ impl DelayedOperation for Op {
     fn on_complete(self, _: Completion) {}
 }
 
-/// Adds an operation that waits.
 fn add(own: &Purgatory<u64, Op>, op: Op, keys: [u64; 2], ticks: u32) -> OperationId {
     let outcome = own.try_complete_else_watch(op, keys, TICK * ticks);
     let Outcome::Waits(id) = outcome.expect("there is room") else { panic!("none is met") };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, OwnedTimer, Shard, TimerHandle,
+    Cancel, Config, ManualClock, OwnedTimer, TimerHandle,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     purgatory::{Purgatory, PurgatoryGroup},
@@ -210,22 +210,6 @@ fn a_callback_that_captures_more_is_boxed_once() {
             calls(|| assert_eq!(local_timer().add(TICK, callback).cancel(), Cancel::Cancelled));
         assert_eq!(counted, (1, 1));
     });
-}
-
-#[test]
-fn reserved_capacity_is_not_allocated_again() {
-    let _alone = alone();
-    let clock = ManualClock::new();
-    let config = Config::new().clock(&clock).capacity(20_000);
-    let mut shard = Shard::with_config(config).expect("valid");
-    let counted = calls(|| (0..20_000).for_each(|round| _ = shard.add(delay(round, 100), round)));
-    assert_eq!(counted, (0, 0));
-    let counted = calls(|| {
-        clock.advance(TICK * 100);
-        shard.turn();
-        assert_eq!(std::iter::from_fn(|| shard.next_expired()).count(), 20_000);
-    });
-    assert_eq!(counted, (0, 0));
 }
 
 #[test]

@@ -11,16 +11,6 @@ use crate::{
     signed, small,
 };
 
-/// Makes the turns that free the memory of this number of timers, a page in each.
-fn give_back(timers: &mut dyn Timers, count: usize) {
-    (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
-}
-
-/// A delay from 10 to 70 s.
-fn any_delay(random: &mut fastrand::Rng) -> u32 {
-    random.u32(10_000..70_000)
-}
-
 /// Asserts the bytes that live timers take, and the bytes left after `cancel_all`.
 fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
     // A million takes seconds without optimization.
@@ -33,13 +23,14 @@ fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
         let own = signed(count * size_of::<Handle>());
         timers.pass(1, usize::MAX);
         let empty = held() - before - own;
-        handles.extend((0..count).map(|_| timers.add(any_delay(&mut random))));
+        handles.extend((0..count).map(|_| timers.add(random.u32(10_000..70_000))));
         let full = held() - before - own;
         let most = timers.bytes() * signed(count);
         assert!(full - empty <= most, "{} bytes for {count}", full - empty);
         assert!(count < 1_000_000 || full <= most, "{full} bytes for {count}, with the slots");
         cancel_all(&mut *timers, &handles);
-        give_back(&mut *timers, count);
+        // These turns free a page each.
+        (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
         assert_eq!(timers.live(), 0);
         let left = held() - before - own;
         assert!(

@@ -303,6 +303,8 @@ pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
     each: u64,
     most: usize,
 ) {
+    // Shown if it fails.
+    println!("{BITS} bits, {LEVELS} levels");
     seeded(0..(total / each).max(1), |random| {
         let mut checks = random.fork();
         let choose: &mut Choose<'_> = &mut |bound| random.u64(..bound);

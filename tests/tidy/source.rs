@@ -1,6 +1,5 @@
 //! Reads a source as lines of code and comment and as the names in its code.
 
-/// A file of `src/`.
 pub(crate) struct Source {
     file: String,
     lines: Vec<Line>,
