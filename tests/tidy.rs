@@ -27,7 +27,7 @@ const ORDER: &[(&str, &str)] = &[
     ("gauges", "counts histogram"),
     (
         "cross_core",
-        "origin state mailbox parker reclaim callback slab admission descriptor hooks shared registry handle",
+        "call_site state mailbox parker reclaim callback slab admission descriptor hooks shared registry handle",
     ),
     ("metrics", "live_report watch export"),
     ("shard", "expired time stats sleep engine"),
@@ -73,7 +73,7 @@ const WORDS: &[(&str, &str)] = &[
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Other crates cannot reach them, or a macro writes them.
-const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "CallbackWaker", "Origin"];
+const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "CallbackWaker", "CallSite"];
 
 /// How many lines may stand between an atomic operation and its reason.
 const REASON_REACH: usize = 8;

@@ -165,9 +165,9 @@ pub enum Workload {
     Packets,
     /// Delayed operations a second in virtual time, the time that the threads ran for one, and the
     /// share that completed by an event. The watched keys belong to the core whose operations wait,
-    /// or (`far`) to the one that makes the events. The other peers have a map of watch lists, all
-    /// behind one lock: the standard library's for `linked64` and `btree`, `parking_lot`'s for
-    /// `mutex-linked64`.
+    /// or (`far`) to the one that makes the events. In each of the other peers, all cores share the
+    /// watch lists, the operations and the timer, behind one lock: the standard library's for
+    /// `linked64` and `btree`, `parking_lot`'s for `mutex-linked64`.
     Purgatory,
     /// How late timers fire by the machine's clock, over 5 s, with a tick of 1 ms or the peer's
     /// own.

@@ -227,24 +227,26 @@ impl TimerHandle {
     /// Cancels a timer in any state, unlike the fast path of `cancel_remote`.
     #[inline(never)]
     fn cancel_slow(self) -> Cancel {
-        self.send_request(|shared, taken| shared.cancel(self.index(), self.generation, taken))
-            .unwrap_or(Cancel::Ended)
+        self.send_request(|shared, payload_out| {
+            shared.cancel(self.index(), self.generation, payload_out)
+        })
+        .unwrap_or(Cancel::Ended)
     }
 
     /// Calls `ask` with the shard; returns `None` if the shard has ended. Then wakes the owner and
-    /// drops the taken payload, if necessary. Both run user code, so nothing is borrowed then.
+    /// drops that payload, if necessary. Both run user code, so nothing is borrowed then.
     #[inline]
     fn send_request<R>(
         self,
         ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
-        let mut taken = None;
-        let asked = registry::with(self.shard(), |shared| Some(ask(shared?, &mut taken)));
+        let mut payload_out = None;
+        let asked = registry::with(self.shard(), |shared| Some(ask(shared?, &mut payload_out)));
         let RemoteOutcome { answer, wake } = asked?;
         if let Some(asleep) = wake {
             self.wake(asleep);
         }
-        if let Some(payload) = taken {
+        if let Some(payload) = payload_out {
             self.drop_cancelled(payload);
         }
         Some(answer)
@@ -414,9 +416,9 @@ impl TimerHandle {
     }
 
     fn move_remote(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
-        let reset = |shared: Protected<'_, Shared>, taken: &mut Option<SendCallback>| {
+        let reset = |shared: Protected<'_, Shared>, payload_out: &mut Option<SendCallback>| {
             let nanos = nanos(&shared);
-            shared.reset(self.index(), self.generation, nanos, taken)
+            shared.reset(self.index(), self.generation, nanos, payload_out)
         };
         self.send_request(reset).unwrap_or(false)
     }

@@ -2,12 +2,12 @@
 //! the mailbox, and the owner's sleep.
 
 mod admission;
+pub(crate) mod call_site;
 pub(crate) mod callback;
 pub(crate) mod descriptor;
 pub(crate) mod handle;
 pub(crate) mod hooks;
 pub(crate) mod mailbox;
-pub(crate) mod origin;
 pub(crate) mod parker;
 pub(crate) mod reclaim;
 pub(crate) mod registry;

@@ -11,10 +11,10 @@ use crate::{
     },
     cross_core::{
         admission::AdmissionLimit,
+        call_site::CallSite,
         callback::{Callback, SendCallback},
         hooks::{Hooks, catch_panic_silently},
         mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
-        origin::Origin,
         parker::{Announcement, Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{BuildInPlace, NodeView, RemoteNode, Slab},
@@ -209,7 +209,7 @@ impl Shared {
     pub(crate) fn add<B: BuildInPlace<Callback> + Send>(
         &self,
         schedule: Schedule,
-        origin: Origin,
+        call_site: CallSite,
         callback: B,
         beyond_limit: bool,
     ) -> Result<RemoteOutcome<RemoteTimer>, RefusedAdd<B>> {
@@ -217,7 +217,7 @@ impl Shared {
             Ok(node) => node,
             Err(reason) => return Err(RefusedAdd::BeforeUse(reason, callback)),
         };
-        let generation = node.arm(schedule, origin, callback);
+        let generation = node.arm(schedule, call_site, callback);
         self.push_armed(node, generation, schedule.due).map_err(RefusedAdd::ShutDown)
     }
 
@@ -284,7 +284,8 @@ impl Shared {
             Start::At(instant) => self.clock.nanos_at(instant),
         };
         let nanos = start.saturating_add(self.spread.next(when.range));
-        // A delay that is not zero has not elapsed, even if the sum saturates at `now`.
+        // A delay that is not zero has not elapsed, even if the sum has saturated and so equals
+        // `now`.
         let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
         self.tick.adjusted_due(nanos, !is_later && nanos <= now)
     }
@@ -367,22 +368,22 @@ impl Protected<'_, Shared> {
         &self,
         index: u32,
         generation: u64,
-        taken: &mut Option<SendCallback>,
+        payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
         // Without a page, the timer has ended: its page was retired, or the handle is of an earlier
         // shard with more pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::without_wake(Cancel::Ended);
         };
-        let (answer, next) = node.cancel(generation, taken);
+        let (answer, next) = node.cancel(generation, payload_out);
         let wake = match next {
-            FollowUp::Push if taken.is_some() => {
+            FollowUp::Push if payload_out.is_some() => {
                 self.push_cancelled(index, node.link, Priority::LowPayloadTaken)
             }
             FollowUp::Push => self.push_cancelled(index, node.link, Priority::Low),
             // The node's message, queued or about to be pushed, is about a deadline and need not
             // end the owner's sleep. But the payload must not wait for the end of a long sleep.
-            _ if answer == Cancel::Cancelled && taken.is_none() => {
+            _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.parker.must_wake_from_long()
             }
             _ => None,
@@ -398,7 +399,7 @@ impl Protected<'_, Shared> {
         index: u32,
         generation: u64,
         nanos: u64,
-        taken: &mut Option<SendCallback>,
+        payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::without_wake(false) };
         match node.state.begin_move(generation) {
@@ -412,8 +413,8 @@ impl Protected<'_, Shared> {
                 }
             }
         }
-        let (answer, next) = node.end_move(taken);
-        if taken.is_some() {
+        let (answer, next) = node.end_move(payload_out);
+        if payload_out.is_some() {
             // Another thread cancelled the timer during the move.
             let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
             let wake = (next == FollowUp::Push).then(push).flatten();
@@ -540,7 +541,7 @@ mod tests {
             let captured = Arc::clone(&callback);
             let node = shared.slab.take_remote_node(pin()).expect("there is a node");
             let run = RunOnce(move || drop(captured));
-            let generation = node.arm(Schedule { due: 0, period: 0 }, Origin::caller(), run);
+            let generation = node.arm(Schedule { due: 0, period: 0 }, CallSite::caller(), run);
             let refused = shared.push_armed(node, generation, 0).map(drop);
             assert!(refused.is_err());
             drop(refused);

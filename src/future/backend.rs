@@ -8,9 +8,9 @@ use std::{
 use super::callback_waker::CallbackWaker;
 use crate::{
     cross_core::{
+        call_site::CallSite,
         callback::RunOnce,
         handle::{Cancel, TimerHandle},
-        origin::Origin,
         state::TimerKind,
     },
     error::AddErrorReason,
@@ -62,7 +62,7 @@ pub trait BackendOps: Debug + Unpin {
     fn try_add(
         &mut self,
         nanos: &mut u64,
-        origin: Origin,
+        call_site: CallSite,
         waker: CallbackWaker,
     ) -> Result<Self::Handle, AddErrorReason>;
 
@@ -119,13 +119,13 @@ impl BackendOps for LocalTimer {
     fn try_add(
         &mut self,
         nanos: &mut u64,
-        origin: Origin,
+        call_site: CallSite,
         waker: CallbackWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(RunOnce(move || waker.wake()));
         Local::with(|local| {
             local.assert_driven();
-            local.add(TimerKind::Private, origin, |_| DueTime::at(*nanos), &mut callback)
+            local.add(TimerKind::Private, call_site, |_| DueTime::at(*nanos), &mut callback)
         })?
     }
 

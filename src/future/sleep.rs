@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::tick::saturating_nanos,
-    cross_core::{handle::Cancel, origin::Origin},
+    cross_core::{call_site::CallSite, handle::Cancel},
     error::AddErrorReason,
     limits::UNCHECKED_SLEEP_NANOS,
     local::LocalTimer,
@@ -63,7 +63,7 @@ pub struct Sleep<H: Backend = LocalTimer> {
     backend: H,
     /// The deadline, in nanoseconds of the backend's clock.
     deadline: u64,
-    origin: Origin,
+    call_site: CallSite,
     state: State<H::Handle>,
 }
 
@@ -113,7 +113,7 @@ impl<H: Backend> Sleep<H> {
             Ok(deadline) => (deadline, State::Unarmed),
             Err(reason) => (0, State::NoWheel(reason)),
         };
-        Self { backend, deadline, origin: Origin::caller(), state }
+        Self { backend, deadline, call_site: CallSite::caller(), state }
     }
 
     /// Returns the deadline, an instant of the wheel's clock.
@@ -343,7 +343,7 @@ impl<H: Backend> Sleep<H> {
         &mut self,
         (waker, waker_id): (CallbackWaker, WakerId),
     ) -> Poll<Result<(), AddErrorReason>> {
-        let handle = self.backend.try_add(&mut self.deadline, self.origin, waker)?;
+        let handle = self.backend.try_add(&mut self.deadline, self.call_site, waker)?;
         self.state = State::Armed(handle, waker_id);
         Poll::Pending
     }

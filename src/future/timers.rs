@@ -20,9 +20,9 @@ use crate::local::cores::{Cores, CoresBuilder};
 use crate::{
     config::Config,
     cross_core::{
+        call_site::CallSite,
         callback::RunOnce,
         handle::{Cancel, Owner, TimerHandle},
-        origin::Origin,
     },
     error::{AddErrorReason, ConfigError},
     local::{Local, ShardRef},
@@ -525,7 +525,7 @@ impl Remote {
     fn try_add_anywhere(
         &mut self,
         nanos: &mut u64,
-        origin: Origin,
+        call_site: CallSite,
         mut wake: impl FnOnce() + Send + 'static,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
@@ -533,12 +533,12 @@ impl Remote {
         for at in (first..shards).chain(0..first) {
             let there = self.nanos_on(at, *nanos);
             let added = if let Some(wheel) = self.worker_wheel(at) {
-                wheel.try_add(there, origin, wake)
+                wheel.try_add(there, call_site, wake)
             } else {
                 if self.wheel_set.shards[at].is_own() {
                     let _ = Local::with(Local::assert_driven);
                 }
-                self.wheel_set.shards[at].try_add_at_nanos(there, origin, wake)
+                self.wheel_set.shards[at].try_add_at_nanos(there, call_site, wake)
             };
             match added {
                 Ok(handle) => {
@@ -594,17 +594,17 @@ impl BackendOps for Remote {
     fn try_add(
         &mut self,
         nanos: &mut u64,
-        origin: Origin,
+        call_site: CallSite,
         waker: CallbackWaker,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut wake = Some(RunOnce(move || waker.wake()));
         if let Some(wheel) = self.worker_wheel(self.wheel_index)
-            && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, origin, &mut wake)
+            && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, call_site, &mut wake)
         {
             return Ok(handle);
         }
         let RunOnce(wake) = wake.expect("a refused callback stays");
-        self.try_add_anywhere(nanos, origin, wake)
+        self.try_add_anywhere(nanos, call_site, wake)
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {

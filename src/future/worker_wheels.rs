@@ -62,10 +62,10 @@ use super::callback_waker;
 use crate::{
     config::Config,
     cross_core::{
+        call_site::CallSite,
         callback::{Callback, RunOnce},
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
-        origin::Origin,
         registry,
         shared::Shared,
         slab::OwnerNodes,
@@ -168,7 +168,7 @@ impl WorkerWheel {
     /// Makes this thread the owner, or returns `None` if another thread is still the owner after a
     /// few attempts.
     #[inline]
-    fn claim(&self) -> Option<ClaimGuard<'_>> {
+    fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
         self.try_claim().or_else(|| self.retry_claim())
     }
 
@@ -195,20 +195,20 @@ impl WorkerWheel {
     pub(super) fn try_add<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
-        origin: Origin,
+        call_site: CallSite,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let mut callback = Some(RunOnce(callback));
-        let mut added = self.try_add_as_owner(nanos, origin, &mut callback);
+        let mut added = self.try_add_as_owner(nanos, call_site, &mut callback);
         if added == Some(Err(AddErrorReason::Full)) {
             self.make_room();
-            added = self.try_add_as_owner(nanos, origin, &mut callback);
+            added = self.try_add_as_owner(nanos, call_site, &mut callback);
         }
         match (added, callback) {
             (Some(Ok(handle)), _) => Ok(handle),
             (Some(Err(reason)), Some(RunOnce(callback))) => Err(AddError::new(reason, callback)),
             (None, Some(RunOnce(callback))) => {
-                self.shard_ref.try_add_at_nanos(nanos, origin, callback)
+                self.shard_ref.try_add_at_nanos(nanos, call_site, callback)
             }
             (_, None) => unreachable!("a refused callback stays"),
         }
@@ -220,10 +220,10 @@ impl WorkerWheel {
     pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
-        origin: Origin,
+        call_site: CallSite,
         callback: &mut Option<RunOnce<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
-        let mut owned = self.claim()?;
+        let mut owned = self.claim_with_retries()?;
         let OwnerState { engine, .. } = &mut *owned;
         let mut overdue = None;
         if !engine.may_add()
@@ -231,7 +231,7 @@ impl WorkerWheel {
         {
             return Some(Err(reason));
         }
-        let added = engine.insert(DueTime::at(nanos), TimerKind::Shared, origin, callback);
+        let added = engine.insert(DueTime::at(nanos), TimerKind::Shared, call_site, callback);
         if let Ok(handle) = added {
             // Publishes the number of live timers now, because remote adds compare it with the
             // limit.
@@ -284,8 +284,13 @@ impl WorkerWheel {
     /// is left.
     #[cold]
     fn make_room(&self) {
-        let next_cancelled =
-            || self.claim()?.engine.make_room(u64::MAX, OwnerNodes::needs_drop).ok().flatten();
+        let next_cancelled = || {
+            self.claim_with_retries()?
+                .engine
+                .make_room(u64::MAX, OwnerNodes::needs_drop)
+                .ok()
+                .flatten()
+        };
         while let Some(callback) = next_cancelled() {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -293,7 +298,7 @@ impl WorkerWheel {
 
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
-        let Some(mut owned) = self.claim() else { return handle.cancel() };
+        let Some(mut owned) = self.claim_with_retries() else { return handle.cancel() };
         let cancelled = owned.engine.cancel(handle, OwnerNodes::needs_drop);
         let left = cancelled.ok().flatten();
         let callback = left.map(|freed| owned.engine.take_cancelled(handle, freed));
@@ -307,7 +312,9 @@ impl WorkerWheel {
     }
 
     pub(super) fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        let Some(mut owned) = self.claim() else { return handle.reset_to_nanos(nanos) };
+        let Some(mut owned) = self.claim_with_retries() else {
+            return handle.reset_to_nanos(nanos);
+        };
         if !owned.engine.reset_to_nanos(handle, nanos) {
             return false;
         }
@@ -317,7 +324,7 @@ impl WorkerWheel {
     }
 
     pub(super) fn is_pending(&self, handle: TimerHandle) -> bool {
-        match self.claim() {
+        match self.claim_with_retries() {
             Some(mut owned) => owned.engine.is_pending(handle),
             None => handle.is_pending(),
         }

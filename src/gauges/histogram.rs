@@ -15,14 +15,14 @@ const CELLS_BITS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct AtomicHistogram {
     counts: [AtomicU64; HISTOGRAM_CELLS],
-    nanos: AtomicU64,
+    sum: AtomicU64,
     max: AtomicU64,
 }
 
 impl Default for AtomicHistogram {
     fn default() -> Self {
         let counts = [(); HISTOGRAM_CELLS].map(|()| AtomicU64::new(0));
-        Self { counts, nanos: AtomicU64::new(0), max: AtomicU64::new(0) }
+        Self { counts, sum: AtomicU64::new(0), max: AtomicU64::new(0) }
     }
 }
 
@@ -35,8 +35,8 @@ impl AtomicHistogram {
             self.max.store(nanos, Ordering::Relaxed);
         }
         // The sum wraps after 584 years.
-        let total = self.nanos.load(Ordering::Relaxed);
-        self.nanos.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
+        let total = self.sum.load(Ordering::Relaxed);
+        self.sum.store(total.wrapping_add(nanos.wrapping_mul(times.into())), Ordering::Relaxed);
         let cell = &self.counts[cell_of(nanos)];
         // Relaxed: one thread writes. Release: pairs with the Acquire in `read`.
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(times.into()), Ordering::Release);
@@ -48,7 +48,7 @@ impl AtomicHistogram {
         // Relaxed: sum and maximum include all counted values, and perhaps later ones.
         Histogram {
             counts,
-            nanos: self.nanos.load(Ordering::Relaxed),
+            sum: self.sum.load(Ordering::Relaxed),
             max: self.max.load(Ordering::Relaxed),
         }
     }
@@ -102,7 +102,7 @@ fn upper_bound_of(cell: usize) -> u64 {
 pub struct Histogram {
     /// The count of each cell; empty in a default histogram.
     counts: Vec<u64>,
-    nanos: u64,
+    sum: u64,
     max: u64,
 }
 
@@ -164,7 +164,7 @@ impl Histogram {
     /// assert!(lateness.mean() <= lateness.max());
     /// ```
     pub fn mean(&self) -> Duration {
-        Duration::from_nanos(self.nanos.checked_div(self.count()).unwrap_or(0))
+        Duration::from_nanos(self.sum.checked_div(self.count()).unwrap_or(0))
     }
 
     /// Returns the sum of the durations.
@@ -184,7 +184,7 @@ impl Histogram {
     /// assert_eq!(lateness.total() / 2, lateness.mean());
     /// ```
     pub fn total(&self) -> Duration {
-        Duration::from_nanos(self.nanos)
+        Duration::from_nanos(self.sum)
     }
 
     /// Returns the duration that `percent` percent of the durations do not exceed, or zero if there
@@ -279,7 +279,7 @@ impl Histogram {
                 .zip(before)
                 .map(|(now, before)| now.saturating_sub(*before))
                 .collect(),
-            nanos: self.nanos.saturating_sub(earlier.nanos),
+            sum: self.sum.saturating_sub(earlier.sum),
             max: self.max,
         }
     }
@@ -366,8 +366,7 @@ mod tests {
                 let histogram = cells.read();
                 count = histogram.count();
                 assert!(
-                    histogram.max >= count * 2_000
-                        && histogram.nanos >= count * (count + 1) * 1_000,
+                    histogram.max >= count * 2_000 && histogram.sum >= count * (count + 1) * 1_000,
                     "{histogram:?}"
                 );
             }

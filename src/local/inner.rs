@@ -18,10 +18,10 @@ use super::{Client, ClientId, ShardRef, Turn};
 use crate::{
     config::Config,
     cross_core::{
+        call_site::CallSite,
         callback::{Callback, CallbackInPlace, RunOnce},
         handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
-        origin::Origin,
         registry,
         shared::Shared,
         slab::{BuildInPlace, OwnerNodes},
@@ -238,13 +238,13 @@ impl Local {
     pub(crate) fn add<B: BuildInPlace<Callback>>(
         &self,
         kind: TimerKind,
-        origin: Origin,
+        call_site: CallSite,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut engine = self.engine_with_room()?;
         let due = due(&mut engine);
-        let handle = engine.insert(due, kind, origin, callback)?;
+        let handle = engine.insert(due, kind, call_site, callback)?;
         drop(engine);
         if self.is_sleep_announced() {
             self.wake_for_timer(handle);
@@ -456,7 +456,7 @@ impl Local {
         while let Some(message) = engine.next_message(&mut turn.collected, OwnerNodes::needs_drop) {
             engine = match message {
                 MessageWork::Cancelled(index) => {
-                    let callback = engine.take_collected(index);
+                    let callback = engine.take_cancelled_payload(index);
                     drop(engine);
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()
@@ -770,7 +770,7 @@ impl Local {
         client: ClientId,
         index: u32,
         delay: Duration,
-        origin: Origin,
+        call_site: CallSite,
     ) -> Option<LocalHandle> {
         let expire = move || {
             if let Ok(Some(client)) = Self::with(|local| local.client(client)) {
@@ -782,7 +782,7 @@ impl Local {
                 return None;
             }
             let due = DueTime::at(engine.due_after(delay));
-            engine.insert(due, TimerKind::Private, origin, &mut Some(RunOnce(expire))).ok()
+            engine.insert(due, TimerKind::Private, call_site, &mut Some(RunOnce(expire))).ok()
         });
         added.ok().flatten().map(LocalHandle::new)
     }

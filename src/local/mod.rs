@@ -33,9 +33,9 @@ use crate::{
     clock::Clock,
     config::Config,
     cross_core::{
+        call_site::CallSite,
         callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly},
         handle::{LocalHandle, TimerHandle},
-        origin::Origin,
         slab::BuildInPlace,
         state::TimerKind,
     },
@@ -195,7 +195,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert_once(TimerKind::Shared, Origin::caller(), when.into(), callback)
+        Self::insert_once(TimerKind::Shared, CallSite::caller(), when.into(), callback)
     }
 
     /// Runs `callback` every `period` until the timer is cancelled, for the first time one period
@@ -258,7 +258,7 @@ impl LocalTimer {
         period: Duration,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert_periodic(period, Origin::caller(), callback)
+        Self::insert_periodic(period, CallSite::caller(), callback)
     }
 
     /// Adds a timer as [`add`](Self::add) does, but one that only this thread can cancel or move,
@@ -313,7 +313,8 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        let added = Self::insert_once(TimerKind::Private, Origin::caller(), when.into(), callback);
+        let added =
+            Self::insert_once(TimerKind::Private, CallSite::caller(), when.into(), callback);
         added.map(LocalHandle::new)
     }
 
@@ -895,16 +896,16 @@ impl LocalTimer {
     #[inline]
     fn insert_once<F: FnOnce() + 'static>(
         kind: TimerKind,
-        origin: Origin,
+        call_site: CallSite,
         when: When,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         match when.delay() {
             Some(delay) => {
                 let due = |engine: &mut Engine<Callback>| DueTime::at(engine.due_after(delay));
-                Self::insert(kind, origin, due, callback)
+                Self::insert(kind, call_site, due, callback)
             }
-            None => Self::insert_when(kind, origin, when, OneShotCallback::new(callback))
+            None => Self::insert_when(kind, call_site, when, OneShotCallback::new(callback))
                 .map_err(|(reason, callback)| AddError::new(reason, callback.downcast())),
         }
     }
@@ -912,52 +913,52 @@ impl LocalTimer {
     /// Not generic, to avoid a second copy of the insertion code per closure type.
     fn insert_when(
         kind: TimerKind,
-        origin: Origin,
+        call_site: CallSite,
         when: When,
         callback: OneShotCallback,
     ) -> Result<TimerHandle, (AddErrorReason, OneShotCallback)> {
-        Self::insert_in_place(kind, origin, |engine| engine.due_when(when), callback)
+        Self::insert_in_place(kind, call_site, |engine| engine.due_when(when), callback)
     }
 
     #[inline]
     pub(super) fn insert<F: FnOnce() + 'static>(
         kind: TimerKind,
-        origin: Origin,
+        call_site: CallSite,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let callback = RunOnce(callback);
-        Self::insert_in_place(kind, origin, due, callback)
+        Self::insert_in_place(kind, call_site, due, callback)
             .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
     }
 
     pub(super) fn insert_at_nanos<F: FnOnce() + 'static>(
         nanos: u64,
-        origin: Origin,
+        call_site: CallSite,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(TimerKind::Shared, origin, |_| DueTime::at(nanos), callback)
+        Self::insert(TimerKind::Shared, call_site, |_| DueTime::at(nanos), callback)
     }
 
     fn insert_periodic<F: FnMut() + 'static>(
         period: Duration,
-        origin: Origin,
+        call_site: CallSite,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let due = |engine: &mut Engine<Callback>| engine.due_every(period);
-        Self::insert_in_place(TimerKind::Periodic, origin, due, RunRepeatedly(callback))
+        Self::insert_in_place(TimerKind::Periodic, call_site, due, RunRepeatedly(callback))
             .map_err(|(reason, RunRepeatedly(callback))| AddError::new(reason, callback))
     }
 
     #[inline]
     fn insert_in_place<B: BuildInPlace<Callback>>(
         kind: TimerKind,
-        origin: Origin,
+        call_site: CallSite,
         due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
         callback: B,
     ) -> Result<TimerHandle, (AddErrorReason, B)> {
         let mut callback = Some(callback);
-        let added = Local::with(|local| local.add(kind, origin, due, &mut callback));
+        let added = Local::with(|local| local.add(kind, call_site, due, &mut callback));
         added
             .and_then(|added| added)
             .map_err(|reason| (reason, callback.expect("a refused callback stays")))

@@ -10,9 +10,9 @@ use super::{Local, LocalTimer, local_timer};
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
+        call_site::CallSite,
         callback::{Callback, RunOnce, RunRepeatedly},
         handle::{Owner, TimerHandle},
-        origin::Origin,
         shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
         slab::BuildInPlace,
     },
@@ -130,7 +130,7 @@ impl ShardRef {
             Some(delay) => self.shared.due_after(delay),
             None => self.shared.due_when(when),
         };
-        self.send_once(nanos, Origin::caller(), callback)
+        self.send_once(nanos, CallSite::caller(), callback)
     }
 
     /// Runs `callback` on the thread that owns the wheel every `period` until the timer is
@@ -207,7 +207,9 @@ impl ShardRef {
         }
         let period = self.shared.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
-        self.send(Schedule { due, period }, Origin::caller(), callback, RunRepeatedly, |run| run.0)
+        self.send(Schedule { due, period }, CallSite::caller(), callback, RunRepeatedly, |run| {
+            run.0
+        })
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
@@ -261,7 +263,7 @@ impl ShardRef {
         &self,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.try_add_at_nanos(0, Origin::caller(), callback)
+        self.try_add_at_nanos(0, CallSite::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
@@ -272,7 +274,7 @@ impl ShardRef {
         let due_at_once = Schedule { due: 0, period: 0 };
         // An error drops the callback.
         if let Ok(RemoteOutcome { wake: Some(asleep), .. }) =
-            self.shared.add(due_at_once, Origin::caller(), RunOnce(callback), true)
+            self.shared.add(due_at_once, CallSite::caller(), RunOnce(callback), true)
         {
             self.shared.wake(asleep);
         }
@@ -281,13 +283,13 @@ impl ShardRef {
     pub(crate) fn try_add_at_nanos<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
-        origin: Origin,
+        call_site: CallSite,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
-            return LocalTimer::insert_at_nanos(nanos, origin, callback);
+            return LocalTimer::insert_at_nanos(nanos, call_site, callback);
         }
-        self.send_once(nanos, origin, callback)
+        self.send_once(nanos, call_site, callback)
     }
 
     /// Returns the present time of that wheel's clock, which its [`Config`](crate::Config) can make
@@ -379,10 +381,10 @@ impl ShardRef {
     fn send_once<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
-        origin: Origin,
+        call_site: CallSite,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.send(Schedule { due: nanos, period: 0 }, origin, callback, RunOnce, |run| run.0)
+        self.send(Schedule { due: nanos, period: 0 }, call_site, callback, RunOnce, |run| run.0)
     }
 
     /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, asks the owner
@@ -392,12 +394,12 @@ impl ShardRef {
     fn send<F: Send + 'static, B: BuildInPlace<Callback> + Send>(
         &self,
         schedule: Schedule,
-        origin: Origin,
+        call_site: CallSite,
         callback: F,
         wrap: impl FnOnce(F) -> B,
         unwrap: impl FnOnce(B) -> F,
     ) -> Result<TimerHandle, AddError<F>> {
-        match self.shared.add(schedule, origin, wrap(callback), false) {
+        match self.shared.add(schedule, call_site, wrap(callback), false) {
             Ok(RemoteOutcome { answer: RemoteTimer { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-use crate::cross_core::origin::AddRecord;
+use crate::cross_core::call_site::AddRecord;
 
 /// The live timers of a shard, by the call site that added them. `{}` prints a table.
 ///

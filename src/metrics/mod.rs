@@ -106,7 +106,8 @@ pub struct ShardMetrics {
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///
-    /// After such a turn, timers that were already due when they were added count here too.
+    /// If the previous turn left work, a timer that was added or moved since then counts here too if
+    /// its deadline is not after the beginning of that turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included; zero for a loop that never calls
     /// `prepare_sleep` or `time_until_next`.

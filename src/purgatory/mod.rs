@@ -86,7 +86,7 @@ use self::{
     },
 };
 use crate::{
-    cross_core::{hooks::PanicPlace, origin::Origin},
+    cross_core::{call_site::CallSite, hooks::PanicPlace},
     error::{AddError, AddErrorReason},
     limits::NESTED_COMPLETIONS_MAX,
     local::{Client, ClientId, Local, ShardRef},
@@ -741,7 +741,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.entry(self.hash.of(&key), key));
         let index = table.next_index();
-        let Some(timer) = Local::add_client_timer(client, index, timeout, Origin::caller()) else {
+        let Some(timer) = Local::add_client_timer(client, index, timeout, CallSite::caller())
+        else {
             return Err((operation, entry.map(KeyEntry::into_key)));
         };
         let id = table.park(index, operation, timer, entry);

@@ -21,16 +21,16 @@ use crate::{
     },
     config::{Config, ValidConfig},
     cross_core::{
+        call_site::CallSite,
         callback::{Callback, CallbackInPlace},
         handle::TimerHandle,
         mailbox::{Backlog, MessageList, Priority},
-        origin::Origin,
         reclaim::pin,
         registry,
         shared::Shared,
         slab::{BuildInPlace, EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
-            Cancel, ClaimOutcome, ClaimedRun, Collected, FollowUp, Freed, MoveOutcome, Mover,
+            Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, Freed, MoveOutcome, Mover,
             OwnMove, Swept, TimerKind,
         },
     },
@@ -105,7 +105,7 @@ impl DueTime {
 #[must_use]
 pub(crate) enum MessageWork {
     /// The timer was cancelled: the caller takes its payload
-    /// ([`take_collected`](Engine::take_collected)) and drops it.
+    /// ([`take_cancelled_payload`](Engine::take_cancelled_payload)) and drops it.
     Cancelled(u32),
     /// The timer was added or moved, and its deadline has elapsed: the caller fires it.
     Due(ClaimedTimer),
@@ -289,7 +289,7 @@ impl<T> Engine<T> {
         &mut self,
         due: DueTime,
         kind: TimerKind,
-        origin: Origin,
+        call_site: CallSite,
         payload: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         debug_assert!(self.may_add());
@@ -300,7 +300,7 @@ impl<T> Engine<T> {
         self.stats.live += 1;
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
-        node.arm(generation, kind, payload, origin, || self.time.now());
+        node.arm(generation, kind, payload, call_site, || self.time.now());
         let deadline = self.time.tick.deadline_tick(due.nanos);
         if due.slack == 0 {
             self.wheel.link(&self.nodes, node, deadline);
@@ -630,8 +630,8 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// Takes the queued messages of each kind without a backlog, at most once per kind in a pass.
-    /// Reverses urgent messages into FIFO order.
+    /// For each kind of which no taken message is left, takes the queued messages from the mailbox.
+    /// A pass does so at most once per kind. Reverses urgent messages into FIFO order.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
@@ -1100,7 +1100,7 @@ impl<T> Engine<T> {
         loop {
             match self.next_message(&mut 0, |_| true)? {
                 MessageWork::Cancelled(index) => {
-                    let payload = self.take_collected(index);
+                    let payload = self.take_cancelled_payload(index);
                     self.shared.hooks.drop_catching_panic(payload);
                 }
                 MessageWork::Due(claimed) => return Some(claimed),
@@ -1125,18 +1125,18 @@ impl<T> Engine<T> {
             // cache. The next message's node was prefetched when the previous message was consumed.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
-            match node.state().collect() {
-                Collected::Cancelled { has_payload } => {
+            match node.state().consume_message() {
+                ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
                     if self.collect_cancelled(index, has_payload, &is_wanted) {
                         return Some(MessageWork::Cancelled(index));
                     }
                 }
-                Collected::Freed => {
+                ConsumedMessage::Freed => {
                     let generation = node.state().generation();
                     self.free(index, generation);
                 }
-                Collected::Moved { periodic } => {
+                ConsumedMessage::Moved { periodic } => {
                     let claimed = if node.is_not_admitted() {
                         self.admit(index, periodic)
                     } else {
@@ -1147,7 +1147,7 @@ impl<T> Engine<T> {
                         return Some(MessageWork::Due(claimed));
                     }
                 }
-                Collected::Nothing => (),
+                ConsumedMessage::Nothing => (),
             }
         }
     }
@@ -1189,12 +1189,13 @@ impl<T> Engine<T> {
             }
             // The backlog needs a pass: an idle turn looks only into the mailbox.
             self.stats.record_backlog_left();
-            let Collected::Cancelled { has_payload } = self.nodes.entry(index).state().collect()
+            let ConsumedMessage::Cancelled { has_payload } =
+                self.nodes.entry(index).state().consume_message()
             else {
                 unreachable!("a message that can wait is about a cancelled timer");
             };
             if self.collect_cancelled(index, has_payload, &is_wanted) {
-                return Ok(Some(self.take_collected(index)));
+                return Ok(Some(self.take_cancelled_payload(index)));
             }
         }
         Ok(None)
@@ -1202,7 +1203,7 @@ impl<T> Engine<T> {
 
     /// Collects a remotely cancelled timer. The timer is not in the wheel if the owner has not
     /// admitted it, or if it was due and the owner could not claim it. Returns true if the caller
-    /// must call [`take_collected`](Self::take_collected). Otherwise frees the node.
+    /// must call [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise frees the node.
     #[inline]
     fn collect_cancelled(
         &mut self,
@@ -1235,7 +1236,7 @@ impl<T> Engine<T> {
 
     /// Takes the payload of a collected timer, and frees its node.
     #[cold]
-    pub(crate) fn take_collected(&mut self, index: u32) -> T {
+    pub(crate) fn take_cancelled_payload(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
         let (payload, generation) = (node.take_payload(), node.state().generation());
         self.free(index, generation);
@@ -1329,7 +1330,9 @@ impl Engine<Callback> {
 
     fn take_callback_of_message(&mut self) -> Option<TakenCallback> {
         Some(match self.next_message(&mut 0, |_| true)? {
-            MessageWork::Cancelled(index) => TakenCallback::Cancelled(self.take_collected(index)),
+            MessageWork::Cancelled(index) => {
+                TakenCallback::Cancelled(self.take_cancelled_payload(index))
+            }
             MessageWork::Due(claimed) => TakenCallback::Due(claimed, self.begin_run(claimed)),
         })
     }

@@ -23,8 +23,8 @@ pub use self::{
 use crate::{
     config::Config,
     cross_core::{
+        call_site::CallSite,
         handle::TimerHandle,
-        origin::Origin,
         slab::{ByValue, EndedTimer, Slab},
         state::TimerKind,
     },
@@ -174,7 +174,7 @@ impl<T> Shard<T> {
             Some(delay) => DueTime::at(self.engine.due_after(delay)),
             None => self.engine.due_when(when),
         };
-        self.insert_or_refuse(due, TimerKind::Shared, payload, Origin::caller())
+        self.insert_or_refuse(due, TimerKind::Shared, payload, CallSite::caller())
     }
 
     /// Adds a timer that expires after each `period` until it is cancelled.
@@ -241,7 +241,7 @@ impl<T> Shard<T> {
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
         let due = self.engine.due_every(period);
-        self.insert_or_refuse(due, TimerKind::Periodic, payload, Origin::caller())
+        self.insert_or_refuse(due, TimerKind::Periodic, payload, CallSite::caller())
     }
 
     /// Cancels a timer of this shard and returns its payload. Returns `None` if the timer has
@@ -1052,13 +1052,13 @@ impl<T> Shard<T> {
         due: DueTime,
         kind: TimerKind,
         payload: T,
-        origin: Origin,
+        call_site: CallSite,
     ) -> Result<TimerHandle, AddError<T>> {
         let mut payload = Some(ByValue(payload));
         let added = if self.engine.may_add() {
-            self.engine.insert(due, kind, origin, &mut payload)
+            self.engine.insert(due, kind, call_site, &mut payload)
         } else {
-            self.insert_slow(due, kind, origin, &mut payload)
+            self.insert_slow(due, kind, call_site, &mut payload)
         };
         added.map_err(|reason| {
             let ByValue(payload) = payload.expect("a refused payload stays");
@@ -1073,17 +1073,17 @@ impl<T> Shard<T> {
         &mut self,
         due: DueTime,
         kind: TimerKind,
-        origin: Origin,
+        call_site: CallSite,
         payload: &mut Option<ByValue<T>>,
     ) -> Result<TimerHandle, AddErrorReason> {
         if self.engine.loop_has_begun() {
             self.make_room(u64::MAX)?;
-            return self.engine.insert(due, kind, origin, payload);
+            return self.engine.insert(due, kind, call_site, payload);
         }
         let (next, now) = self.engine.publish_before_first_turn();
         self.engine.shared.report_undriven(now.saturating_sub(next));
         self.make_room(self.engine.adds_until_loop_check())?;
-        let handle = self.engine.insert(due, kind, origin, payload)?;
+        let handle = self.engine.insert(due, kind, call_site, payload)?;
         let _ = self.engine.publish_before_first_turn();
         Ok(handle)
     }

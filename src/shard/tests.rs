@@ -6,9 +6,9 @@ use super::*;
 use crate::{
     clock::{ManualClock, schedule::Schedule},
     cross_core::{
+        call_site::CallSite,
         callback::{Callback, RunOnce},
         mailbox::Priority,
-        origin::Origin,
         reclaim::tests::attempts,
         shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
         state::{Cancel, FollowUp, MoveOutcome, Mover, TimerKind},
@@ -38,12 +38,12 @@ fn add_remote(
     callback: impl FnOnce() + Send + 'static,
 ) -> Result<RemoteOutcome<RemoteTimer>, AddErrorReason> {
     let schedule = Schedule { due: nanos, period: 0 };
-    shared.add(schedule, Origin::caller(), RunOnce(callback), false).map_err(
-        |refused| match refused {
+    shared.add(schedule, CallSite::caller(), RunOnce(callback), false).map_err(|refused| {
+        match refused {
             RefusedAdd::BeforeUse(reason, _) => reason,
             RefusedAdd::ShutDown(_) => AddErrorReason::ShutDown,
-        },
-    )
+        }
+    })
 }
 
 /// Adds a timer as another thread would.
@@ -197,7 +197,7 @@ fn reserved_pages_are_allocated_and_kept() {
         let added = shard.engine.insert(
             due,
             TimerKind::Shared,
-            Origin::caller(),
+            CallSite::caller(),
             &mut Some(crate::cross_core::slab::ByValue(callback())),
         );
         assert!(added.is_ok());

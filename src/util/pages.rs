@@ -305,8 +305,8 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that were ever used. For a page of another owner, returns all
-    /// places.
+    /// Returns the places of a page that were ever used. For a page that is not in these lists, such
+    /// as one that adders allocated, returns all places.
     pub(crate) fn used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))

@@ -92,9 +92,9 @@ pub(crate) use self::{
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
+        call_site::{AddRecord, CallSite},
         callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly, SendCallback},
         mailbox::MailboxLink,
-        origin::{AddRecord, Origin},
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, FollowUp, Mover, StateWord, TimerKind},
     },
@@ -462,38 +462,42 @@ impl NodeView<'_> {
         unsafe { self.page.deadline(self.layout.linked, self.place) }
     }
 
-    /// Cancels the timer. If this thread gets the payload, moves it to `taken`.
+    /// Cancels the timer. If this thread gets the payload, moves it to `payload_out`.
     #[inline]
     pub(crate) fn cancel(
         &self,
         generation: u64,
-        taken: &mut Option<SendCallback>,
+        payload_out: &mut Option<SendCallback>,
     ) -> (Cancel, FollowUp) {
         let (answer, next) = self.state.cancel(generation);
-        (answer, if next == FollowUp::TakePayload { self.take_send_payload(taken) } else { next })
+        let takes_payload = next == FollowUp::TakePayload;
+        (answer, if takes_payload { self.take_send_payload(payload_out) } else { next })
     }
 
     /// Ends a move that this thread has begun. If another thread has cancelled the timer during the
-    /// move, this thread may get the payload, and moves it to `taken`. Returns false if the shard
-    /// has ended during the move.
+    /// move, this thread may get the payload, and moves it to `payload_out`. Returns false if the
+    /// shard has ended during the move.
     #[inline]
-    pub(crate) fn end_move(&self, taken: &mut Option<SendCallback>) -> (bool, FollowUp) {
+    pub(crate) fn end_move(&self, payload_out: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Remote);
-        (lives, if next == FollowUp::TakePayload { self.take_send_payload(taken) } else { next })
+        (
+            lives,
+            if next == FollowUp::TakePayload { self.take_send_payload(payload_out) } else { next },
+        )
     }
 
-    /// Moves the payload to `taken`, after the word has returned [`FollowUp::TakePayload`] to this
-    /// thread. Then makes the timer `Cancelled`, and returns the next step.
+    /// Moves the payload to `payload_out`, after the word has returned [`FollowUp::TakePayload`] to
+    /// this thread. Then makes the timer `Cancelled`, and returns the next step.
     #[cold]
     #[inline(never)]
-    fn take_send_payload(&self, taken: &mut Option<SendCallback>) -> FollowUp {
+    fn take_send_payload(&self, payload_out: &mut Option<SendCallback>) -> FollowUp {
         // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
         // while the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.as_page_of() };
         // SAFETY: the word has given the payload to this thread alone.
         let callback = unsafe { page.nodes[self.place].take_payload() };
         // SAFETY: the timer was armed with a callback that is `Send` (`RemoteNode::arm`).
-        *taken = Some(unsafe { SendCallback::assume_send(callback) });
+        *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
         self.state.end_move(Mover::Remote).1
     }
 }
@@ -526,7 +530,7 @@ impl RemoteNode {
     pub(crate) fn arm<B: BuildInPlace<Callback> + Send>(
         &self,
         Schedule { due, period }: Schedule,
-        origin: Origin,
+        call_site: CallSite,
         callback: B,
     ) -> u64 {
         let (page, node, place) = (self.page(), self.node(), place_of(self.index));
@@ -534,7 +538,7 @@ impl RemoteNode {
         // initialises it.
         unsafe { node.put_payload(|place| callback.build(place)) };
         // SAFETY: this thread has taken the node.
-        unsafe { page.add_records[place].set(AddRecord::new(origin, || 0)) };
+        unsafe { page.add_records[place].set(AddRecord::new(call_site, || 0)) };
         page.requested[place].write(due);
         let kind = if period == 0 { TimerKind::Shared } else { TimerKind::Periodic };
         if kind == TimerKind::Periodic {

@@ -16,9 +16,9 @@ use super::{
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
+        call_site::{AddRecord, CallSite},
         callback::{Callback, CallbackInPlace},
         mailbox::MailboxLink,
-        origin::{AddRecord, Origin},
         reclaim::pin,
         state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
     },
@@ -588,7 +588,7 @@ impl<'n, T> NodeRef<'n, T> {
         generation: u64,
         kind: TimerKind,
         payload: impl BuildInPlace<T>,
-        origin: Origin,
+        call_site: CallSite,
         now: impl FnOnce() -> u64,
     ) {
         // SAFETY: this is the owner; the node is free, so it has no payload; `build` initialises
@@ -596,7 +596,7 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().put_payload(|place| payload.build(place)) };
         self.state().arm(generation, kind);
         // SAFETY: this is the owner.
-        unsafe { self.add_record().set(AddRecord::new(origin, now)) };
+        unsafe { self.add_record().set(AddRecord::new(call_site, now)) };
     }
 
     /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.

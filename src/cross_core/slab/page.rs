@@ -3,7 +3,7 @@
 use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
-    cross_core::{mailbox::MailboxLink, origin::AddRecord, state::StateWord},
+    cross_core::{call_site::AddRecord, mailbox::MailboxLink, state::StateWord},
     limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE_LEN, as_u32},

@@ -8,7 +8,7 @@ use crate::{
     cross_core::{
         callback::RunOnce,
         reclaim::{pin, tests::attempts},
-        state::{Cancel, Collected, Freed, Swept, TimerKind},
+        state::{Cancel, ConsumedMessage, Freed, Swept, TimerKind},
     },
     limits::RETIRED_PAGES_MAX,
     wheel::Storage,
@@ -17,8 +17,8 @@ use crate::{
 /// Adds a timer.
 fn arm<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
     let index = own.take_node()?;
-    let origin = Origin::caller();
-    own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), origin, || 0);
+    let call_site = CallSite::caller();
+    own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), call_site, || 0);
     Some(index)
 }
 
@@ -137,8 +137,8 @@ fn a_retired_page_leaves_both_views_and_is_replaced() {
     for (generation, index) in (20..).zip(again) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Cancelled));
         assert_eq!(
-            (own.entry(index).state().collect(), own.entry(index).take_payload()),
-            (Collected::Cancelled { has_payload: true }, 7)
+            (own.entry(index).state().consume_message(), own.entry(index).take_payload()),
+            (ConsumedMessage::Cancelled { has_payload: true }, 7)
         );
         own.free(index, generation);
     }
@@ -191,7 +191,7 @@ fn a_page_is_not_freed_while_it_is_read() {
 /// Adds a timer as another thread would.
 fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
-    let generation = node.arm(DUE, Origin::caller(), RunOnce(|| ()));
+    let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     let index = node.index();
     own.node_of_message(index);
     assert!(own.entry(index).is_not_admitted());
@@ -213,7 +213,10 @@ fn a_node_taken_by_an_adder_is_returned() {
         assert!(last.is_none_or(|last| last < generation), "a generation repeats");
         own.entry(index).admit(|| 0);
         assert!(!own.entry(index).is_not_admitted());
-        assert!(matches!(own.entry(index).state().collect(), Collected::Moved { periodic: false }));
+        assert!(matches!(
+            own.entry(index).state().consume_message(),
+            ConsumedMessage::Moved { periodic: false }
+        ));
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
         own.free(index, generation);
         own.return_freed_remote_nodes();
@@ -230,7 +233,7 @@ fn an_adder_that_stalls_keeps_one_page() {
     let timers: Vec<_> = (1..20).map(|_| add_and_collect(&slab, &mut own)).collect();
     for (index, generation) in timers {
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
-        assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
+        assert!(matches!(own.entry(index).state().consume_message(), ConsumedMessage::Freed));
         own.free(index, generation);
     }
     own.return_freed_remote_nodes();
@@ -240,7 +243,7 @@ fn an_adder_that_stalls_keeps_one_page() {
     assert!(has_node(&slab, stalled.index()));
     // The stalled adder is pinned as well, so no more can be retired for now.
     assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
-    stalled.arm(DUE, Origin::caller(), RunOnce(|| ()));
+    stalled.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     assert!(stalled.disarm().is_some());
 }
 
@@ -263,7 +266,7 @@ fn no_node_is_taken_twice() {
                         continue;
                     };
                     assert!(used.lock().unwrap().insert(node.index()), "it is in use");
-                    let generation = node.arm(DUE, Origin::caller(), RunOnce(|| ()));
+                    let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
                     sender.send((node.index(), generation)).unwrap();
                 }
             });
@@ -272,7 +275,7 @@ fn no_node_is_taken_twice() {
         for (index, generation) in receiver {
             own.node_of_message(index);
             assert!(own.entry(index).state().cancel_own(generation).is_ok());
-            assert!(matches!(own.entry(index).state().collect(), Collected::Freed));
+            assert!(matches!(own.entry(index).state().consume_message(), ConsumedMessage::Freed));
             assert!(used.lock().unwrap().remove(&index));
             own.free(index, generation);
             if generation % 3 == 0 {
@@ -319,8 +322,8 @@ fn other_threads_may_query_at_any_time() {
             live.store(u64::from(index) << 32 | generation, SeqCst);
             if own.entry(index).state().cancel_own(generation).is_err() {
                 assert_eq!(
-                    own.entry(index).state().collect(),
-                    Collected::Cancelled { has_payload: true }
+                    own.entry(index).state().consume_message(),
+                    ConsumedMessage::Cancelled { has_payload: true }
                 );
                 lost += 1;
             }

@@ -53,7 +53,7 @@
 //! | `share` | `Private` | `Armed` (store) |
 //! | `claim` | `Private` | `Running` (store) |
 //! | `claim` | `Armed`, not moved | `Running` |
-//! | `claim`, `begin_own_move`, `collect` | `Armed`, moved | not moved |
+//! | `claim`, `begin_own_move`, `consume_message` | `Armed`, moved | not moved |
 //! | `claim`, `begin_own_move` | `Armed` or `Moving`, deferrable | not deferrable |
 //! | `set_deferrable` | `Armed`, no flags | deferrable |
 //! | `rearm` | `Running`, periodic | `Armed` |
@@ -62,8 +62,8 @@
 //! | `cancel_own` | `Armed` | `Idle` |
 //! | `cancel_own` | `Moving` | `Cancelling`, by owner |
 //! | `cancel_own` | `Running`, periodic | `Stopping`, by owner |
-//! | `collect` | `Cancelled` | `Idle`, not queued (store) |
-//! | `collect` | any other, queued | not queued |
+//! | `consume_message` | `Cancelled` | `Idle`, not queued (store) |
+//! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
 //!
 //! The transitions of other threads:
@@ -145,22 +145,22 @@
 //! # Orderings, in pairs
 //!
 //! - S1: the canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
-//!   `collect`, `sweep` and `rearm` acquire. So the canceller's work before the cancel happens
-//!   before the owner drops the payload.
+//!   `consume_message`, `sweep` and `rearm` acquire. So the canceller's work before the cancel
+//!   happens before the owner drops the payload.
 //! - S2: the owner's `finish` and `rearm` release; `cancel`, `status` and `is_running` acquire. So
 //!   a thread with the answer `Ended` after the timer fired sees the callback's work. A thread that
 //!   cancels a periodic timer sees the work of its runs. A thread may read a later word of the node
 //!   instead of the word of `finish` or `rearm`. So every plain store releases. Swaps continue the
 //!   release sequence of the word they replace.
 //! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The calls that clear *moved*
-//!   (`claim`, `begin_own_move`, `collect`, `sweep`) acquire, and so do `is_pending_and_moved` and
-//!   the next `begin_move`. So the requested deadline is read and written in order, and the owner
-//!   reads the period that the adder has written. `set_deferrable` releases the linked deadline to
-//!   the next `begin_move`.
-//! - S4: the owner's `collect` releases when it clears *queued*; `cancel`, `try_cancel_fast` and
-//!   `end_move` acquire when they set the flag. So the owner's use of a node's link happens before
-//!   the next pusher's. `arm_remote` needs no acquire, because taking a node from its free list
-//!   acquires (G1 in `slab::page`).
+//!   (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
+//!   `is_pending_and_moved` and the next `begin_move`. So the requested deadline is read and
+//!   written in order, and the owner reads the period that the adder has written. `set_deferrable`
+//!   releases the linked deadline to the next `begin_move`.
+//! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
+//!   `try_cancel_fast` and `end_move` acquire when they set the flag. So the owner's use of a
+//!   node's link happens before the next pusher's. `arm_remote` needs no acquire, because taking a
+//!   node from its free list acquires (G1 in `slab::page`).
 //!
 //! # The payload
 //!
@@ -171,10 +171,10 @@
 //! The payload of a remotely added timer is `Send`. A remote thread that cancels the timer also
 //! drops its payload, since the owner may sleep for long. This thread makes the timer `Cancelling`
 //! with *payload taken*, moves the payload to its own stack, and then makes the timer `Cancelled`.
-//! If another thread is moving the timer, the mover takes and drops the payload. The swap that
-//! sets *payload taken* acquires the adder's writes and the runs of a periodic timer (S2). The swap
-//! to `Cancelled` releases the node to the owner's `collect` (S1). If the shard ends between the
-//! two swaps, `sweep` leaves the payload to the thread that has taken it.
+//! If another thread is moving the timer, the mover takes and drops the payload. The swap that sets
+//! *payload taken* acquires the adder's writes and the runs of a periodic timer (S2). The swap to
+//! `Cancelled` releases the node to the owner's `consume_message` (S1). If the shard ends between
+//! the two swaps, `sweep` leaves the payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -362,7 +362,7 @@ pub(crate) enum OwnMove {
 /// The meaning of a consumed message.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Collected {
+pub(crate) enum ConsumedMessage {
     /// Another thread had cancelled the timer, which is `Idle` now. The payload is present unless
     /// the canceller or a mover has taken it.
     Cancelled { has_payload: bool },
@@ -610,7 +610,7 @@ impl StateWord {
     /// Consumes the node's message after the owner has taken it out of the mailbox and read its
     /// link.
     #[inline]
-    pub(crate) fn collect(&self) -> Collected {
+    pub(crate) fn consume_message(&self) -> ConsumedMessage {
         // Acquire (S1): taking the message has acquired the pusher's work, but the canceller may be
         // another thread.
         let word = self.0.load(Ordering::Acquire);
@@ -620,12 +620,12 @@ impl StateWord {
                 // Only the owner leaves `Cancelled`.
                 self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
                 if word & CANCELLED_BY_OWNER == 0 {
-                    Collected::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
+                    ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 } else {
-                    Collected::Freed
+                    ConsumedMessage::Freed
                 }
             }
-            // AcqRel, Relaxed: as in `collect_slow`.
+            // AcqRel, Relaxed: as in `consume_message_slow`.
             Phase::Armed
                 if word & MOVED != 0
                     && self
@@ -637,27 +637,27 @@ impl StateWord {
                         )
                         .is_ok() =>
             {
-                Collected::Moved { periodic: word & PERIODIC != 0 }
+                ConsumedMessage::Moved { periodic: word & PERIODIC != 0 }
             }
-            _ => self.collect_slow(),
+            _ => self.consume_message_slow(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn collect_slow(&self) -> Collected {
+    fn consume_message_slow(&self) -> ConsumedMessage {
         loop {
             let word = self.load_relaxed();
             let (to, collected) = match Phase::of(word) {
                 Phase::Armed if word & MOVED != 0 => (
                     without_message_flags(word),
-                    Collected::Moved { periodic: word & PERIODIC != 0 },
+                    ConsumedMessage::Moved { periodic: word & PERIODIC != 0 },
                 ),
-                Phase::Idle => (word & !QUEUED, Collected::Freed),
-                Phase::Cancelled => return self.collect(),
+                Phase::Idle => (word & !QUEUED, ConsumedMessage::Freed),
+                Phase::Cancelled => return self.consume_message(),
                 // In `Moving` and `Cancelling`, another thread will push the node again. The other
                 // phases need nothing.
-                _ => (word & !QUEUED, Collected::Nothing),
+                _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
             // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
             // of the link (S4). Relaxed: a failed swap is retried.

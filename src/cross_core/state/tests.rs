@@ -68,7 +68,7 @@ fn a_cancelled_timer_cannot_fire() {
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(move_it(&state), None);
     assert!(state.is_cancelled_remotely() && !state.is_free());
-    assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
+    assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     assert_eq!(state.sweep(), Swept::NoPayload);
     assert!(state.is_free());
 }
@@ -122,7 +122,7 @@ fn a_moved_timer_is_linked_before_it_fires() {
         }
         // The timer's message is still in the mailbox.
         assert!(!state.is_free());
-        assert_eq!(state.collect(), Collected::Freed);
+        assert_eq!(state.consume_message(), ConsumedMessage::Freed);
         assert!(state.is_free());
     }
 }
@@ -131,10 +131,10 @@ fn a_moved_timer_is_linked_before_it_fires() {
 fn a_message_reports_a_move_once() {
     let state = moved(TimerKind::Shared);
     assert_eq!(move_it(&state), Some(FollowUp::Nothing), "its message is queued already");
-    assert_eq!(state.collect(), Collected::Moved { periodic: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
     assert_eq!(move_it(&state), Some(FollowUp::Push));
     assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
-    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
 
@@ -145,7 +145,7 @@ fn the_owners_reset_takes_precedence_over_an_earlier_one() {
         state.begin_own_move(GENERATION),
         OwnMove::Slow { periodic: false, may_be_unlinked: true }
     );
-    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
 
@@ -167,7 +167,7 @@ fn a_timer_that_is_being_moved_does_not_fire() {
 #[test]
 fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
     for (own, collected) in
-        [(false, Collected::Cancelled { has_payload: true }), (true, Collected::Freed)]
+        [(false, ConsumedMessage::Cancelled { has_payload: true }), (true, ConsumedMessage::Freed)]
     {
         let state = armed(TimerKind::Shared);
         assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
@@ -183,7 +183,7 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
                 && state.is_cancelled_remotely() != own
         );
         assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
-        assert_eq!(state.collect(), collected);
+        assert_eq!(state.consume_message(), collected);
         assert!(state.is_free());
     }
 }
@@ -192,19 +192,19 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
 fn a_cancel_after_a_move_needs_no_message_of_its_own() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
-    assert_eq!(state.collect(), Collected::Cancelled { has_payload: true });
+    assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     let state = moved(TimerKind::Shared);
     assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
-    assert_eq!(state.collect(), Collected::Freed);
+    assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }
 
 #[test]
 fn a_message_consumed_during_a_move_is_followed_by_another() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
-    assert_eq!(state.collect(), Collected::Nothing);
+    assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
-    assert_eq!(state.collect(), Collected::Moved { periodic: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.is_pending(GENERATION));
     assert_eq!(move_it(&state), Some(FollowUp::Nothing));
-    assert_eq!(state.collect(), Collected::Moved { periodic: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
     let run = fire(&state);
     assert_eq!(state.finish(run), Freed::Now);
 }
@@ -276,7 +276,7 @@ fn added_remotely(is_met: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
     state.arm_remote(generation, TimerKind::Shared);
     if is_met {
-        assert_eq!(state.collect(), Collected::Moved { periodic: false });
+        assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
     }
     (state, generation)
 }
@@ -295,11 +295,11 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             (ClaimOutcome::AwaitsMessage, OwnMove::Refused)
         );
         if !is_met {
-            assert_eq!(state.collect(), Collected::Nothing);
+            assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
         assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
-        assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
+        assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
 }
@@ -310,7 +310,7 @@ fn a_cancelled_timer_is_queued_once() {
     let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Nothing));
-    assert_eq!(state.collect(), Collected::Cancelled { has_payload: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
     assert!(state.is_free());
 }
 
@@ -324,7 +324,10 @@ fn the_mover_of_a_cancelled_timer_takes_the_payload() {
             assert_eq!(state.end_move(by), (true, FollowUp::TakePayload));
         }
         assert_eq!(state.end_move(by), (true, FollowUp::Push));
-        assert_eq!(state.collect(), Collected::Cancelled { has_payload: by == Mover::Owner });
+        assert_eq!(
+            state.consume_message(),
+            ConsumedMessage::Cancelled { has_payload: by == Mover::Owner }
+        );
     }
 }
 
@@ -334,7 +337,7 @@ fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
     assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.cancel_own(generation), Ok(Freed::Later));
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
-    assert_eq!(state.collect(), Collected::Freed);
+    assert_eq!(state.consume_message(), ConsumedMessage::Freed);
 }
 
 #[test]

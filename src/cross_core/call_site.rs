@@ -11,9 +11,9 @@ use std::panic::Location;
 /// The call that added a timer.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "futures"), allow(unreachable_pub, reason = "for a sealed trait"))]
-pub struct Origin(#[cfg(feature = "origins")] &'static Location<'static>);
+pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
-impl Origin {
+impl CallSite {
     /// Returns the place from which the calling function was called. The calling function must be
     /// `#[track_caller]`.
     #[inline]
@@ -29,14 +29,14 @@ impl Origin {
 /// The call that added a timer, and the time of the add; for a remote timer, the time of its
 /// admission. Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(Origin, u64)>);
+pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 
 impl AddRecord {
     #[inline]
-    pub(crate) fn new(origin: Origin, now: impl FnOnce() -> u64) -> Self {
+    pub(crate) fn new(call_site: CallSite, now: impl FnOnce() -> u64) -> Self {
         Self(
             #[cfg(feature = "origins")]
-            Some((origin, now())),
+            Some((call_site, now())),
         )
     }
 
@@ -44,12 +44,12 @@ impl AddRecord {
     pub(crate) fn with_time(self, now: impl FnOnce() -> u64) -> Self {
         Self(
             #[cfg(feature = "origins")]
-            self.0.map(|(origin, _)| (origin, now())),
+            self.0.map(|(call_site, _)| (call_site, now())),
         )
     }
 
     #[cfg(feature = "origins")]
     pub(crate) fn get(self) -> Option<(&'static Location<'static>, u64)> {
-        self.0.map(|(Origin(location), nanos)| (location, nanos))
+        self.0.map(|(CallSite(location), nanos)| (location, nanos))
     }
 }
