@@ -214,19 +214,10 @@ impl Hooks {
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
     /// this. Returns false if another thread is waking the task at this moment.
-    pub(crate) fn set_driver_task(&self, task: Option<&Waker>) -> bool {
+    pub(crate) fn set_driver_task(&self, mut task: Option<Arc<Waker>>) -> bool {
         let place = self.driver_task.get_or_init(|| TryLock::new(None));
-        let is_set = |set: &mut Option<Arc<Waker>>| match (set, task) {
-            (Some(set), Some(task)) => set.will_wake(task),
-            (None, None) => true,
-            _ => false,
-        };
-        if place.try_with(is_set) == Some(true) {
-            return true;
-        }
-        // Cloning and dropping a waker run user code, so both happen outside of the lock.
-        let mut task = task.map(|task| Arc::new(task.clone()));
         let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
+        // Dropping a waker runs user code, so it happens outside of the lock.
         catch_panic_silently(|| drop(task));
         was_set
     }

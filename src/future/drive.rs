@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     limits::DRIVE_BUDGET,
-    local::{DriverRegistration, Local, local_timer},
+    local::{DriverRegistration, DriverTaskId, Local, local_timer},
     shard::PreparedSleep,
 };
 
@@ -30,7 +30,8 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 ///
 /// The call registers a [driver](super#without-a-driver), until the future is dropped. So other
 /// futures may wait on the thread before the driving task is first polled. If two tasks drive the
-/// wheel, wake-ups go to the task that began to sleep last.
+/// wheel, wake-ups go to the task that began to sleep last. When one of them is dropped, the other
+/// one takes over.
 ///
 /// A turn touches at most 1,024 entries of the wheel before other tasks run. If the executor can
 /// wait for a file descriptor, `TimerFd` drives the wheel without the executor's sleep.
@@ -56,14 +57,14 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
     let _ = local_timer().shard_ref();
     let drives = DriverRegistration::new();
     async move {
-        let (_drives, _remove_waker) = (drives, RemoveWaker);
+        let task = DrivingTask { id: Local::with(Local::new_driver_task).ok(), _drives: drives };
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
             // Other tasks have run since the last turn. If a timer came due during their run, the
             // next sleep is short.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
-            let announced = poll_fn(|cx| Poll::Ready(prepare_sleep(cx.waker()))).await;
+            let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but other tasks run before its next
             // turn.
             let must_yield = announced.timeout() == Some(Duration::ZERO);
@@ -91,18 +92,24 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     .await;
 }
 
-/// Announces a sleep of the driving task, which the waker `task` ends early. If the thread has no
-/// wheel, returns a sleep of zero length.
-fn prepare_sleep(task: &Waker) -> PreparedSleep<'static> {
-    let prepared = Local::with(|local| local.prepare_sleep_of_task(task));
-    prepared.unwrap_or_else(|_| PreparedSleep::zero_length())
+/// A task that drives the thread's wheel until it is dropped.
+struct DrivingTask {
+    /// `None` if the thread had no wheel.
+    id: Option<DriverTaskId>,
+    _drives: DriverRegistration,
 }
 
-/// On drop, removes the driving task's waker from the wheel.
-struct RemoveWaker;
+impl DrivingTask {
+    /// Announces a sleep of the task, which `waker` ends early. If the thread has no wheel, returns
+    /// a sleep of zero length.
+    fn prepare_sleep(&self, waker: &Waker) -> PreparedSleep<'static> {
+        let prepare = |id| Local::with(|local| local.prepare_sleep_of_task(id, waker)).ok();
+        self.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length)
+    }
+}
 
-impl Drop for RemoveWaker {
+impl Drop for DrivingTask {
     fn drop(&mut self) {
-        let _ = Local::with(|local| local.shared.hooks.set_driver_task(None));
+        let _ = Local::with(|local| local.wake_other_drivers(self.id));
     }
 }

@@ -65,6 +65,10 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
+/// Identifies a task that drives a thread's wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DriverTaskId(u32);
+
 /// A thread's wheel and the state of its loop.
 pub(crate) struct Local {
     /// Never borrowed while the user's code runs.
@@ -73,6 +77,9 @@ pub(crate) struct Local {
     driver: Cell<DriverState>,
     /// The number of descriptors and tasks that drive the wheel.
     driver_count: Cell<u32>,
+    /// The wakers of the driving tasks that have announced a sleep.
+    driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
+    next_driver_task: Cell<u32>,
     /// A loop has registered, so the thread has a driver even if `driver_count` is zero.
     has_registered_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
@@ -129,6 +136,8 @@ impl Local {
             shared,
             driver: Cell::new(DriverState::Undriven),
             driver_count: Cell::new(0),
+            driver_tasks: RefCell::default(),
+            next_driver_task: Cell::new(0),
             has_registered_loop: Cell::new(false),
             clients: RefCell::default(),
             requested_work: Cell::default(),
@@ -300,6 +309,27 @@ impl Local {
             self.driver.set(DriverState::Undriven);
             let (_, now) = self.with_engine(|engine| engine.publish_before_first_turn());
             self.mark_undriven(if self.shared.mailbox.has_urgent() { now } else { u64::MAX });
+        }
+    }
+
+    fn forget_driver_task(&self, id: DriverTaskId) {
+        let is_this = |known: &mut (DriverTaskId, _)| known.0 == id;
+        let forgotten: Vec<_> = self.driver_tasks.borrow_mut().extract_if(.., is_this).collect();
+        catch_panic_silently(|| drop(forgotten));
+    }
+
+    /// Called when a driving task is dropped, or a descriptor that has announced a sleep. Wakes the
+    /// other drivers, each of which turns and announces its own sleep.
+    pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
+        if let Some(id) = dropped {
+            self.forget_driver_task(id);
+        }
+        self.shared.hooks.set_driver_task(None);
+        for (_, task) in self.driver_tasks.take() {
+            self.shared.hooks.catch_panic(PanicPlace::Wake, move || task.wake_by_ref());
+        }
+        if self.driver_count.get() > 1 {
+            self.shared.hooks.descriptor().fire();
         }
     }
 
@@ -559,9 +589,26 @@ impl Local {
         self.time_until_turn()
     }
 
-    pub(crate) fn prepare_sleep_of_task(&self, task: &Waker) -> PreparedSleep<'static> {
+    /// Returns an identifier for a task that is going to drive the wheel.
+    pub(crate) fn new_driver_task(&self) -> DriverTaskId {
+        DriverTaskId(self.next_driver_task.replace(self.next_driver_task.get().wrapping_add(1)))
+    }
+
+    pub(crate) fn prepare_sleep_of_task(
+        &self,
+        id: DriverTaskId,
+        task: &Waker,
+    ) -> PreparedSleep<'static> {
+        let known = self.driver_tasks.borrow().iter().find(|known| known.0 == id).cloned();
+        let waker = known.map(|(_, waker)| waker).filter(|waker| waker.will_wake(task));
+        let waker = waker.unwrap_or_else(|| {
+            let waker = Arc::new(task.clone());
+            self.forget_driver_task(id);
+            self.driver_tasks.borrow_mut().push((id, Arc::clone(&waker)));
+            waker
+        });
         // This fails if another thread is waking the task right now. Then the task must not sleep.
-        if !self.shared.hooks.set_driver_task(Some(task)) {
+        if !self.shared.hooks.set_driver_task(Some(waker)) {
             return PreparedSleep::zero_length();
         }
         self.prepare_sleep()

@@ -25,7 +25,7 @@ pub use self::shard_ref::ShardRef;
 use self::timer_fd::TimerFd;
 pub(crate) use self::{
     client::{Client, ClientId, DriverRegistration},
-    inner::Local,
+    inner::{DriverTaskId, Local},
 };
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 use crate::cross_core::descriptor::TimerFdError;

@@ -59,7 +59,8 @@ use crate::{
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
 /// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
-/// descriptor readable, so that the holder of the other one turns and arms it again.
+/// descriptor readable, so that the holder of the other one turns and arms it again. Dropping a
+/// task of [`drive`](crate::future::drive) does so too.
 ///
 /// The descriptor stays open until the thread's wheel has ended and no
 /// [`ShardRef`](crate::ShardRef) of this wheel exists. It is non-blocking, and is closed by `exec`.
@@ -200,11 +201,8 @@ impl TimerFd {
 
 impl Drop for TimerFd {
     fn drop(&mut self) {
-        let had_announced = self.sleep.take().is_some();
-        // The wheel and each `TimerFd` hold one reference. The holder of another `TimerFd` turns
-        // now and announces the next sleep.
-        if had_announced && Arc::strong_count(&self.descriptor) > 2 {
-            self.descriptor.fire();
+        if self.sleep.take().is_some() {
+            let _ = Local::with(|local| local.wake_other_drivers(None));
         }
     }
 }

@@ -496,3 +496,27 @@ fn a_task_that_drove_is_dropped_and_forgotten() {
         assert!(turns < 20, "it sleeps between its turns: {turns}");
     });
 }
+
+/// Whichever of two driving tasks is dropped, the other one takes over.
+#[test]
+fn a_task_drives_on_after_another_one_was_dropped() {
+    for dropped in [0, 1] {
+        in_virtual_time(|_| {
+            let (pollers, shard) = ([Poller::new(), Poller::new()], local_timer().shard_ref());
+            let mut tasks = [(); 2].map(|()| Some(Box::pin(drive(|_| pending::<()>()))));
+            for (poller, task) in pollers.iter().zip(&mut tasks) {
+                let task = task.as_mut().expect("it drives");
+                (0..2).for_each(|_| assert!(poller.poll(task).is_pending()));
+            }
+            drop(tasks[dropped].take());
+            let (poller, other) = (&pollers[1 - dropped], tasks[1 - dropped].as_mut());
+            let (other, woken) = (other.expect("it drives"), poller.woken());
+            assert_eq!((woken, pollers[dropped].clones()), (2, 0), "the drop wakes it");
+            // It turns, lets the other tasks run, and announces its sleep.
+            (0..2).for_each(|_| assert!(poller.poll(other).is_pending()));
+            let woken = poller.woken();
+            on_a_thread(|| shard.add(TICK, never));
+            assert_eq!(poller.woken(), woken + 1);
+        });
+    }
+}

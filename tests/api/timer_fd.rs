@@ -2,12 +2,13 @@
 //! other threads, and silent otherwise; no wake-up is lost.
 
 use std::{
+    future::pending,
     os::fd::{AsFd, AsRawFd},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{Clock, Config, TimerFd, Turn, local_timer};
+use corewheel::{Clock, Config, TimerFd, Turn, future::drive, local_timer};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -16,6 +17,7 @@ use rustix::{
 };
 
 use crate::{
+    polling::Poller,
     support::{
         Counter, HOUR, TOO_LONG, after_the_timer, cancel_all_elsewhere, never, on_a_thread,
         operations, repeating,
@@ -223,6 +225,18 @@ fn a_dropped_one_is_silent_and_others_see_what_came() {
         turn_until_fired(&timer);
         drop(local_timer().timer_fd().expect("the same descriptor"));
         assert!(!is_readable(&timer, A_WHILE), "it was not armed");
+    });
+}
+
+#[test]
+fn it_is_readable_after_a_driving_task_was_dropped() {
+    with_timer_fd(Config::new(), |timer| {
+        timer.arm();
+        let (poller, mut task) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
+        (0..2).for_each(|_| assert!(poller.poll(&mut task).is_pending()));
+        assert!(!is_readable(&timer, Duration::ZERO));
+        drop(task);
+        assert!(is_readable(&timer, Duration::ZERO));
     });
 }
 
