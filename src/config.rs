@@ -183,7 +183,8 @@ impl Config {
     /// none. The results are in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
-    /// if that is [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing. If several
+    /// if that is [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing, and a wheel of
+    /// `Timers::per_worker_with` measures nothing either. If several
     /// kinds of callbacks alternate, `one_in` and their number should have no common factor.
     /// Otherwise some kinds are never measured.
     ///

@@ -158,16 +158,17 @@ impl StopSignal {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // The turn state of each shard at the last check, by shard number; `None` if the shard was not
-    // stalled.
+    // Identifies the stall of each shard at the last check, by shard number; `None` if the shard was
+    // not stalled.
     let mut known = HashMap::new();
     while !stop.wait_for_stop(interval) {
         for number in registry::ever_used_numbers() {
             let found = registry::with(number, |seen| {
                 seen.and_then(|shared| check_stall(number, &shared, limit))
             });
-            let turns = found.as_ref().map(|(turns, _)| *turns);
-            if known.insert(number, turns) == Some(turns) {
+            let stalled =
+                found.as_ref().map(|(turns, _)| (turns.serial, turns.begun, turns.is_in_turn));
+            if known.insert(number, stalled) == Some(stalled) {
                 continue;
             }
             if let Some((turns, stall)) = found {

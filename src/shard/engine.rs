@@ -817,14 +817,16 @@ impl<T> Engine<T> {
         self.next_nanos().map(|nanos| self.time.clock.instant_at(nanos))
     }
 
-    /// Returns the time at which the shard next needs a turn, in nanoseconds of the clock.
+    /// Returns the time at which the shard next needs a turn, in nanoseconds of the clock. Returns
+    /// `None` if no timer ever fires.
     pub(crate) fn next_nanos(&self) -> Option<u64> {
         // A backlog waits for the next pass, and the deadline of an urgent message may have
         // elapsed.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
         }
-        self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick))
+        let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
+        next.filter(|&nanos| nanos < u64::MAX)
     }
 
     /// Returns the time until the shard next needs a turn, and records that the loop is about to

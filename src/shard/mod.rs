@@ -628,9 +628,9 @@ impl<T> Shard<T> {
         if self.engine.stats.in_pass { self.next_expiry_in_pass() } else { None }
     }
 
-    /// Returns the moment at which the shard next needs a turn, or `None` if the shard is empty.
-    /// While a remote move waits in the mailbox, or if the last pass has left messages, this is the
-    /// time of the last turn.
+    /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
+    /// 584 years. While a remote move waits in the mailbox, or if the last pass has left messages,
+    /// this is the time of the last turn.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:

@@ -391,15 +391,36 @@ impl<T> Entries<T> {
 
 impl<T> Drop for Entries<T> {
     fn drop(&mut self) {
+        let mut left = DropEntries { entries: self, indices: self.indices() };
+        // If a destructor panics, the unwinding drops `left`, which continues.
+        left.drop_values();
+    }
+}
+
+/// Drops the remaining values, and then frees the pages.
+struct DropEntries<'a, T, I: Iterator<Item = u32>> {
+    entries: &'a Entries<T>,
+    indices: I,
+}
+
+impl<T, I: Iterator<Item = u32>> DropEntries<'_, T, I> {
+    fn drop_values(&mut self) {
         if mem::needs_drop::<T>() {
-            for index in self.indices() {
+            for index in &mut self.indices {
                 // SAFETY: the place was initialised, and is not used afterwards.
-                unsafe { self.entry(index).value().drop_in_place() };
+                unsafe { self.entries.entry(index).value().drop_in_place() };
             }
         }
-        for number in self.pages.numbers() {
+    }
+}
+
+impl<T, I: Iterator<Item = u32>> Drop for DropEntries<'_, T, I> {
+    fn drop(&mut self) {
+        self.drop_values();
+        let pages = &self.entries.pages;
+        for number in pages.numbers() {
             // SAFETY: each page is in the table once, was made by `allocate`, and is used no more.
-            unsafe { pages::free(self.pages.get(number)) };
+            unsafe { pages::free(pages.get(number)) };
         }
     }
 }

@@ -6,6 +6,7 @@ use corewheel::{Cancel, Config, Shard, TimerHandle, Wheel};
 
 use crate::support::{
     Counter, HOUR, OnDrop, TICK, assert_sum, cancel_elsewhere, expired, manual_shard, on_a_thread,
+    panics,
 };
 
 type Contents = HashMap<TimerHandle, (Instant, u32)>;
@@ -145,6 +146,22 @@ fn a_destructor_that_panics_in_clear_is_reported() {
     (0..3).for_each(|_| _ = shard.add(TICK, OnDrop(|| panic!("as planned"))));
     shard.clear();
     assert_eq!((shard.len(), shard.counts().panicked), (0, 3));
+}
+
+#[test]
+fn a_destructor_that_panics_keeps_no_value_of_a_wheel() {
+    let (mut wheel, drops) = (Wheel::new(), Counter::default());
+    for value in 0..5 {
+        let dropped = drops.callback();
+        let panic = move || {
+            if value == 2 {
+                panic!("as planned")
+            }
+        };
+        wheel.insert(1, (OnDrop(dropped), OnDrop(panic)));
+    }
+    assert!(panics(move || drop(wheel)));
+    assert_eq!(drops.get(), 5);
 }
 
 #[test]

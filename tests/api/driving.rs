@@ -248,6 +248,21 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
     }
 }
 
+#[test]
+fn a_stall_is_reported_once_whatever_the_next_deadline_is() {
+    const LIMIT: Duration = Duration::from_millis(20);
+    const NAME: &str = "watched while it cancels";
+    named(NAME, || {
+        let (_watch, stalls) = watch(LIMIT, NAME);
+        let timers = [1, 2, 3].map(|ticks| local_timer().add(TICK * ticks, never));
+        wait_for(&stalls);
+        for timer in timers {
+            timer.cancel();
+            assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "once");
+        }
+    });
+}
+
 /// Calls `test` with a thread called `name` that has a wheel and no loop, and then turns there.
 fn undriven(name: &str, prepare: fn(), test: impl FnOnce(&ShardRef)) -> corewheel::Turn {
     let ((sender, shard), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());

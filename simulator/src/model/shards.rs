@@ -262,7 +262,10 @@ impl Model {
     /// Compares a sleep with the model. Cancelled payloads may make an announced sleep short.
     pub(crate) fn compare_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let (shard, now) = (&self.shards[number], self.latest(number));
-        let earliest = shard.live.first().map(|&(tick, _)| shard.start(tick).saturating_sub(now));
+        let start = shard.live.first().map(|&(tick, _)| shard.start(tick));
+        // A timer whose tick begins after the end of the clock never fires, and needs no turn.
+        let fires = start.filter(|&start| start < Nanos::MAX);
+        let earliest = fires.map(|start| start.saturating_sub(now));
         let is_short = earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
         let is_urgent = shard.urgent && !shard.partial;
         let is_idle = shard.live.is_empty() && shard.queued.is_empty() && !shard.behind;
