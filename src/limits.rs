@@ -18,7 +18,7 @@ pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
 
 /// Never-used places of a page are added to its free list in batches of this size. The memory of
 /// the other places stays untouched.
-pub(crate) const UNUSED_BATCH: usize = if TINY { 1 } else { 64 };
+pub(crate) const UNUSED_PLACES_PER_STEP: usize = if TINY { 1 } else { 64 };
 
 /// After each interval of this many turns, a purgatory frees memory that its empty tables did not
 /// need during the interval.
@@ -50,11 +50,11 @@ pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 /// Maximum number of entries that one pass may cascade before their slot starts (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
 
-/// A revolution of a shard's wheel has 2^`SHARD_BITS` slots.
-pub(crate) const SHARD_BITS: u32 = if TINY { 3 } else { 11 };
+/// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
+pub(crate) const SHARD_WHEEL_BITS: u32 = if TINY { 3 } else { 11 };
 
 /// The number of levels of a shard's wheel. Together they reach every `u64` tick.
-pub(crate) const SHARD_LEVELS: usize = 64_usize.div_ceil(SHARD_BITS as usize);
+pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_BITS as usize);
 
 /// The largest index of a timer. In every link, index 0 means "none", and the bits above the index
 /// are free for flags and counts.

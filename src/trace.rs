@@ -8,7 +8,7 @@
 use std::{fmt, time::Duration};
 
 #[cold]
-pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
+pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     #[cfg(feature = "tracing")]
     tracing::error!(?place, message, "a panic was caught");
 }
@@ -16,7 +16,7 @@ pub(crate) fn caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
 /// for the wheel of a `Shard`.
 #[cold]
-pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_thread_wheel: bool) {
+pub(crate) fn report_undriven(shard: u64, name: &str, overdue: Duration, is_thread_wheel: bool) {
     #[cfg(feature = "tracing")]
     tracing::error!(
         shard,
@@ -42,7 +42,7 @@ pub(crate) fn undriven(shard: u64, name: &str, overdue: Duration, is_thread_whee
 
 /// Reports a stalled loop that a watch has detected.
 #[cold]
-pub(crate) fn stalled(
+pub(crate) fn report_stalled(
     shard: u32,
     name: &str,
     lasted: Duration,

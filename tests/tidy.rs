@@ -35,7 +35,7 @@ const ORDER: &[(&str, &str)] = &[
     ("purgatory", "operation hash table group"),
     (
         "future",
-        "callback_waker backend sleep timeout interval worker_wheels timers drive virtual_time",
+        "waker_callback backend sleep timeout interval worker_wheels timers drive virtual_time",
     ),
 ];
 
@@ -73,7 +73,7 @@ const WORDS: &[(&str, &str)] = &[
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Other crates cannot reach them, or a macro writes them.
-const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "CallbackWaker", "CallSite"];
+const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "WakerCallback", "CallSite"];
 
 /// How many lines may stand between an atomic operation and its reason.
 const REASON_REACH: usize = 8;

@@ -26,7 +26,7 @@ mod machine {
     /// The CPUID leaf that returns the number of the last extended leaf.
     const EXTENDED_LEAF: u32 = 0x8000_0000;
     const POWER_LEAF: u32 = 0x8000_0007;
-    const INVARIANT: u32 = 1 << 8;
+    const INVARIANT_TSC_BIT: u32 = 1 << 8;
 
     pub(in super::super) fn is_usable() -> bool {
         // Cached: CPUID is slow under a hypervisor.
@@ -35,7 +35,8 @@ mod machine {
     }
 
     fn is_invariant() -> bool {
-        cpuid_leaf(EXTENDED_LEAF).eax >= POWER_LEAF && cpuid_leaf(POWER_LEAF).edx & INVARIANT != 0
+        cpuid_leaf(EXTENDED_LEAF).eax >= POWER_LEAF
+            && cpuid_leaf(POWER_LEAF).edx & INVARIANT_TSC_BIT != 0
     }
 
     fn kernel_uses_counter() -> bool {
@@ -55,7 +56,7 @@ mod machine {
         unsafe { _rdtsc() }
     }
 
-    pub(in super::super) fn read_after() -> u64 {
+    pub(in super::super) fn read_ordered() -> u64 {
         // `lfence` waits for all earlier instructions, so the counter is read after them.
         // SAFETY: every x86_64 processor has `lfence`.
         unsafe { _mm_lfence() };
@@ -78,7 +79,7 @@ mod machine {
         0
     }
 
-    pub(in super::super) fn read_after() -> u64 {
+    pub(in super::super) fn read_ordered() -> u64 {
         0
     }
 }
@@ -88,7 +89,7 @@ pub(super) use self::machine::is_usable;
 /// Reads the counter. The processor does not wait for earlier instructions.
 pub(super) use self::machine::read;
 /// Reads the counter after all earlier instructions have completed.
-pub(super) use self::machine::read_after;
+pub(super) use self::machine::read_ordered;
 
 #[cfg(all(
     test,

@@ -50,7 +50,7 @@ impl ClockReader {
         let count = counter::read();
         match estimator.estimate_at(count) {
             Some(reading) => reading,
-            None => self.read_exact(count, clock),
+            None => self.read_clock_and_update(count, clock),
         }
     }
 
@@ -58,13 +58,16 @@ impl ClockReader {
     /// earlier.
     ///
     /// The clock must be read between the two counts of the anchor. The kernel's reading of the
-    /// counter waits for the instruction that read `before`. `read_after` waits for the reading of
-    /// the clock.
+    /// counter waits for the instruction that read `before`. `read_ordered` waits for the reading
+    /// of the clock.
     #[cold]
-    fn read_exact(&mut self, before: u64, clock: &Clock) -> Reading {
+    fn read_clock_and_update(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();
-        let anchor =
-            Anchor { count_before: before, clock_nanos: nanos, count_after: counter::read_after() };
+        let anchor = Anchor {
+            count_before: before,
+            clock_nanos: nanos,
+            count_after: counter::read_ordered(),
+        };
         let goes_on = self.0.as_mut().is_some_and(|estimator| estimator.update(anchor));
         if !goes_on {
             self.0 = None;

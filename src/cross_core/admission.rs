@@ -16,12 +16,12 @@ use crate::{
 pub(crate) struct AdmissionLimit {
     limit: u32,
     live: AtomicU32,
-    not_admitted: AtomicU32,
+    reserved_count: AtomicU32,
 }
 
 impl AdmissionLimit {
     pub(crate) fn new(limit: u32) -> Self {
-        Self { limit, live: AtomicU32::new(0), not_admitted: AtomicU32::new(0) }
+        Self { limit, live: AtomicU32::new(0), reserved_count: AtomicU32::new(0) }
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
@@ -30,11 +30,11 @@ impl AdmissionLimit {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: an admitted timer that `not_admitted` no longer counts is counted in `live`,
+        // Acquire: an admitted timer that `reserved_count` no longer counts is counted in `live`,
         // which is read next; pairs with `release`.
-        let not_admitted = self.not_admitted.fetch_add(1, Ordering::Acquire);
+        let reserved_count = self.reserved_count.fetch_add(1, Ordering::Acquire);
         // Relaxed: the acquire above orders this load.
-        let there = not_admitted.saturating_add(self.live.load(Ordering::Relaxed));
+        let there = reserved_count.saturating_add(self.live.load(Ordering::Relaxed));
         let has_room = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
         if !has_room {
             self.release();
@@ -46,7 +46,7 @@ impl AdmissionLimit {
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.
-            self.not_admitted.fetch_add(1, Ordering::Relaxed);
+            self.reserved_count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -55,13 +55,13 @@ impl AdmissionLimit {
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
             // Release: publishes the owner's count to `try_reserve`.
-            self.not_admitted.fetch_sub(1, Ordering::Release);
+            self.reserved_count.fetch_sub(1, Ordering::Release);
         }
     }
 
     /// Publishes the number of live timers that the owner counts.
     #[inline]
-    pub(crate) fn set_live(&self, live: u32) {
+    pub(crate) fn set_live_count(&self, live: u32) {
         // Relaxed, both: only the owner writes this number. After an admission, `release` publishes
         // it.
         if !self.is_unlimited() && self.live.load(Ordering::Relaxed) != live {
@@ -82,14 +82,14 @@ mod tests {
     #[test]
     fn it_accepts_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
-        admission.set_live(1);
+        admission.set_live_count(1);
         assert_eq!([(); 3].map(|()| admission.try_reserve(|| 0)), [true, true, false]);
         admission.release();
         assert!(admission.try_reserve(|| 0));
-        admission.set_live(2);
+        admission.set_live_count(2);
         admission.release();
         assert!(!admission.try_reserve(|| 0));
-        admission.set_live(1);
+        admission.set_live_count(1);
         admission.reserve_beyond_limit();
         assert!(!admission.try_reserve(|| 0), "it counts, although it is not asked");
         admission.release();
@@ -101,6 +101,6 @@ mod tests {
         let admission = AdmissionLimit::new(INDEX_MAX);
         assert!((0..100).all(|_| admission.try_reserve(|| 0)));
         // Relaxed: one thread.
-        assert_eq!(admission.not_admitted.load(Ordering::Relaxed), 0);
+        assert_eq!(admission.reserved_count.load(Ordering::Relaxed), 0);
     }
 }

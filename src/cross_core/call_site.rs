@@ -29,9 +29,9 @@ impl CallSite {
 /// The call that added a timer, and the time of the add; for a remote timer, the time of its
 /// admission. Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
+pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 
-impl AddRecord {
+impl CreationRecord {
     #[inline]
     pub(crate) fn new(call_site: CallSite, now: impl FnOnce() -> u64) -> Self {
         Self(

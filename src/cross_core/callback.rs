@@ -212,7 +212,7 @@ impl Callback {
     }
 
     /// Runs a one-shot or periodic callback for the last time, and drops it.
-    pub(crate) fn call_last(mut self) {
+    pub(crate) fn call_and_drop(mut self) {
         if self.0.vtable.is_repeatable {
             // SAFETY: the storage holds a value of the type of `vtable`, which `self` owns.
             unsafe { (self.0.vtable.call)(&raw mut self.0.storage) }

@@ -101,7 +101,7 @@ impl TimerHandle {
 
     /// Returns the handle of a timer of this handle's shard. This handle must have index 0.
     #[inline]
-    pub(crate) fn with_timer(self, index: u32, generation: u64) -> Self {
+    pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
         Self { generation, shard_and_index: self.shard_and_index | u64::from(index) }
     }
@@ -247,7 +247,7 @@ impl TimerHandle {
             self.wake(asleep);
         }
         if let Some(payload) = payload_out {
-            self.drop_cancelled(payload);
+            self.drop_cancelled_payload(payload);
         }
         Some(answer)
     }
@@ -263,7 +263,7 @@ impl TimerHandle {
 
     /// Drops the callback of a timer that this thread has cancelled, and reports its panic.
     #[cold]
-    fn drop_cancelled(self, payload: SendCallback) {
+    fn drop_cancelled_payload(self, payload: SendCallback) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         match shared {
@@ -304,7 +304,7 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallback> {
-        if Owner::is_in_turn() || TURNS_WHEELS.try_with(Cell::get).unwrap_or(false) {
+        if Owner::is_in_turn() || IN_WORKER_TURN.try_with(Cell::get).unwrap_or(false) {
             return Err(InsideCallback(()));
         }
         let answer = self.cancel();
@@ -726,16 +726,16 @@ impl Owner {
 
 per_thread! {
     /// True while this thread turns wheels that belong to no thread.
-    static TURNS_WHEELS: Cell<bool> = Cell::new(false);
+    static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 
 /// Calls `turn`, whose callbacks must not wait for a callback of the same turn: during this call,
 /// [`TimerHandle::cancel_wait`] is an error. `turn` must not panic.
 #[cfg(feature = "futures")]
-pub(crate) fn refuse_cancel_wait(turn: impl FnOnce()) {
-    let before = TURNS_WHEELS.with(|flag| flag.replace(true));
+pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
+    let before = IN_WORKER_TURN.with(|flag| flag.replace(true));
     turn();
-    TURNS_WHEELS.with(|flag| flag.set(before));
+    IN_WORKER_TURN.with(|flag| flag.set(before));
 }
 
 /// Waits between polls: first yields, then increasingly long sleeps.
@@ -744,14 +744,15 @@ struct Backoff(u32);
 
 impl Backoff {
     fn pause(&mut self) {
-        const YIELDS: u32 = 8;
-        const LONGEST: Duration = Duration::from_millis(1);
-        if self.0 < YIELDS || sync::IS_LOOM {
+        const YIELDS_BEFORE_SLEEP: u32 = 8;
+        const SLEEP_MAX: Duration = Duration::from_millis(1);
+        if self.0 < YIELDS_BEFORE_SLEEP || sync::IS_LOOM {
             sync::yield_now();
         } else {
-            let interval = Duration::from_micros(10) * 2_u32.saturating_pow(self.0 - YIELDS);
-            thread::sleep(interval.min(LONGEST));
+            let interval =
+                Duration::from_micros(10) * 2_u32.saturating_pow(self.0 - YIELDS_BEFORE_SLEEP);
+            thread::sleep(interval.min(SLEEP_MAX));
         }
-        self.0 = (self.0 + 1).min(2 * YIELDS);
+        self.0 = (self.0 + 1).min(2 * YIELDS_BEFORE_SLEEP);
     }
 }

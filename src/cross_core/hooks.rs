@@ -162,7 +162,8 @@ type HookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
     /// This thread's wake hook calls in progress, the outermost first.
-    static HOOK_CALLS: [HookCall; HOOKS_NESTED_MAX] = [const { Cell::new(None) }; HOOKS_NESTED_MAX];
+    static ACTIVE_HOOK_CALLS: [HookCall; HOOKS_NESTED_MAX] =
+        [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
 
 impl Hooks {
@@ -250,9 +251,9 @@ impl Hooks {
     /// shard, even through another shard's hook, is not called inside itself.
     fn call_unless_nested(&self, asleep: SleepId, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
-        // `HOOK_CALLS` has no destructor, so it is still usable while other thread-locals are
+        // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals are
         // destroyed.
-        let _ = HOOK_CALLS.try_with(|called| {
+        let _ = ACTIVE_HOOK_CALLS.try_with(|called| {
             let outside = called.iter().take_while(|hook| hook.get().is_some());
             let is_inside = outside.clone().any(|hook| hook.get() == this);
             if let Some(place) = called.get(outside.count()).filter(|_| !is_inside) {
@@ -308,7 +309,7 @@ impl Hooks {
                 hook(&report);
             }
         };
-        catch_panic_silently(|| trace::caught_panic(&place, report.message()));
+        catch_panic_silently(|| trace::report_caught_panic(&place, report.message()));
         catch_panic_silently(hook);
         catch_panic_silently(|| drop(payload));
     }

@@ -53,7 +53,7 @@ const LONG: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
 /// other threads publish the deadlines that they request.
 const UNDRIVEN: u64 = 4;
-const SLEEP_NUMBER_ONE: u64 = 8;
+const SLEEP_NUMBER_UNIT: u64 = 8;
 
 /// One announcement of a sleep. Ending it has no effect on a later announcement.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Parker {
         self.until.store(until, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
-        let number = before + SLEEP_NUMBER_ONE + ASLEEP + if is_long { LONG } else { 0 };
+        let number = before + SLEEP_NUMBER_UNIT + ASLEEP + if is_long { LONG } else { 0 };
         // Release: publishes `until` to `must_wake_for_deadline`. An exchange by which a waking thread
         // clears the `ASLEEP` of an earlier sleep comes before this swap, or fails.
         self.announced.swap(number, Ordering::Release);
@@ -92,7 +92,7 @@ impl Parker {
         // Relaxed: only the owner changes the number. Release: publishes `until` to
         // `must_wake_for_deadline`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
-        self.announced.store(before + SLEEP_NUMBER_ONE + ASLEEP + UNDRIVEN, Ordering::Release);
+        self.announced.store(before + SLEEP_NUMBER_UNIT + ASLEEP + UNDRIVEN, Ordering::Release);
     }
 
     /// Records that a loop drives the owner. Only the owner calls this.

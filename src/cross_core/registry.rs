@@ -19,11 +19,11 @@ use crate::{
 
 constant! {
     static REGISTRY: Registry = Registry {
-        shards: Published::empty_cells(),
+        shards: Published::new_array(),
         free_numbers: Mutex::new(FreeNumbers {
             reusable: Vec::new(),
-            never_used: 0,
-            created_shards: 0,
+            first_unused_number: 0,
+            created_shard_count: 0,
         }),
     };
 }
@@ -37,8 +37,8 @@ struct Registry {
 #[derive(Debug)]
 struct FreeNumbers {
     reusable: Vec<FreeNumber>,
-    never_used: u32,
-    created_shards: u64,
+    first_unused_number: u32,
+    created_shard_count: u64,
 }
 
 #[derive(Debug)]
@@ -56,11 +56,11 @@ impl Registry {
 
 impl FreeNumbers {
     fn take(&mut self) -> Option<FreeNumber> {
-        self.created_shards += 1;
+        self.created_shard_count += 1;
         self.reusable.pop().or_else(|| {
-            let number = self.never_used;
+            let number = self.first_unused_number;
             (number < SHARDS_MAX).then(|| {
-                self.never_used += 1;
+                self.first_unused_number += 1;
                 FreeNumber { number, next_generation: 1 }
             })
         })
@@ -75,14 +75,14 @@ pub(crate) struct Registration {
 
 /// Assigns a number to a shard. From now on, handles with this number find the shard.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
-    let (free, created_shards) = {
+    let (free, created_shard_count) = {
         let mut free_numbers = REGISTRY.free_numbers();
         (
             free_numbers.take().ok_or(ConfigError::TooManyShards { max: SHARDS_MAX })?,
-            free_numbers.created_shards,
+            free_numbers.created_shard_count,
         )
     };
-    shared.gauges.set_serial(created_shards, free.number);
+    shared.gauges.set_serial(created_shard_count, free.number);
     shared.slab.raise_first_generation(free.next_generation);
     REGISTRY.shards[free.number as usize].publish(Arc::clone(shared));
     Ok(Registration { number: free.number, first_generation: free.next_generation })
@@ -118,5 +118,5 @@ pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
 }
 
 pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {
-    0..REGISTRY.free_numbers().never_used
+    0..REGISTRY.free_numbers().first_unused_number
 }

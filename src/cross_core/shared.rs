@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     clock: Clock,
     /// The owner's last reading of a clock that may go back. Other threads use the later of this
     /// reading and their own.
-    owner_reading: AtomicU64,
+    owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
     pub(crate) slab: Arc<Slab>,
@@ -111,7 +111,7 @@ impl Shared {
             name.or_else(|| thread::current().name().map(str::to_owned)).unwrap_or_default().into();
         Self {
             clock,
-            owner_reading: AtomicU64::new(0),
+            owner_clock_nanos: AtomicU64::new(0),
             tick,
             hooks: CachePadded(hooks),
             slab,
@@ -169,7 +169,7 @@ impl Shared {
             let overdue = Duration::from_nanos(overdue);
             let is_thread_wheel = self.slab.holds_callbacks();
             catch_panic_silently(|| {
-                trace::undriven(self.gauges.number(), &self.name, overdue, is_thread_wheel);
+                trace::report_undriven(self.gauges.number(), &self.name, overdue, is_thread_wheel);
             });
         }
     }
@@ -179,7 +179,10 @@ impl Shared {
     pub(crate) fn turn_state(&self) -> TurnState {
         let turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
-            return TurnState { next_due: turns.next_due.min(self.gauges.remote_due()), ..turns };
+            return TurnState {
+                next_due: turns.next_due.min(self.gauges.undriven_remote_due()),
+                ..turns
+            };
         }
         turns
     }
@@ -198,9 +201,9 @@ impl Shared {
     /// Records the owner's reading of a clock that may go back. Until the clock has caught up,
     /// other threads use this reading.
     #[inline]
-    pub(crate) fn publish_reading(&self, nanos: u64) {
+    pub(crate) fn publish_clock_nanos(&self, nanos: u64) {
         // Relaxed: only the owner writes it, and other threads may use a slightly older reading.
-        self.owner_reading.store(nanos, Ordering::Relaxed);
+        self.owner_clock_nanos.store(nanos, Ordering::Relaxed);
     }
 
     /// Adds a timer from a remote thread, periodic if its period is not zero. With `beyond_limit`,
@@ -268,7 +271,7 @@ impl Shared {
     /// Returns the time `delay` from now, in nanoseconds of the clock.
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
         // Relaxed: a slightly older reading is allowed.
-        let now = self.clock.nanos().max(self.owner_reading.load(Ordering::Relaxed));
+        let now = self.clock.nanos().max(self.owner_clock_nanos.load(Ordering::Relaxed));
         now.saturating_add(saturating_nanos(delay))
     }
 

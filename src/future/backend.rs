@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::callback_waker::CallbackWaker;
+use super::waker_callback::WakerCallback;
 use crate::{
     cross_core::{
         call_site::CallSite,
@@ -63,7 +63,7 @@ pub trait BackendOps: Debug + Unpin {
         &mut self,
         nanos: &mut u64,
         call_site: CallSite,
-        waker: CallbackWaker,
+        waker: WakerCallback,
     ) -> Result<Self::Handle, AddErrorReason>;
 
     fn is_pending(&self, handle: Self::Handle) -> bool;
@@ -120,7 +120,7 @@ impl BackendOps for LocalTimer {
         &mut self,
         nanos: &mut u64,
         call_site: CallSite,
-        waker: CallbackWaker,
+        waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(RunOnce(move || waker.wake()));
         Local::with(|local| {

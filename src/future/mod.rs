@@ -72,13 +72,13 @@
 //! it. So a wheel at its limit may refuse the new timer.
 
 mod backend;
-mod callback_waker;
 mod drive;
 mod interval;
 mod sleep;
 mod timeout;
 mod timers;
 mod virtual_time;
+mod waker_callback;
 mod worker_wheels;
 
 use std::time::{Duration, Instant};

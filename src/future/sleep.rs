@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Backend,
-    callback_waker::{CallbackWaker, WakerId},
+    waker_callback::{WakerCallback, WakerId},
 };
 use crate::{
     clock::tick::saturating_nanos,
@@ -310,7 +310,7 @@ impl<H: Backend> Sleep<H> {
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
             State::Armed(handle, _) if self.backend.is_pending(handle) => {
-                let waker = CallbackWaker::new(cx.waker());
+                let waker = WakerCallback::new(cx.waker());
                 let cancelled = self.backend.cancel(handle) == Cancel::Cancelled;
                 self.state = State::Unarmed;
                 if cancelled {
@@ -323,25 +323,25 @@ impl<H: Backend> Sleep<H> {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::LongUnpolled => return self.arm(CallbackWaker::new(cx.waker())),
+            State::LongUnpolled => return self.arm(WakerCallback::new(cx.waker())),
             State::Unarmed => (),
         }
-        self.poll_clock(cx)
+        self.arm_unless_elapsed(cx)
     }
 
     /// Adds a timer unless the clock shows that the deadline has elapsed. An earlier timer may have
     /// ended before the deadline, together with its wheel.
-    fn poll_clock(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
+    fn arm_unless_elapsed(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));
         }
-        self.arm(CallbackWaker::new(cx.waker()))
+        self.arm(WakerCallback::new(cx.waker()))
     }
 
     fn arm(
         &mut self,
-        (waker, waker_id): (CallbackWaker, WakerId),
+        (waker, waker_id): (WakerCallback, WakerId),
     ) -> Poll<Result<(), AddErrorReason>> {
         let handle = self.backend.try_add(&mut self.deadline, self.call_site, waker)?;
         self.state = State::Armed(handle, waker_id);

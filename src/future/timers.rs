@@ -12,7 +12,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    callback_waker::CallbackWaker,
+    waker_callback::WakerCallback,
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
@@ -531,7 +531,7 @@ impl Remote {
         let mut refusal = AddErrorReason::ShutDown;
         let (first, shards) = (self.wheel_index, self.wheel_set.shards.len());
         for at in (first..shards).chain(0..first) {
-            let there = self.nanos_on(at, *nanos);
+            let there = self.convert_to_clock_of(at, *nanos);
             let added = if let Some(wheel) = self.worker_wheel(at) {
                 wheel.try_add(there, call_site, wake)
             } else {
@@ -555,7 +555,7 @@ impl Remote {
     }
 
     /// Converts `nanos` from this wheel's clock to the clock of wheel `at`.
-    fn nanos_on(&self, at: usize, nanos: u64) -> u64 {
+    fn convert_to_clock_of(&self, at: usize, nanos: u64) -> u64 {
         if at == self.wheel_index || nanos == u64::MAX {
             return nanos;
         }
@@ -595,7 +595,7 @@ impl BackendOps for Remote {
         &mut self,
         nanos: &mut u64,
         call_site: CallSite,
-        waker: CallbackWaker,
+        waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut wake = Some(RunOnce(move || waker.wake()));
         if let Some(wheel) = self.worker_wheel(self.wheel_index)
@@ -636,7 +636,7 @@ per_thread! {
 }
 
 /// Gives this thread a number. Several threads may get the same number.
-pub(super) fn set_thread_number(number: usize) {
+pub(super) fn assign_thread_number(number: usize) {
     // Fails if the thread-local is destroyed.
     let _ = THREAD_NUMBER.try_with(|place| place.set(number));
 }

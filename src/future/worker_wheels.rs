@@ -58,7 +58,7 @@ use std::{
     time::Duration,
 };
 
-use super::callback_waker;
+use super::waker_callback;
 use crate::{
     config::Config,
     cross_core::{
@@ -493,7 +493,7 @@ impl Watcher {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn turn(&mut self) {
-        handle::refuse_cancel_wait(|| self.0.wheels.iter().for_each(WorkerWheel::try_turn));
+        handle::run_refusing_cancel_wait(|| self.0.wheels.iter().for_each(WorkerWheel::try_turn));
     }
 
     /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
@@ -577,7 +577,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        callback_waker::with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
+        waker_callback::run_with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
 
 /// The binary logarithm of the number of cells per factor of two. With four cells, the largest
 /// value of a cell exceeds its other values by at most a quarter.
-const CELLS_BITS: u32 = 2;
+const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 /// The count of each cell, the sum and the maximum, written by one thread.
 #[derive(Debug)]
@@ -60,17 +60,19 @@ fn cell_of(nanos: u64) -> usize {
         return 0;
     }
     let octave = nanos.ilog2();
-    let part = (nanos >> (octave - CELLS_BITS)) & ((1 << CELLS_BITS) - 1);
-    let cell = 1 + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << CELLS_BITS) + part;
+    let part = (nanos >> (octave - CELLS_PER_OCTAVE_LOG2)) & ((1 << CELLS_PER_OCTAVE_LOG2) - 1);
+    let cell = 1 + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << CELLS_PER_OCTAVE_LOG2) + part;
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
 /// Returns the largest value of a cell. The last cell has no upper bound.
 fn upper_bound_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
-    let (octave, part) =
-        (HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_BITS), cell & ((1 << CELLS_BITS) - 1));
-    ((((1 << CELLS_BITS) + part as u64 + 1) << octave) >> CELLS_BITS) - 1
+    let (octave, part) = (
+        HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_PER_OCTAVE_LOG2),
+        cell & ((1 << CELLS_PER_OCTAVE_LOG2) - 1),
+    );
+    ((((1 << CELLS_PER_OCTAVE_LOG2) + part as u64 + 1) << octave) >> CELLS_PER_OCTAVE_LOG2) - 1
 }
 
 /// A histogram of durations.

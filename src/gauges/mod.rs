@@ -14,7 +14,7 @@ pub(crate) use self::counts::WORD_COUNT;
 use self::histogram::AtomicHistogram;
 pub use self::{counts::Counts, histogram::Histogram};
 use crate::{
-    limits::{SHARD_LEVELS, UNDRIVEN_GRACE},
+    limits::{SHARD_WHEEL_LEVELS, UNDRIVEN_GRACE},
     util::{
         snapshot::Snapshot,
         sync::{AtomicU64, IS_LOOM, Ordering},
@@ -43,7 +43,7 @@ pub(crate) struct Gauges {
     /// The time at which the loop must turn next, as last published.
     next_due: AtomicU64,
     /// The earliest deadline that another thread has requested while no loop drove the owner.
-    remote_due: AtomicU64,
+    undriven_remote_due: AtomicU64,
     /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
     /// reported. `u64::MAX` disables the report.
     undriven_grace: AtomicU64,
@@ -54,7 +54,7 @@ pub(crate) struct Gauges {
     /// numbers, so they are published on request only.
     occupancy_requested: AtomicU64,
     /// The number of occupied slots of each level of the wheel.
-    occupied_slots: [AtomicU64; SHARD_LEVELS],
+    occupied_slots: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
 }
 
@@ -94,13 +94,13 @@ impl Gauges {
             turns_ended: AtomicU64::new(0),
             turn_began_at: AtomicU64::new(0),
             next_due: AtomicU64::new(u64::MAX),
-            remote_due: AtomicU64::new(u64::MAX),
+            undriven_remote_due: AtomicU64::new(u64::MAX),
             undriven_grace: AtomicU64::new(u64::MAX),
             longest_turn: AtomicU64::new(0),
             lateness: Default::default(),
             callbacks: AtomicHistogram::default(),
             occupancy_requested: AtomicU64::new(0),
-            occupied_slots: [(); SHARD_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
+            occupied_slots: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
             stalls: AtomicU64::new(0),
         }
     }
@@ -171,7 +171,7 @@ impl Gauges {
     pub(crate) fn record_undriven(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: two independent words.
-            self.remote_due.store(due, Ordering::Relaxed);
+            self.undriven_remote_due.store(due, Ordering::Relaxed);
             self.undriven_grace.store(UNDRIVEN_GRACE[0], Ordering::Relaxed);
         }
     }
@@ -206,13 +206,13 @@ impl Gauges {
     pub(crate) fn lower_remote_due(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: an independent word.
-            self.remote_due.fetch_min(due, Ordering::Relaxed);
+            self.undriven_remote_due.fetch_min(due, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn remote_due(&self) -> u64 {
+    pub(crate) fn undriven_remote_due(&self) -> u64 {
         // Relaxed: an independent word.
-        self.remote_due.load(Ordering::Relaxed)
+        self.undriven_remote_due.load(Ordering::Relaxed)
     }
 
     /// Records the length of a turn, if that turn is the longest so far.
@@ -260,7 +260,7 @@ impl Gauges {
     }
 
     /// Returns the number of occupied slots of each level, if the owner has published them.
-    pub(crate) fn occupied_slots(&self) -> Option<[u64; SHARD_LEVELS]> {
+    pub(crate) fn occupied_slots(&self) -> Option<[u64; SHARD_WHEEL_LEVELS]> {
         // Relaxed: each word is read independently.
         let occupied_slots =
             self.occupied_slots.each_ref().map(|place| place.load(Ordering::Relaxed));

@@ -512,7 +512,7 @@ impl CoresBuilder {
             if self.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let run = Arc::new(run);
         let mut starting =
-            Starting { threads: Vec::new(), reports: Vec::new(), permits: Vec::new() };
+            StartingThreads { threads: Vec::new(), reports: Vec::new(), permits: Vec::new() };
         for (index, arg) in args.into_iter().enumerate() {
             let core_id = core_ids.get(index % core_ids.len().max(1)).copied();
             let args = ThreadArgs {
@@ -570,13 +570,13 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
 type StartReport = Result<(Option<usize>, ShardRef), ConfigError>;
 
 /// Threads that have started and wait for the permission to run.
-struct Starting<R> {
+struct StartingThreads<R> {
     threads: Vec<JoinHandle<Option<R>>>,
     reports: Vec<mpsc::Receiver<StartReport>>,
     permits: Vec<mpsc::Sender<Arc<CoresShared>>>,
 }
 
-impl<R: Send + 'static> Starting<R> {
+impl<R: Send + 'static> StartingThreads<R> {
     fn spawn<F, S>(&mut self, args: ThreadArgs<F, S>) -> io::Result<()>
     where
         F: Fn(Core, S) -> R + Send + Sync + 'static,

@@ -104,7 +104,7 @@ impl Sampler {
     }
 
     #[inline]
-    fn selects_next(&self) -> bool {
+    fn sample_next(&self) -> bool {
         if self.one_in == 0 {
             return false;
         }
@@ -340,11 +340,11 @@ impl Local {
         }
     }
 
-    /// Publishes that no loop drives the wheel, and that `remote_due` is the earliest deadline of
-    /// queued remote requests.
-    fn mark_undriven(&self, remote_due: u64) {
+    /// Publishes that no loop drives the wheel, and that `undriven_remote_due` is the earliest
+    /// deadline of queued remote requests.
+    fn mark_undriven(&self, undriven_remote_due: u64) {
         self.announced_until.set(u64::MAX);
-        self.shared.gauges.record_undriven(remote_due);
+        self.shared.gauges.record_undriven(undriven_remote_due);
         self.shared.parker.set_undriven();
     }
 
@@ -379,7 +379,7 @@ impl Local {
     fn report_if_undriven(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
-        let next = next.min(self.shared.gauges.remote_due());
+        let next = next.min(self.shared.gauges.undriven_remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
@@ -402,7 +402,7 @@ impl Local {
             }
             DriverState::Undriven => {
                 let (next, now) = self.with_engine(|engine| engine.publish_before_first_turn());
-                let next = next.min(self.shared.gauges.remote_due());
+                let next = next.min(self.shared.gauges.undriven_remote_due());
                 // A timer that was added after its own deadline does not report itself.
                 if next < nanos {
                     self.shared.report_undriven(now.saturating_sub(next));
@@ -412,18 +412,21 @@ impl Local {
     }
 
     pub(super) fn turn(budget: usize) -> Turn {
-        Self::turn_with(budget, Engine::try_idle_turn)
+        Self::turn_unless_idle(budget, Engine::try_idle_turn)
     }
 
     pub(super) fn turn_at(now: Instant) -> Turn {
-        Self::turn_with(usize::MAX, |engine| engine.try_idle_turn_at(now))
+        Self::turn_unless_idle(usize::MAX, |engine| engine.try_idle_turn_at(now))
     }
 
     /// Runs a turn. Ends it at once if `try_idle` returns true, because there is no work. Most
     /// turns of a busy loop are idle.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
-    fn turn_with(budget: usize, try_idle: impl FnOnce(&mut Engine<Callback>) -> bool) -> Turn {
+    fn turn_unless_idle(
+        budget: usize,
+        try_idle: impl FnOnce(&mut Engine<Callback>) -> bool,
+    ) -> Turn {
         // `with` would copy the result, so this function uses the pointer itself.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
@@ -483,7 +486,9 @@ impl Local {
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
-        while let Some(message) = engine.next_message(&mut turn.collected, OwnerNodes::needs_drop) {
+        while let Some(message) =
+            engine.next_message_work(&mut turn.collected, OwnerNodes::needs_drop)
+        {
             engine = match message {
                 MessageWork::Cancelled(index) => {
                     let callback = engine.take_cancelled_payload(index);
@@ -542,7 +547,7 @@ impl Local {
 
     #[inline]
     fn call_measured(&self, callback: impl FnOnce()) {
-        let began = self.sampler.selects_next().then(|| self.shared.clock().nanos());
+        let began = self.sampler.sample_next().then(|| self.shared.clock().nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, callback);
         if let Some(began) = began {
             self.shared.gauges.record_callback(self.shared.clock().nanos().saturating_sub(began));
@@ -552,15 +557,15 @@ impl Local {
     /// After a cancel, publishes the lower number of live timers, unless the thread is known to be
     /// awake.
     #[inline]
-    pub(super) fn publish_cancel_if_asleep(&self) {
+    pub(super) fn publish_live_if_asleep(&self) {
         if self.announced_until.get() != AWAKE {
-            self.publish_cancel();
+            self.publish_live_after_cancel();
         }
     }
 
     /// Publishes the number of live timers and, without a driver, the counts and the next deadline.
     #[cold]
-    fn publish_cancel(&self) {
+    fn publish_live_after_cancel(&self) {
         self.with_engine(|engine| {
             // Other threads may need the capacity that a cancel has freed.
             engine.publish_live();
@@ -781,12 +786,12 @@ impl Local {
             match engine.cancel(handle, OwnerNodes::needs_drop) {
                 Ok(None) => {
                     drop(engine);
-                    local.publish_cancel_if_asleep();
+                    local.publish_live_if_asleep();
                 }
                 Ok(Some(Freed::Now)) => {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
-                    local.publish_cancel_if_asleep();
+                    local.publish_live_if_asleep();
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
@@ -795,7 +800,7 @@ impl Local {
                     // So the callback must not stay in the node.
                     let callback = engine.take_cancelled(handle, Freed::Later);
                     drop(engine);
-                    local.publish_cancel_if_asleep();
+                    local.publish_live_if_asleep();
                     local.shared.hooks.drop_catching_panic(callback);
                 }
                 Err(answer) => return answer,
@@ -852,7 +857,7 @@ impl Local {
             // The callback has no destructor to run.
             let cancelled = local.with_engine(|engine| engine.cancel(timer.handle(), |_| false));
             if cancelled.is_ok() {
-                local.publish_cancel_if_asleep();
+                local.publish_live_if_asleep();
             }
             cancelled.is_ok()
         });

@@ -195,7 +195,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert_once(TimerKind::Shared, CallSite::caller(), when.into(), callback)
+        Self::insert_one_shot(TimerKind::Shared, CallSite::caller(), when.into(), callback)
     }
 
     /// Runs `callback` every `period` until the timer is cancelled, for the first time one period
@@ -314,7 +314,7 @@ impl LocalTimer {
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
         let added =
-            Self::insert_once(TimerKind::Private, CallSite::caller(), when.into(), callback);
+            Self::insert_one_shot(TimerKind::Private, CallSite::caller(), when.into(), callback);
         added.map(LocalHandle::new)
     }
 
@@ -894,7 +894,7 @@ impl LocalTimer {
     }
 
     #[inline]
-    fn insert_once<F: FnOnce() + 'static>(
+    fn insert_one_shot<F: FnOnce() + 'static>(
         kind: TimerKind,
         call_site: CallSite,
         when: When,

@@ -62,7 +62,7 @@ impl PendingTimer {
     /// assert!(is_flushed.get());
     /// ```
     pub fn run(self) {
-        self.callback.call_last();
+        self.callback.call_and_drop();
     }
 }
 

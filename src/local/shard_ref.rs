@@ -130,7 +130,7 @@ impl ShardRef {
             Some(delay) => self.shared.due_after(delay),
             None => self.shared.due_when(when),
         };
-        self.send_once(nanos, CallSite::caller(), callback)
+        self.send_one_shot(nanos, CallSite::caller(), callback)
     }
 
     /// Runs `callback` on the thread that owns the wheel every `period` until the timer is
@@ -289,7 +289,7 @@ impl ShardRef {
         if self.is_own() {
             return LocalTimer::insert_at_nanos(nanos, call_site, callback);
         }
-        self.send_once(nanos, call_site, callback)
+        self.send_one_shot(nanos, call_site, callback)
     }
 
     /// Returns the present time of that wheel's clock, which its [`Config`](crate::Config) can make
@@ -378,7 +378,7 @@ impl ShardRef {
     }
 
     #[inline]
-    fn send_once<F: FnOnce() + Send + 'static>(
+    fn send_one_shot<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
         call_site: CallSite,

@@ -204,11 +204,11 @@ fn export_changes(now: &ShardMetrics, before: Option<&ShardMetrics>) {
     let labels = labels(now);
     for (name, by, count) in COUNTERS {
         let since = count(now).saturating_sub(before.map_or(0, count));
-        counter!(name, with_by_label(&labels, by)).increment(since);
+        counter!(name, with_optional_label(&labels, by)).increment(since);
     }
     for (name, by, durations) in HISTOGRAMS {
-        export_histograms(
-            &histogram!(name, with_by_label(&labels, by)),
+        export_histogram(
+            &histogram!(name, with_optional_label(&labels, by)),
             durations(now),
             before.map(durations),
         );
@@ -220,15 +220,15 @@ fn export_gauges(now: &ShardMetrics) {
     // An `f64` is exact up to 2^53.
     #[allow(clippy::cast_precision_loss)]
     for (name, value) in [("corewheel_live", live), ("corewheel_queued", queued)] {
-        gauge!(name, with_by_label(&labels, None)).set(value as f64);
+        gauge!(name, with_optional_label(&labels, None)).set(value as f64);
     }
-    gauge!("corewheel_longest_turn_seconds", with_by_label(&labels, None))
+    gauge!("corewheel_longest_turn_seconds", with_optional_label(&labels, None))
         .set(now.longest_turn.as_secs_f64());
-    gauge!("corewheel_overdue_seconds", with_by_label(&labels, None))
+    gauge!("corewheel_overdue_seconds", with_optional_label(&labels, None))
         .set(now.overdue.as_secs_f64());
 }
 
-fn export_histograms(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
+fn export_histogram(recorder: &::metrics::Histogram, now: &Histogram, before: Option<&Histogram>) {
     let since = before.map_or_else(|| now.clone(), |before| now.since(before));
     for (duration, count) in since.ranges() {
         recorder.record_many(duration.as_secs_f64(), usize::try_from(count).unwrap_or(usize::MAX));
@@ -236,7 +236,7 @@ fn export_histograms(recorder: &::metrics::Histogram, now: &Histogram, before: O
 }
 
 /// Returns a metric's labels, including the label `by` if it has a value.
-fn with_by_label(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
+fn with_optional_label(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
     labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }
 

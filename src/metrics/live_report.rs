@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-use crate::cross_core::call_site::AddRecord;
+use crate::cross_core::call_site::CreationRecord;
 
 /// The live timers of a shard, by the call site that added them. `{}` prints a table.
 ///
@@ -55,9 +55,9 @@ pub struct LivePlace {
 }
 
 impl LiveReport {
-    pub(crate) fn new(live: impl Iterator<Item = AddRecord>, now: u64) -> Self {
+    pub(crate) fn new(live: impl Iterator<Item = CreationRecord>, now: u64) -> Self {
         let mut places = HashMap::new();
-        for (location, nanos) in live.filter_map(AddRecord::get) {
+        for (location, nanos) in live.filter_map(CreationRecord::get) {
             let place = places.entry(location).or_insert(LivePlace {
                 location,
                 live: 0,

@@ -177,7 +177,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
                     let _ = same.map(|shared| shared.gauges.count_stall());
                 });
                 let event = || {
-                    trace::stalled(
+                    trace::report_stalled(
                         number,
                         &stall.name,
                         stall.lasted,

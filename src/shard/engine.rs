@@ -31,14 +31,14 @@ use crate::{
         slab::{BuildInPlace, EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
             Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, Freed, MoveOutcome, Mover,
-            OwnMove, Swept, TimerKind,
+            OwnMoveOutcome, Swept, TimerKind,
         },
     },
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
         GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, MOVES_APPLIED_MAX,
-        PUBLISH_EVERY_TURNS, SHARD_BITS, SHARD_LEVELS,
+        PUBLISH_EVERY_TURNS, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
     },
     metrics::ShardMetrics,
     wheel::{Entry, RawWheel, Storage},
@@ -54,10 +54,10 @@ pub(crate) struct Engine<T> {
     next_generation: u64,
     /// The first generation for which an add must check the limit again
     /// ([`allow_adds`](Self::allow_adds)).
-    adds_allowed_until: u64,
+    add_check_generation: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerNodes<T>,
-    pub(super) wheel: RawWheel<SHARD_BITS, SHARD_LEVELS>,
+    pub(super) wheel: RawWheel<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>,
     pub(super) time: Time,
     /// Until this time, no sleep is longer than `drop_within_nanos`, so that the owner soon drops
     /// remotely cancelled payloads.
@@ -147,7 +147,7 @@ impl<T> Engine<T> {
             number: registration.number,
             handle_template: TimerHandle::new(registration.number, 0, 0),
             next_generation: registration.first_generation,
-            adds_allowed_until: 0,
+            add_check_generation: 0,
             nodes,
             wheel: RawWheel::starting_at(tick.tick_at(time.turn_start)),
             time,
@@ -221,7 +221,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
-            self.shared.publish_reading(self.time.latest.max);
+            self.shared.publish_clock_nanos(self.time.latest.max);
         }
     }
 
@@ -265,7 +265,7 @@ impl<T> Engine<T> {
     /// [`allow_adds`](Self::allow_adds) before it adds.
     #[inline]
     pub(crate) fn may_add(&self) -> bool {
-        self.next_generation < self.adds_allowed_until
+        self.next_generation < self.add_check_generation
     }
 
     /// Allows up to `most` further adds, or fewer if the limit or the remaining generations permit
@@ -277,7 +277,7 @@ impl<T> Engine<T> {
         let room = u64::from(self.limit.saturating_sub(self.stats.live));
         let left = (GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let adds = room.min(left).min(most);
-        self.adds_allowed_until = self.next_generation + adds;
+        self.add_check_generation = self.next_generation + adds;
         if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
@@ -311,7 +311,7 @@ impl<T> Engine<T> {
         if kind == TimerKind::Periodic {
             self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
         }
-        Ok(self.handle_template.with_timer(index, generation))
+        Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
     /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. If a
@@ -400,16 +400,16 @@ impl<T> Engine<T> {
         }
         match node.state().begin_own_move(generation) {
             // A concurrent remote cancel is ordered after this move.
-            OwnMove::Fast => {
+            OwnMoveOutcome::Fast => {
                 self.wheel.relink(&self.nodes, node, self.time.tick.deadline_tick(due));
                 self.stats.counts.resets += 1;
                 true
             }
-            OwnMove::Slow { periodic, may_be_unlinked } => {
+            OwnMoveOutcome::Slow { periodic, may_be_unlinked } => {
                 self.reset_slow(index, due, periodic, may_be_unlinked);
                 true
             }
-            OwnMove::Refused => false,
+            OwnMoveOutcome::Refused => false,
         }
     }
 
@@ -540,7 +540,7 @@ impl<T> Engine<T> {
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn finish_if_idle(&mut self, now: u64) -> bool {
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until())
-            && self.stats.is_routine(now)
+            && self.stats.may_skip_pass(now)
             && !self.nodes.has_garbage()
             && self.shared.mailbox.is_empty();
         if is_idle {
@@ -620,7 +620,7 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn take_remaining_slow(&mut self) -> bool {
-        self.backlog.poll_again(self.budget);
+        self.backlog.end_urgent_phase(self.budget);
         self.take_mailbox();
         !self.backlog.is_empty()
     }
@@ -732,11 +732,11 @@ impl<T> Engine<T> {
         self.stats.counts.added += 1;
         self.stats.live += 1;
         // This add counts as one of those that `allow_adds` has allowed.
-        self.adds_allowed_until = self.adds_allowed_until.saturating_sub(1);
+        self.add_check_generation = self.add_check_generation.saturating_sub(1);
         if self.limit < INDEX_MAX {
             // The timer counts as live before its reservation ends. So at least one of the two
             // counts includes it at any moment; see `admission`.
-            self.shared.admission.set_live(self.stats.live);
+            self.shared.admission.set_live_count(self.stats.live);
             self.shared.admission.release();
         }
         let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
@@ -814,12 +814,12 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.next_nanos().map(|nanos| self.time.clock.instant_at(nanos))
+        self.next_turn_nanos().map(|nanos| self.time.clock.instant_at(nanos))
     }
 
     /// Returns the time at which the shard next needs a turn, in nanoseconds of the clock. Returns
     /// `None` if no timer ever fires.
-    pub(crate) fn next_nanos(&self) -> Option<u64> {
+    pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
         // A backlog waits for the next pass, and the deadline of an urgent message may have
         // elapsed.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
@@ -832,7 +832,7 @@ impl<T> Engine<T> {
     /// Returns the time until the shard next needs a turn, and records that the loop is about to
     /// sleep.
     pub(crate) fn time_until_next(&self) -> Option<Duration> {
-        self.time_until(self.next_nanos())
+        self.time_until(self.next_turn_nanos())
     }
 
     /// Returns the time until `turn`, and records that the loop is about to sleep until then.
@@ -845,7 +845,7 @@ impl<T> Engine<T> {
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
     /// true if a remote cancel must end this sleep, so that the payload is dropped in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
-        let (now, next) = (self.time.latest.min, self.next_nanos());
+        let (now, next) = (self.time.latest.min, self.next_turn_nanos());
         let drop_within = self.shared.drop_within_nanos;
         if drop_within == u64::MAX {
             return (next, false);
@@ -887,14 +887,14 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn metrics(&self) -> ShardMetrics {
-        self.shared.gauges.publish_occupancy(self.wheel.occupied_slots());
+        self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
         ShardMetrics { counts: self.counts(), ..ShardMetrics::of(self.number, &self.shared) }
     }
 
     #[cfg(feature = "origins")]
     pub(crate) fn live_report(&self) -> crate::metrics::LiveReport {
         let now = self.time.now();
-        crate::metrics::LiveReport::new(self.nodes.add_records(), now)
+        crate::metrics::LiveReport::new(self.nodes.creation_records(), now)
     }
 
     /// Returns the counts except `held` and `queued`, which are zero.
@@ -913,7 +913,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
-            self.shared.admission.set_live(self.stats.live);
+            self.shared.admission.set_live_count(self.stats.live);
         }
     }
 
@@ -989,7 +989,7 @@ impl<T> Engine<T> {
             + overruns;
         let changed = (self.wheel.touched() + other_changes, self.backlog.count());
         self.stats.publish_at_turn.set(turns + PUBLISH_EVERY_TURNS);
-        if self.stats.last_published.replace(changed) != changed {
+        if self.stats.last_published_sums.replace(changed) != changed {
             let held = self.backlog.cancelled_count().into();
             let counts = Counts {
                 held,
@@ -999,7 +999,7 @@ impl<T> Engine<T> {
             self.shared.gauges.publish(&counts.to_words());
         }
         if self.shared.gauges.occupancy_is_requested() {
-            self.shared.gauges.publish_occupancy(self.wheel.occupied_slots());
+            self.shared.gauges.publish_occupancy(self.wheel.occupied_slot_counts());
         }
     }
 
@@ -1026,10 +1026,10 @@ impl<T> Engine<T> {
         if mem::replace(&mut self.closed, true) {
             return found;
         }
-        self.adds_allowed_until = 0;
+        self.add_check_generation = 0;
         let _ = self.shared.mailbox.close();
         self.backlog = Backlog::default();
-        self.nodes.adopt_all();
+        self.nodes.adopt_all_pages();
         for index in self.nodes.indices() {
             self.sweep(index, &mut found);
         }
@@ -1088,7 +1088,7 @@ impl<T> Engine<T> {
 
     /// Consumes the remaining and new messages, until one makes a timer due. Returns this timer. If
     /// there is none, ends the pass.
-    pub(super) fn next_remaining_or_end(&mut self) -> Option<ClaimedTimer> {
+    pub(super) fn next_due_or_end_pass(&mut self) -> Option<ClaimedTimer> {
         let claimed =
             if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
         if claimed.is_none() {
@@ -1100,7 +1100,7 @@ impl<T> Engine<T> {
 
     fn next_due_from_messages(&mut self) -> Option<ClaimedTimer> {
         loop {
-            match self.next_message(&mut 0, |_| true)? {
+            match self.next_message_work(&mut 0, |_| true)? {
                 MessageWork::Cancelled(index) => {
                     let payload = self.take_cancelled_payload(index);
                     self.shared.hooks.drop_catching_panic(payload);
@@ -1113,7 +1113,7 @@ impl<T> Engine<T> {
     /// Consumes messages within the budget, until one leaves work to the caller. Adds the number of
     /// remotely cancelled timers to `collected`. Leaves a payload to the caller if `is_wanted`
     /// returns true for its node.
-    pub(crate) fn next_message(
+    pub(crate) fn next_message_work(
         &mut self,
         collected: &mut usize,
         is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
@@ -1254,7 +1254,7 @@ impl<T> Engine<T> {
                 if index == 0 {
                     break;
                 }
-                let (link, is_cancelled_remotely) = self.count_message(index);
+                let (link, is_cancelled_remotely) = self.inspect_message(index);
                 waiting = waiting.without_first(link);
                 messages += 1;
                 held += u64::from(is_cancelled_remotely);
@@ -1265,7 +1265,7 @@ impl<T> Engine<T> {
 
     /// Returns the link of a message, and true if the message is about a live, remotely cancelled
     /// timer.
-    fn count_message(&self, index: u32) -> (u32, bool) {
+    fn inspect_message(&self, index: u32) -> (u32, bool) {
         if self.nodes.has_page_of(index) {
             let node = self.nodes.entry(index);
             return (
@@ -1331,7 +1331,7 @@ impl Engine<Callback> {
     }
 
     fn take_callback_of_message(&mut self) -> Option<TakenCallback> {
-        Some(match self.next_message(&mut 0, |_| true)? {
+        Some(match self.next_message_work(&mut 0, |_| true)? {
             MessageWork::Cancelled(index) => {
                 TakenCallback::Cancelled(self.take_cancelled_payload(index))
             }

@@ -1107,7 +1107,7 @@ impl<T> Shard<T> {
                 if let Some(fired) = self.engine.claim_due(EndedTimer::of) {
                     fired
                 } else {
-                    let claimed = self.engine.next_remaining_or_end()?;
+                    let claimed = self.engine.next_due_or_end_pass()?;
                     self.engine.end_claimed(claimed)
                 }
             }
@@ -1137,7 +1137,7 @@ impl<T> Shard<T> {
             if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
         before
             .or_else(|| Some(self.engine.claim_due(|_, _| ())?.0))
-            .or_else(|| self.engine.next_remaining_or_end())
+            .or_else(|| self.engine.next_due_or_end_pass())
     }
 
     /// Counts a timer that has fired and ended, frees its node, and returns its payload.

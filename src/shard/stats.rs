@@ -22,7 +22,7 @@ pub(super) struct Stats {
     /// A turn before this time may be idle. The time is the wake-up time that the loop has
     /// published since the last pass, or the maximum without one. It is zero if a pass was
     /// requested, has not ended, or has left work.
-    routine_until: Cell<u64>,
+    may_skip_pass_until: Cell<u64>,
     /// The tick of the timers that fired last, and the number of these timers whose lateness is not
     /// published.
     last_due_tick: u64,
@@ -31,7 +31,7 @@ pub(super) struct Stats {
     turn_is_unmeasured: Cell<bool>,
     /// What `Engine::publish` compares to find out whether counts have changed: the sum of the
     /// counters and the number of messages in the backlog, when the counts were last published.
-    pub(super) last_published: Cell<(u64, u32)>,
+    pub(super) last_published_sums: Cell<(u64, u32)>,
     /// The number of the turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
 }
@@ -39,8 +39,8 @@ pub(super) struct Stats {
 impl Stats {
     /// Returns true if a turn without due timers and messages has nothing else to do.
     #[inline]
-    pub(super) fn is_routine(&self, now: u64) -> bool {
-        now < self.routine_until.get() && self.counts.turns < self.publish_at_turn.get()
+    pub(super) fn may_skip_pass(&self, now: u64) -> bool {
+        now < self.may_skip_pass_until.get() && self.counts.turns < self.publish_at_turn.get()
     }
 
     /// Records that an add has moved messages from the mailbox to the backlog.
@@ -51,7 +51,7 @@ impl Stats {
 
     /// Requests that the next turn begins a pass, even if no timer or message is due.
     pub(super) fn request_pass(&self) {
-        self.routine_until.set(0);
+        self.may_skip_pass_until.set(0);
     }
 
     /// Returns true if no loop has begun since the shard was created or lost its last driver.
@@ -85,7 +85,7 @@ impl Stats {
         self.in_pass = false;
         self.publish_due_lateness(time, gauges);
         self.backlog_left = is_behind;
-        self.routine_until.set(if is_behind { 0 } else { u64::MAX });
+        self.may_skip_pass_until.set(if is_behind { 0 } else { u64::MAX });
         self.counts.overruns += u64::from(is_behind);
         gauges.record_turn_end(self.counts.turns);
         self.turn_is_unmeasured.set(true);
@@ -148,7 +148,7 @@ impl Stats {
     /// Publishes that the loop is about to sleep until `wake_up`, and how long its last pass took.
     #[inline]
     pub(super) fn record_sleep(&self, wake_up: u64, now: u64, time: &Time, gauges: &Gauges) {
-        self.routine_until.update(|routine_until| routine_until.min(wake_up));
+        self.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
         gauges.set_next_due(wake_up);
         if self.in_pass {
             // The pass was abandoned.

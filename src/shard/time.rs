@@ -38,7 +38,7 @@ impl Time {
         if is_later {
             self.latest = reading;
         } else {
-            self.read_slow(reading);
+            self.apply_overlap(reading);
         }
         is_later
     }
@@ -46,7 +46,7 @@ impl Time {
     /// Handles a reading that overlaps the previous one or is before it.
     #[cold]
     #[inline(never)]
-    fn read_slow(&mut self, reading: Reading) {
+    fn apply_overlap(&mut self, reading: Reading) {
         self.regressions += u64::from(!self.latest.advance_to(reading));
     }
 

@@ -25,7 +25,7 @@ use alloc::{
 };
 use core::{alloc::Layout, mem, ops::Range, ptr::NonNull};
 
-use crate::limits::{PAGE_BITS, SPARE_PAGES, UNUSED_BATCH};
+use crate::limits::{PAGE_BITS, SPARE_PAGES, UNUSED_PLACES_PER_STEP};
 
 pub(crate) const PAGE_LEN: usize = 1 << PAGE_BITS;
 
@@ -103,7 +103,7 @@ impl<P: Copy + PartialEq> PageTable<P> {
 /// The free places of one owner's pages.
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
-    pages: Vec<FreePage>,
+    pages: Vec<PageFreeList>,
     /// The index of the place that was freed last, or 0. This place is in no list, and its page
     /// counts it as used.
     last_freed: u32,
@@ -119,7 +119,7 @@ pub(crate) struct FreePlaces {
 
 /// The free places of one page, as a list whose links the caller stores.
 #[derive(Clone, Copy, Debug, Default)]
-struct FreePage {
+struct PageFreeList {
     /// The first place of the list plus one, or 0 if the list is empty.
     first_free: u16,
     used: u16,
@@ -162,11 +162,11 @@ impl FreePlaces {
         free
     }
 
-    pub(crate) fn min_spare_at_least(&mut self, pages: u32) {
+    pub(crate) fn raise_min_spare(&mut self, pages: u32) {
         self.min_spare = self.min_spare.max(pages);
     }
 
-    pub(crate) fn min_spare_at_most(&mut self, pages: u32) {
+    pub(crate) fn lower_min_spare(&mut self, pages: u32) {
         self.min_spare = self.min_spare.min(pages);
     }
 
@@ -210,7 +210,7 @@ impl FreePlaces {
     }
 
     #[inline]
-    fn current_page(&mut self) -> &mut FreePage {
+    fn current_page(&mut self) -> &mut PageFreeList {
         // SAFETY: `current` is the number of a page that exists or existed (`new`,
         // `put_in_free_list`, `select_page_with_room`), and `pages` never shrinks.
         unsafe { self.pages.get_unchecked_mut(self.current) }
@@ -252,7 +252,7 @@ impl FreePlaces {
             let page = &mut self.pages[number];
             let first = usize::from(page.first_unused);
             if page.first_free == 0 && page.is_own && first < PAGE_LEN {
-                page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + UNUSED_BATCH)));
+                page.first_unused = as_u16(as_u32(PAGE_LEN.min(first + UNUSED_PLACES_PER_STEP)));
                 page.first_free = as_u16(as_u32(first)) + 1;
             }
             if page.first_free != 0 {
@@ -273,7 +273,7 @@ impl FreePlaces {
     /// Registers a new page whose places are all free. Index 0 counts as used.
     pub(crate) fn add_page(&mut self, number: usize) {
         if self.pages.len() <= number {
-            self.pages.resize(number + 1, FreePage::default());
+            self.pages.resize(number + 1, PageFreeList::default());
             // Reserves the memory now, so that freeing never allocates.
             self.pages_with_room.reserve(self.pages.len() - self.pages_with_room.len());
         }

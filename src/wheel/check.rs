@@ -54,9 +54,9 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
     /// Checks one level and counts its entries.
     fn level(&self, level: usize) -> usize {
         let ring = if level == 0 {
-            Geometry::<BITS, LEVELS>::NEAR_RING
+            Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT
         } else {
-            Geometry::<BITS, LEVELS>::FAR_RING
+            Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT
         };
         (0..u32::try_from(ring).expect("small")).map(|position| self.slot(level, position)).sum()
     }

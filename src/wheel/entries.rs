@@ -258,7 +258,7 @@ impl<T> Entries<T> {
     /// Allocates memory for `entries` entries. Only [`shrink`](Self::shrink) frees it.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
-        self.free.min_spare_at_least(as_u32(pages));
+        self.free.raise_min_spare(as_u32(pages));
         while self.page_numbers_end - self.vacant_pages.len() < pages {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
@@ -275,11 +275,11 @@ impl<T> Entries<T> {
         if let Some(last) = self.free.take_last_freed() {
             self.put_in_free_list(last);
         }
-        self.free.min_spare_at_most(0);
+        self.free.lower_min_spare(0);
         while self.free.has_surplus() {
             self.free_page();
         }
-        self.free.min_spare_at_least(SPARE_PAGES);
+        self.free.raise_min_spare(SPARE_PAGES);
     }
 
     /// Frees the index of an entry whose value has been taken, and whose generation is now

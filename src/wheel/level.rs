@@ -26,9 +26,9 @@ pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
 impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// The number of slots of the first level.
-    pub(super) const NEAR_RING: usize = 1 << (BITS + NEAR_REVOLUTION_BITS);
+    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + NEAR_REVOLUTION_BITS);
     /// The number of slots of every other level.
-    pub(super) const FAR_RING: usize = 2 << BITS;
+    pub(super) const FAR_SLOT_COUNT: usize = 2 << BITS;
     /// Evaluated for each geometry that a wheel uses, so that an invalid one does not compile.
     pub(super) const VALID: () = {
         assert!(BITS >= 1 && BITS <= 14, "a revolution has 2 to 2^14 slots");
@@ -68,7 +68,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
     pub(super) fn position(level: usize, number: u64) -> u32 {
-        let ring = if level == 0 { Self::NEAR_RING } else { Self::FAR_RING };
+        let ring = if level == 0 { Self::NEAR_SLOT_COUNT } else { Self::FAR_SLOT_COUNT };
         (number & (ring as u64 - 1)) as u32
     }
 
@@ -77,7 +77,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     pub(super) fn slots(level: usize) -> Range<u32> {
         if level == 0 {
-            0..Self::NEAR_RING as u32
+            0..Self::NEAR_SLOT_COUNT as u32
         } else {
             Self::upper_slot(level, 0)..Self::upper_slot(level + 1, 0)
         }
@@ -85,19 +85,19 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// Returns the slot of a tick in the first level.
     #[inline]
-    pub(super) fn near_at(tick: u64) -> u32 {
+    pub(super) fn near_slot_at(tick: u64) -> u32 {
         Self::position(0, tick)
     }
 
     /// Returns the slot of the upper level `level` that covers `tick`.
     #[inline]
-    pub(super) fn far_at(level: usize, tick: u64) -> u32 {
+    pub(super) fn far_slot_at(level: usize, tick: u64) -> u32 {
         Self::upper_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
     /// Returns the aligned slot of the slot of `level` that covers `tick`.
     #[inline]
-    pub(super) fn aligned_at(level: usize, tick: u64) -> u32 {
+    pub(super) fn aligned_slot_at(level: usize, tick: u64) -> u32 {
         Self::aligned_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
@@ -105,7 +105,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     pub(super) const fn upper_slot(level: usize, position: u32) -> u32 {
-        (Self::NEAR_RING + (level - 1) * Self::FAR_RING) as u32 + position
+        (Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT) as u32 + position
     }
 
     /// Returns the aligned slot at a position of an upper level.
@@ -123,8 +123,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// Returns level and position of a slot of an upper level, or of its aligned slot.
     #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
     pub(super) fn far_level_and_position(slot: u32) -> (usize, u32) {
-        let far = slot as usize - Self::NEAR_RING;
-        (far / Self::FAR_RING % (LEVELS - 1) + 1, (far % Self::FAR_RING) as u32)
+        let far = slot as usize - Self::NEAR_SLOT_COUNT;
+        (far / Self::FAR_SLOT_COUNT % (LEVELS - 1) + 1, (far % Self::FAR_SLOT_COUNT) as u32)
     }
 
     /// Returns the first tick of the first level's revolution that covers `tick`.
@@ -135,7 +135,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// Returns the last tick that the first level reaches while the wheel is in the revolution that
     /// starts at `revolution_start`.
-    pub(super) fn last_near(revolution_start: u64) -> u64 {
+    pub(super) fn last_near_tick(revolution_start: u64) -> u64 {
         revolution_start.saturating_add((NEAR_REVOLUTIONS << BITS) - 1)
     }
 
@@ -143,7 +143,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     #[inline]
     pub(super) fn reaches(level: usize, now: u64, deadline: u64) -> bool {
         if level == 0 {
-            deadline <= Self::last_near(Self::revolution_start(now))
+            deadline <= Self::last_near_tick(Self::revolution_start(now))
         } else {
             Self::revolutions(level, now, deadline) <= 1
         }
@@ -193,12 +193,12 @@ mod tests {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
             for deadline in (now..now + ticks)
-                .filter(|&deadline| deadline > Tiny::last_near(Tiny::revolution_start(now)))
+                .filter(|&deadline| deadline > Tiny::last_near_tick(Tiny::revolution_start(now)))
             {
                 let level = Tiny::far_level_of(now, deadline);
                 let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);
                 assert!(
-                    ahead < Tiny::FAR_RING as u64,
+                    ahead < Tiny::FAR_SLOT_COUNT as u64,
                     "two entries of different slots would share one"
                 );
                 assert!(ahead > 1, "neither this slot nor the next is used");

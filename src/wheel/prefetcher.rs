@@ -33,7 +33,7 @@ impl Prefetcher {
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
         for ahead in self.started_until.max(tick).saturating_add(1)..=last {
-            let first = slots.first(Geometry::<BITS, LEVELS>::near_at(ahead));
+            let first = slots.first(Geometry::<BITS, LEVELS>::near_slot_at(ahead));
             if first != 0 {
                 self.cursors[self.next_walker] = first;
                 self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;

@@ -45,7 +45,7 @@ use super::{
 };
 use crate::limits::{CASCADED_MAX, PREFETCH_FROM};
 #[cfg(feature = "std")]
-use crate::limits::{SHARD_BITS, SHARD_LEVELS};
+use crate::limits::{SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS};
 
 /// A hierarchical timing wheel of entries known by index. No entry has index 0. All calls of one
 /// wheel must pass the same storage.
@@ -62,7 +62,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The first tick of the first level's revolution that covers `current`.
     pub(super) revolution_start: u64,
     /// The last tick that the first level reaches.
-    last_near: u64,
+    last_near_tick: u64,
     pub(super) stage: Stage,
     /// True if the next slot of any upper level may have entries, which cascade in portions.
     pub(super) cascade_pending: bool,
@@ -97,9 +97,12 @@ pub(super) enum Stage {
 /// slots.
 #[cfg(feature = "std")]
 pub(crate) fn shard_level_sizes() -> impl Iterator<Item = (u64, u64)> {
-    type Levels = Geometry<SHARD_BITS, SHARD_LEVELS>;
-    let slots = |level| if level == 0 { Levels::NEAR_RING } else { Levels::FAR_RING };
-    (0..SHARD_LEVELS).map(move |level| (Levels::slot_start(level, 1), slots(level) as u64))
+    type ShardGeometry = Geometry<SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS>;
+    let slots = |level| {
+        if level == 0 { ShardGeometry::NEAR_SLOT_COUNT } else { ShardGeometry::FAR_SLOT_COUNT }
+    };
+    (0..SHARD_WHEEL_LEVELS)
+        .map(move |level| (ShardGeometry::slot_start(level, 1), slots(level) as u64))
 }
 
 impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
@@ -109,7 +112,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             pass_end: now,
             idle_until: 0,
             revolution_start: Geometry::<BITS, LEVELS>::revolution_start(now),
-            last_near: Geometry::<BITS, LEVELS>::last_near(
+            last_near_tick: Geometry::<BITS, LEVELS>::last_near_tick(
                 Geometry::<BITS, LEVELS>::revolution_start(now),
             ),
             stage: Stage::Done,
@@ -118,7 +121,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             budget: 0,
             prefetcher: Prefetcher::new(),
             len: 0,
-            uncascaded: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_RING]
+            uncascaded: vec![0; (LEVELS - 1) * Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT]
                 .into_boxed_slice(),
             uncascaded_total: 0,
             touched: 0,
@@ -147,7 +150,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.len += 1;
         if deadline <= self.pass_end {
             self.link_late(storage, entry);
-        } else if deadline <= self.last_near {
+        } else if deadline <= self.last_near_tick {
             self.link_near(storage, entry, deadline, deadline, Location::NEAR);
         } else {
             self.link_far(storage, entry, deadline, deadline);
@@ -178,7 +181,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             return self.link(storage, entry, last);
         }
         let chosen = coarsest_tick(deadline.max(self.pass_end + 1), last);
-        if chosen <= self.last_near {
+        if chosen <= self.last_near_tick {
             return self.link(storage, entry, chosen);
         }
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, chosen);
@@ -187,7 +190,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
         self.touched += 1;
         self.len += 1;
-        let slot = Geometry::<BITS, LEVELS>::aligned_at(level, chosen);
+        let slot = Geometry::<BITS, LEVELS>::aligned_slot_at(level, chosen);
         let links = self.slots.link(storage, slot, entry.index());
         entry.set_placement(Placement { deadline: chosen, links, location: Location::ALIGNED });
         self.mark_far(level, chosen);
@@ -228,7 +231,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// the entry is not `NEAR`, or the slot has too many deferred entries.
     #[inline]
     fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
-        let slot = Geometry::<BITS, LEVELS>::near_at(entry.deadline());
+        let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline());
         let is_deferred = location == Location::NEAR && self.slots.try_defer(slot);
         if is_deferred {
             entry.set_location(Location::DEFERRED);
@@ -279,10 +282,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let half = (deadline - self.pass_end).div_ceil(2);
         let sooner = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
         for tick in [deadline, deadline - sooner] {
-            if tick > self.last_near {
+            if tick > self.last_near_tick {
                 return self.link_far(storage, entry, deadline, tick);
             }
-            if self.slots.try_defer(Geometry::<BITS, LEVELS>::near_at(tick)) {
+            if self.slots.try_defer(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
                 return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
             }
         }
@@ -316,8 +319,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         deadline: u64,
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
-        let slot = Geometry::<BITS, LEVELS>::near_at(deadline);
-        if deadline > self.last_near || !self.slots.may_defer(slot) {
+        let slot = Geometry::<BITS, LEVELS>::near_slot_at(deadline);
+        if deadline > self.last_near_tick || !self.slots.may_defer(slot) {
             self.relink_or_link(storage, entry, deadline);
             return false;
         }
@@ -363,14 +366,14 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Returns how many slots of each level have entries.
     #[cfg(feature = "std")]
-    pub(crate) fn occupied_slots(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn occupied_slot_counts(&self) -> impl Iterator<Item = u32> + '_ {
         (0..LEVELS).map(|level| self.slots.count_occupied(Geometry::<BITS, LEVELS>::slots(level)))
     }
 
     /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
     #[inline]
     fn link_exactly<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        if deadline <= self.last_near {
+        if deadline <= self.last_near_tick {
             self.link_near(storage, entry, deadline, deadline, Location::NEAR);
         } else {
             self.link_far(storage, entry, deadline, deadline);
@@ -388,7 +391,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         tick: u64,
         location: Location,
     ) {
-        let slot = Geometry::<BITS, LEVELS>::near_at(tick);
+        let slot = Geometry::<BITS, LEVELS>::near_slot_at(tick);
         self.slots.mark_occupied(slot);
         if tick < self.idle_until {
             self.idle_until = tick;
@@ -403,8 +406,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn link_far<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64, tick: u64) {
         let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
         self.mark_far(level, tick);
-        let slot = Geometry::<BITS, LEVELS>::far_at(level, tick);
-        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING] += 1;
+        let slot = Geometry::<BITS, LEVELS>::far_slot_at(level, tick);
+        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT] += 1;
         self.uncascaded_total += 1;
         let links = self.slots.link(storage, slot, entry.index());
         entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
@@ -414,7 +417,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// the mark. Lowers `idle_until` to the slot's start.
     fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
-        self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_at(level, tick));
+        self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
         self.idle_until = self.idle_until.min(Geometry::<BITS, LEVELS>::slot_start(level, number));
     }
 
@@ -450,7 +453,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn count_unlinked_far(&mut self, slot: u32) {
-        let waiting = &mut self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING];
+        let waiting =
+            &mut self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT];
         *waiting -= 1;
         self.uncascaded_total -= 1;
         if *waiting == 0 {
@@ -461,7 +465,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Updates the mark of a slot that is now empty.
     #[inline]
     fn on_slot_emptied(&mut self, slot: u32) {
-        if (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_RING {
+        if (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT {
             self.slots.mark_empty(slot);
         } else if slot < Geometry::<BITS, LEVELS>::LATE {
             self.on_far_slot_emptied(slot);
@@ -517,15 +521,15 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
-        let slot = if tick <= self.last_near {
-            let slot = Geometry::<BITS, LEVELS>::near_at(tick);
+        let slot = if tick <= self.last_near_tick {
+            let slot = Geometry::<BITS, LEVELS>::near_slot_at(tick);
             self.slots.mark_occupied(slot);
             self.idle_until = self.idle_until.min(tick);
             slot
         } else {
             let level = Geometry::<BITS, LEVELS>::far_level_of(self.current, tick);
             self.mark_far(level, tick);
-            Geometry::<BITS, LEVELS>::far_at(level, tick)
+            Geometry::<BITS, LEVELS>::far_slot_at(level, tick)
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage != Stage::Cascade {
@@ -551,9 +555,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 self.advance_current(storage);
             }
             let slot = match self.stage {
-                Stage::Expire => Geometry::<BITS, LEVELS>::near_at(self.current),
+                Stage::Expire => Geometry::<BITS, LEVELS>::near_slot_at(self.current),
                 Stage::ExpireAligned(level) => {
-                    Geometry::<BITS, LEVELS>::aligned_at(level, self.current)
+                    Geometry::<BITS, LEVELS>::aligned_slot_at(level, self.current)
                 }
                 Stage::Cascade => {
                     if !self.cascade(storage) {
@@ -643,7 +647,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         if self.cascade_pending {
             self.cascade_portion(storage);
         }
-        if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_at(next)) {
+        if self.slots.is_empty(Geometry::<BITS, LEVELS>::near_slot_at(next)) {
             self.update_idle_until();
         } else {
             self.stage = Stage::Expire;
@@ -659,7 +663,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.current = next;
         if goes_round {
             self.revolution_start = Geometry::<BITS, LEVELS>::revolution_start(next);
-            self.last_near = Geometry::<BITS, LEVELS>::last_near(self.revolution_start);
+            self.last_near_tick = Geometry::<BITS, LEVELS>::last_near_tick(self.revolution_start);
             self.cascade_pending =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.next_slot(level)));
         }
@@ -709,7 +713,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
         for level in 1..=self.highest_starting_level() {
-            let slot = Geometry::<BITS, LEVELS>::far_at(level, self.current);
+            let slot = Geometry::<BITS, LEVELS>::far_slot_at(level, self.current);
             if !self.cascade_slot(storage, slot, u64::MAX) {
                 return false;
             }
@@ -726,7 +730,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.cascade_pending = false;
         // This pass also cascades what is left in the slots that start at `current`.
         let left = (1..=self.highest_starting_level()).map(|level| {
-            u64::from(self.uncascaded_in(Geometry::<BITS, LEVELS>::far_at(level, self.current)))
+            u64::from(
+                self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current)),
+            )
         });
         let mut portion = u64::from(CASCADED_MAX).saturating_sub(left.sum());
         for level in 1..LEVELS {
@@ -752,7 +758,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     fn uncascaded_in(&self, slot: u32) -> u32 {
-        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_RING]
+        self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
     /// Returns the slot of an upper level that follows the current slot.
@@ -819,12 +825,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Returns the next tick at which a pass has work; `None` if there are no entries.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let late = self.has_late().then_some(self.pass_end);
-        self.next_work().into_iter().chain(late).chain(self.next_cascade_portion()).min()
+        self.next_work().into_iter().chain(late).chain(self.next_cascade_tick()).min()
     }
 
     /// Returns the tick of the next pass that must cascade a portion, other than a slot's last
     /// portion.
-    fn next_cascade_portion(&self) -> Option<u64> {
+    fn next_cascade_tick(&self) -> Option<u64> {
         if self.uncascaded_total <= CASCADED_MAX {
             return None;
         }
@@ -865,11 +871,11 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     fn has_work_at_current(&self) -> bool {
         let is_busy = |slot| !self.slots.is_empty(slot);
         let is_busy_at = |level| {
-            is_busy(Geometry::<BITS, LEVELS>::aligned_at(level, self.current))
-                || is_busy(Geometry::<BITS, LEVELS>::far_at(level, self.current))
+            is_busy(Geometry::<BITS, LEVELS>::aligned_slot_at(level, self.current))
+                || is_busy(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current))
         };
         self.stage != Stage::Done
-            && (is_busy(Geometry::<BITS, LEVELS>::near_at(self.current))
+            && (is_busy(Geometry::<BITS, LEVELS>::near_slot_at(self.current))
                 || (1..=self.highest_starting_level()).any(is_busy_at))
     }
 }

@@ -153,11 +153,7 @@ fn a_destructor_that_panics_keeps_no_value_of_a_wheel() {
     let (mut wheel, drops) = (Wheel::new(), Counter::default());
     for value in 0..5 {
         let dropped = drops.callback();
-        let panic = move || {
-            if value == 2 {
-                panic!("as planned")
-            }
-        };
+        let panic = move || assert_ne!(value, 2, "as planned");
         wheel.insert(1, (OnDrop(dropped), OnDrop(panic)));
     }
     assert!(panics(move || drop(wheel)));

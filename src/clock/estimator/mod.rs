@@ -33,7 +33,7 @@ const WINDOW_NANOS: u64 = 16_000;
 
 /// Added to the upper bound, because the processor may read the counter up to a microsecond too
 /// early, while an earlier instruction waits for memory.
-const SLACK_NANOS: u64 = 1_000;
+const READ_ERROR_NANOS: u64 = 1_000;
 
 /// An anchor is not used if its two readings of the counter are further apart than a window divided
 /// by this number: the thread was interrupted between them.
@@ -120,7 +120,7 @@ impl ClockEstimator {
         let most = ((count - count_before) * max) >> 32;
         Some(Reading {
             min: clock_nanos.saturating_add(least),
-            max: clock_nanos.saturating_add(most + 1 + SLACK_NANOS),
+            max: clock_nanos.saturating_add(most + 1 + READ_ERROR_NANOS),
         })
     }
 

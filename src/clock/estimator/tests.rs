@@ -147,7 +147,7 @@ fn bounds_are_rounded_outwards() {
             (passed(anchor.count_after, rate.min), passed(anchor.count_before, rate.max));
         let (min, max) = (
             parts(reading.min - anchor.clock_nanos),
-            parts(reading.max - anchor.clock_nanos - SLACK_NANOS),
+            parts(reading.max - anchor.clock_nanos - READ_ERROR_NANOS),
         );
         assert!(min <= least && least < min + parts(1));
         assert!(most < max && max <= most + parts(1));

@@ -23,7 +23,8 @@ pub(crate) struct Backlog {
     /// The kinds of which this pass has taken queued messages.
     kinds_taken: [bool; 2],
     /// The kinds that this pass has polled. It polls them again only after
-    /// [`poll_again`](Self::poll_again), because other threads write to a stack's cache line.
+    /// [`end_urgent_phase`](Self::end_urgent_phase), because other threads write to a stack's cache
+    /// line.
     kinds_polled: [bool; 2],
     /// Only urgent messages are consumed, because the pass is at its beginning.
     in_urgent_phase: bool,
@@ -49,17 +50,17 @@ impl Backlog {
         self.reserved_for_low = 0;
     }
 
-    /// Begins a pass without messages. [`poll_again`](Self::poll_again) sets its budget.
+    /// Begins a pass without messages. [`end_urgent_phase`](Self::end_urgent_phase) sets its budget.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
         (self.in_urgent_phase, self.began_empty) = (false, true);
     }
 
     /// If a message is urgent, makes the pass consume only urgent messages until
-    /// [`poll_again`](Self::poll_again). Up to half of the budget is held back for the low-priority
-    /// messages that were taken, so that a flood of urgent messages does not starve them. An odd
-    /// budget is divided in favour of each kind in turn, so that a budget of one starves neither
-    /// kind.
+    /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for the
+    /// low-priority messages that were taken, so that a flood of urgent messages does not starve
+    /// them. An odd budget is divided in favour of each kind in turn, so that a budget of one
+    /// starves neither kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
         self.in_urgent_phase = self.has_urgent();
@@ -79,7 +80,7 @@ impl Backlog {
 
     /// Lets the pass consume low-priority messages, and poll again each kind of which it has taken
     /// nothing. A pass that began without messages gets this `budget`.
-    pub(crate) fn poll_again(&mut self, budget: usize) {
+    pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
         if self.began_empty {
             return self.begin_pass(budget);
         }

@@ -330,12 +330,12 @@ impl MailboxLink {
 
 #[inline]
 fn add_one_to_count(head: u64) -> u64 {
-    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| wrap_count(head))
+    head.checked_add(1 << COUNT_SHIFT).unwrap_or_else(|| add_one_wrapping(head))
 }
 
 #[cold]
 #[inline(never)]
-fn wrap_count(head: u64) -> u64 {
+fn add_one_wrapping(head: u64) -> u64 {
     head.wrapping_add(1 << COUNT_SHIFT) | u64::from(COUNT_LIMIT) << COUNT_SHIFT
 }
 

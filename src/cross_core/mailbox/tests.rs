@@ -109,7 +109,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     );
     // New messages of a kind are not taken until the taken ones are consumed.
     (7..9).for_each(|index| push(index, Priority::Low));
-    backlog.poll_again(ALL);
+    backlog.end_urgent_phase(ALL);
     assert_eq!((backlog.is_in_urgent_phase(), backlog.taken()[1].count), (false, 4));
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages beyond the budget come last, after all others.
@@ -119,7 +119,7 @@ fn low_priority_waits_until_the_end_of_a_pass() {
     reverse(&mut backlog, &links);
     backlog.reserve_for_low();
     assert_eq!(next(&mut backlog, &links), Some(1));
-    backlog.poll_again(ALL);
+    backlog.end_urgent_phase(ALL);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
     // Without urgent messages, no budget is reserved.
     push(9, Priority::Low);
@@ -157,7 +157,7 @@ fn half_of_the_budget_is_for_low_priority() {
             (10..10 + first).collect::<Vec<_>>(),
             "{budget} of {others}"
         );
-        backlog.poll_again(ALL);
+        backlog.end_urgent_phase(ALL);
         assert_eq!(consumed(&mut backlog, &mailbox, &links).len() + first as usize, budget);
         backlog.end_pass();
         assert_eq!(next(&mut backlog, &links), None);
@@ -179,7 +179,7 @@ fn a_budget_of_one_serves_both_kinds_by_turns() {
         reverse(&mut backlog, &links);
         backlog.reserve_for_low();
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
-        backlog.poll_again(ALL);
+        backlog.end_urgent_phase(ALL);
         kinds.extend(consumed(&mut backlog, &mailbox, &links));
     }
     let urgent = kinds.iter().filter(|&&index| index >= 10).count();
@@ -258,7 +258,7 @@ fn a_kind_is_taken_once_in_a_pass() {
     push(3, Priority::Urgent);
     backlog.take_from(&mailbox);
     assert!(backlog.is_empty(), "it has been looked for");
-    backlog.poll_again(ALL);
+    backlog.end_urgent_phase(ALL);
     backlog.take_from(&mailbox);
     assert_eq!(consumed(&mut backlog, &mailbox, &links), [3], "which had not come before");
     backlog.begin_pass(ALL);

@@ -36,11 +36,11 @@ use crate::{
 };
 
 global! {
-    static EPOCHS: Collector = Collector::new();
+    static COLLECTOR: Collector = Collector::new();
 }
 
 lazy_per_thread! {
-    static PARTICIPANT: LocalHandle = EPOCHS.register();
+    static PARTICIPANT: LocalHandle = COLLECTOR.register();
 }
 
 /// Retracted values that no thread can see any more.
@@ -54,7 +54,7 @@ pub(crate) struct Pinned(Guard);
 #[inline]
 pub(crate) fn pin() -> Pinned {
     // If the thread-locals are destroyed, registers a participant for this call only.
-    Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| EPOCHS.register().pin()))
+    Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
 /// A cell for a value in an `Arc`: one thread publishes and later retracts the value, and other
@@ -78,14 +78,14 @@ pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
 #[cfg(not(crossbeam_loom))]
 impl<T> Published<T> {
-    pub(crate) const fn empty_cells<const N: usize>() -> [Self; N] {
+    pub(crate) const fn new_array<const N: usize>() -> [Self; N] {
         [const { Self(Atomic::null()) }; N]
     }
 }
 
 #[cfg(crossbeam_loom)]
 impl<T> Published<T> {
-    pub(crate) fn empty_cells<const N: usize>() -> [Self; N] {
+    pub(crate) fn new_array<const N: usize>() -> [Self; N] {
         std::array::from_fn(|_| Self(Atomic::null()))
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn attempts() -> impl Iterator<Item = u32> {
 
 #[test]
 fn a_value_is_visible_until_it_is_retracted() {
-    let [place] = Published::<i32>::empty_cells();
+    let [place] = Published::<i32>::new_array();
     let look = || place.with(|seen| seen.map(|value| *value));
     assert_eq!(look(), None);
     place.publish(Arc::new(5));
@@ -31,7 +31,7 @@ fn a_value_is_visible_until_it_is_retracted() {
 #[test]
 fn a_published_value_is_seen_whole() {
     for _ in 0..if cfg!(miri) { 5 } else { 1_000 } {
-        let [place] = Published::empty_cells();
+        let [place] = Published::new_array();
         thread::scope(|scope| {
             scope.spawn(|| place.publish(Arc::new(vec![1, 2, 3])));
             while !place.with(|seen| seen.is_some_and(|value| *value == [1, 2, 3])) {
@@ -43,7 +43,7 @@ fn a_published_value_is_seen_whole() {
 
 #[test]
 fn a_protected_value_can_be_kept_as_an_arc() {
-    let [place] = Published::empty_cells();
+    let [place] = Published::new_array();
     place.publish(Arc::new(5));
     let kept = place.with(|seen| seen.map(|value| value.to_arc())).expect("published");
     drop(place);
@@ -52,7 +52,7 @@ fn a_protected_value_can_be_kept_as_an_arc() {
 
 #[test]
 fn a_dropped_cell_releases_its_value() {
-    let ([place], value) = (Published::empty_cells(), Arc::new(()));
+    let ([place], value) = (Published::new_array(), Arc::new(()));
     place.publish(Arc::clone(&value));
     assert_eq!(Arc::strong_count(&value), 2);
     drop(place);
@@ -61,7 +61,7 @@ fn a_dropped_cell_releases_its_value() {
 
 #[test]
 fn a_value_is_not_released_while_it_is_read() {
-    let ([place], value) = (Published::empty_cells(), Arc::new(()));
+    let ([place], value) = (Published::new_array(), Arc::new(()));
     place.publish(Arc::clone(&value));
     place.with(|seen| {
         place.retract(drop);
@@ -76,7 +76,7 @@ fn a_value_is_not_released_while_it_is_read() {
 
 #[test]
 fn garbage_is_freed_when_no_thread_is_pinned() {
-    let ([place], value) = (Published::empty_cells(), Arc::new(()));
+    let ([place], value) = (Published::new_array(), Arc::new(()));
     let freed = attempts().any(|_| {
         place.publish(Arc::clone(&value));
         place.retract(defer_free);

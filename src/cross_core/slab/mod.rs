@@ -92,7 +92,7 @@ pub(crate) use self::{
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        call_site::{AddRecord, CallSite},
+        call_site::{CallSite, CreationRecord},
         callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly, SendCallback},
         mailbox::MailboxLink,
         reclaim::{Pinned, PublishedPointer},
@@ -179,7 +179,7 @@ pub(crate) struct Slab {
 #[repr(align(128))]
 struct Hints {
     /// The page number from which the search for an empty slot begins.
-    unpublished_page: Hint,
+    empty_slot_hint: Hint,
     /// The number of a page that probably has free nodes.
     page_with_room: Hint,
     /// The number of adders' pages whose nodes are all free.
@@ -248,7 +248,7 @@ impl Slab {
             layout: PageLayout::of::<T>(),
             holds_callbacks,
             hints: Hints {
-                unpublished_page: Hint::new(1),
+                empty_slot_hint: Hint::new(1),
                 page_with_room: Hint::new(1),
                 empty_pages: Hint::new(0),
                 first_generation: AtomicU64::new(1),
@@ -401,10 +401,10 @@ impl Slab {
             return self.publish_at(0, page).then_some(0);
         }
         // The hint may be too high, so this also tries lower numbers.
-        let hint = self.hints.unpublished_page.get() as usize;
+        let hint = self.hints.empty_slot_hint.get() as usize;
         let number =
             (hint..PAGES_MAX).chain(1..hint).find(|&number| self.publish_at(number, page))?;
-        self.hints.unpublished_page.set(as_u32(number + 1));
+        self.hints.empty_slot_hint.set(as_u32(number + 1));
         Some(number)
     }
 
@@ -420,7 +420,7 @@ impl Slab {
         let slot = &self.pages[number];
         slot.loom_order.before_store();
         slot.page.retract(retired::mark_reclaimable);
-        self.hints.unpublished_page.lower(as_u32(number));
+        self.hints.empty_slot_hint.lower(as_u32(number));
     }
 
     fn published_pages(&self) -> Vec<usize> {
@@ -471,7 +471,7 @@ impl NodeView<'_> {
     ) -> (Cancel, FollowUp) {
         let (answer, next) = self.state.cancel(generation);
         let takes_payload = next == FollowUp::TakePayload;
-        (answer, if takes_payload { self.take_send_payload(payload_out) } else { next })
+        (answer, if takes_payload { self.take_remote_payload(payload_out) } else { next })
     }
 
     /// Ends a move that this thread has begun. If another thread has cancelled the timer during the
@@ -482,7 +482,11 @@ impl NodeView<'_> {
         let (lives, next) = self.state.end_move(Mover::Remote);
         (
             lives,
-            if next == FollowUp::TakePayload { self.take_send_payload(payload_out) } else { next },
+            if next == FollowUp::TakePayload {
+                self.take_remote_payload(payload_out)
+            } else {
+                next
+            },
         )
     }
 
@@ -490,7 +494,7 @@ impl NodeView<'_> {
     /// this thread. Then makes the timer `Cancelled`, and returns the next step.
     #[cold]
     #[inline(never)]
-    fn take_send_payload(&self, payload_out: &mut Option<SendCallback>) -> FollowUp {
+    fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> FollowUp {
         // SAFETY: other threads add only callbacks, so this is a page of callbacks. The page lives
         // while the thread is pinned.
         let page: &page::Page<Callback> = unsafe { self.page.as_page_of() };
@@ -538,7 +542,7 @@ impl RemoteNode {
         // initialises it.
         unsafe { node.put_payload(|place| callback.build(place)) };
         // SAFETY: this thread has taken the node.
-        unsafe { page.add_records[place].set(AddRecord::new(call_site, || 0)) };
+        unsafe { page.creation_records[place].set(CreationRecord::new(call_site, || 0)) };
         page.requested[place].write(due);
         let kind = if period == 0 { TimerKind::Shared } else { TimerKind::Periodic };
         if kind == TimerKind::Periodic {

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        call_site::{AddRecord, CallSite},
+        call_site::{CallSite, CreationRecord},
         callback::{Callback, CallbackInPlace},
         mailbox::MailboxLink,
         reclaim::pin,
@@ -94,7 +94,7 @@ impl<T> OwnerNodes<T> {
     /// published. The node of a stale handle may hold another timer, with another generation.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
-        generation & REMOTE_GENERATION == 0 || self.adopt(page_of(index))
+        generation & REMOTE_GENERATION == 0 || self.adopt_page(page_of(index))
     }
 
     /// Takes a free node, if one is left.
@@ -178,7 +178,7 @@ impl<T> OwnerNodes<T> {
             let header = &self.page_at(page_of(first)).header;
             let last = (place_of(last), self.entry(last).link());
             let (before, now) = header.free.push(place_of(first), last, count);
-            header.count_returned(count);
+            header.record_returned(count);
             if before == 0 {
                 self.slab.set_room_bit(page_of(first));
             }
@@ -218,13 +218,13 @@ impl<T> OwnerNodes<T> {
 
     /// Adopts the page of this number. Returns false if it is not published.
     #[inline]
-    pub(crate) fn adopt(&mut self, number: usize) -> bool {
-        self.pages.has(number) || self.adopt_slow(number)
+    pub(crate) fn adopt_page(&mut self, number: usize) -> bool {
+        self.pages.has(number) || self.adopt_page_slow(number)
     }
 
     #[cold]
     #[inline(never)]
-    fn adopt_slow(&mut self, number: usize) -> bool {
+    fn adopt_page_slow(&mut self, number: usize) -> bool {
         let Some(page) = self.slab.page(number, &pin()) else { return false };
         self.pages.set(number, page);
         self.adopted_pages.push(number);
@@ -238,20 +238,20 @@ impl<T> OwnerNodes<T> {
     /// Returns the node of a message, and adopts its page if necessary.
     #[inline]
     pub(crate) fn node_of_message(&mut self, index: u32) -> NodeRef<'_, T> {
-        let is_there = self.adopt(page_of(index));
+        let is_there = self.adopt_page(page_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
         self.entry(index)
     }
 
-    pub(crate) fn adopt_all(&mut self) {
+    pub(crate) fn adopt_all_pages(&mut self) {
         for number in self.slab.published_pages() {
-            self.adopt(number);
+            self.adopt_page(number);
         }
     }
 
     /// Allocates pages for `timers` timers. Only [`shrink`](Self::shrink) frees them.
     pub(crate) fn reserve(&mut self, timers: u32) {
-        self.free.min_spare_at_least(timers / as_u32(PAGE_LEN) + 1);
+        self.free.raise_min_spare(timers / as_u32(PAGE_LEN) + 1);
         while self.free.capacity() < timers as usize {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
@@ -266,10 +266,10 @@ impl<T> OwnerNodes<T> {
     /// Frees all empty pages of the owner, even reserved ones. Pages that other threads may be
     /// reading are freed in later turns.
     pub(crate) fn shrink(&mut self) {
-        self.free.min_spare_at_most(0);
+        self.free.lower_min_spare(0);
         self.has_garbage = true;
         self.trim_fully();
-        self.free.min_spare_at_least(SPARE_PAGES);
+        self.free.raise_min_spare(SPARE_PAGES);
     }
 
     /// Returns the indices of all nodes that may have a timer or a payload. Some are free.
@@ -374,11 +374,11 @@ impl<T> OwnerNodes<T> {
 
     /// Returns the add records of the admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
-    pub(crate) fn add_records(&self) -> impl Iterator<Item = AddRecord> {
+    pub(crate) fn creation_records(&self) -> impl Iterator<Item = CreationRecord> {
         let nodes = self.indices().map(|index| self.entry(index));
         let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
         // SAFETY: this is the owner.
-        live.map(|node| unsafe { node.add_record().get() })
+        live.map(|node| unsafe { node.creation_record().get() })
     }
 
     pub(crate) fn set_schedule(&mut self, index: u32, schedule: Schedule) {
@@ -531,8 +531,8 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     #[inline]
-    fn add_record(self) -> &'n ExclusiveCell<AddRecord> {
-        &self.page.add_records[place_of(self.index)]
+    fn creation_record(self) -> &'n ExclusiveCell<CreationRecord> {
+        &self.page.creation_records[place_of(self.index)]
     }
 
     #[inline]
@@ -575,9 +575,9 @@ impl<'n, T> NodeRef<'n, T> {
     pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
         self.set_location(Location::UNLINKED);
         // SAFETY: this is the owner, and the adder has released the node.
-        let added = unsafe { self.add_record().get() };
+        let added = unsafe { self.creation_record().get() };
         // SAFETY: as above.
-        unsafe { self.add_record().set(added.with_time(now)) };
+        unsafe { self.creation_record().set(added.with_time(now)) };
     }
 
     /// Arms a free node with a new timer, without linking it into a slot. Records the call site and
@@ -596,7 +596,7 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().put_payload(|place| payload.build(place)) };
         self.state().arm(generation, kind);
         // SAFETY: this is the owner.
-        unsafe { self.add_record().set(AddRecord::new(call_site, now)) };
+        unsafe { self.creation_record().set(CreationRecord::new(call_site, now)) };
     }
 
     /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.

@@ -3,7 +3,7 @@
 use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
-    cross_core::{call_site::AddRecord, mailbox::MailboxLink, state::StateWord},
+    cross_core::{call_site::CreationRecord, mailbox::MailboxLink, state::StateWord},
     limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE_LEN, as_u32},
@@ -110,7 +110,7 @@ pub(super) struct Page<T> {
     pub(super) linked: [SharedDeadline; PAGE_LEN],
     /// The neighbours of a timer in its slot of the wheel, or the link of a free node of the owner.
     pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
-    pub(super) add_records: [ExclusiveCell<AddRecord>; PAGE_LEN],
+    pub(super) creation_records: [ExclusiveCell<CreationRecord>; PAGE_LEN],
 }
 
 /// The layout of a slab's pages in bytes, for threads that do not know the payload type.
@@ -157,7 +157,7 @@ impl PageHeader {
         self.free.init_without_first();
     }
 
-    pub(super) fn count_returned(&self, count: u32) {
+    pub(super) fn record_returned(&self, count: u32) {
         // Relaxed, both: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed) + u64::from(count);
         self.returned_count.store(returned, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl<T> Page<T> {
             requested: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
             linked: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
             links: array::from_fn(|_| ExclusiveCell::new(Links::default())),
-            add_records: array::from_fn(|_| ExclusiveCell::new(AddRecord::default())),
+            creation_records: array::from_fn(|_| ExclusiveCell::new(CreationRecord::default())),
         };
         // SAFETY: guaranteed by the caller.
         unsafe { page.write(new) };
@@ -492,7 +492,7 @@ mod tests {
     fn a_node_fills_a_cache_line() {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
-        let nodes = PAGE_LEN * (64 + 8 + 8 + 8 + size_of::<AddRecord>());
+        let nodes = PAGE_LEN * (64 + 8 + 8 + 8 + size_of::<CreationRecord>());
         let all = size_of::<PageHeader>() + nodes;
         assert_eq!(size_of::<Page<Callback>>(), all.next_multiple_of(128));
         assert_eq!((align_of::<Page<Callback>>(), size_of::<PageHeader>()), (128, 128));

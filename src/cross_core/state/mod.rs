@@ -350,7 +350,7 @@ pub(crate) enum Freed {
 /// Whether the owner can move a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum OwnMove {
+pub(crate) enum OwnMoveOutcome {
     /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
     /// The timer is pending. It is linked, unless `may_be_unlinked` is true.
@@ -424,7 +424,7 @@ pub(crate) enum MoveOutcome {
 
 impl FollowUp {
     #[inline]
-    fn push_unless_queued(word: u64) -> Self {
+    fn from_previous_word(word: u64) -> Self {
         if word & QUEUED == 0 { Self::Push } else { Self::Nothing }
     }
 }
@@ -696,28 +696,28 @@ impl StateWord {
     /// Returns whether the owner may move the timer. If so, discards the deadline of an earlier
     /// remote reset, and makes a remote reset in progress send a message.
     #[inline]
-    pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMove {
+    pub(crate) fn begin_own_move(&self, generation: u64) -> OwnMoveOutcome {
         let plain = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         if word == Phase::Armed.set_in(plain) || word == Phase::Private.set_in(plain) {
-            return OwnMove::Fast;
+            return OwnMoveOutcome::Fast;
         }
         self.begin_own_move_slow(generation)
     }
 
     #[cold]
     #[inline(never)]
-    fn begin_own_move_slow(&self, generation: u64) -> OwnMove {
+    fn begin_own_move_slow(&self, generation: u64) -> OwnMoveOutcome {
         loop {
             let word = self.load_relaxed();
             let may_be_unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
-            let yes = OwnMove::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
+            let yes = OwnMoveOutcome::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
-                _ if word >> GENERATION_SHIFT != generation => return OwnMove::Refused,
+                _ if word >> GENERATION_SHIFT != generation => return OwnMoveOutcome::Refused,
                 // A remote reset in progress takes effect after the owner's, perhaps at an earlier
                 // deadline. So it must send a message.
                 Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
-                _ => return OwnMove::Refused,
+                _ => return OwnMoveOutcome::Refused,
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
             // swap is retried.
@@ -853,7 +853,7 @@ impl StateWord {
                 ),
                 Phase::Armed => {
                     let to = Phase::Cancelled.set_in(word) & !MOVED | QUEUED;
-                    (to, Cancel::Cancelled, FollowUp::push_unless_queued(word))
+                    (to, Cancel::Cancelled, FollowUp::from_previous_word(word))
                 }
                 Phase::Moving => {
                     (Phase::Cancelling.set_in(word), Cancel::Cancelled, FollowUp::Nothing)
@@ -932,7 +932,7 @@ impl StateWord {
             let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
             // AcqRel, Relaxed: as in `end_move_slow`.
             if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return (true, FollowUp::push_unless_queued(word));
+                return (true, FollowUp::from_previous_word(word));
             }
         }
         self.end_move_slow(by)
@@ -947,7 +947,7 @@ impl StateWord {
                 Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
                 Phase::Cancelling
                     if by == Mover::Remote
-                        && has_send_payload(word)
+                        && is_remotely_added(word)
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
                 {
                     word | PAYLOAD_TAKEN
@@ -962,7 +962,7 @@ impl StateWord {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
                 return (
                     true,
-                    if takes { FollowUp::TakePayload } else { FollowUp::push_unless_queued(word) },
+                    if takes { FollowUp::TakePayload } else { FollowUp::from_previous_word(word) },
                 );
             }
         }
@@ -1000,7 +1000,7 @@ fn without_message_flags(word: u64) -> u64 {
 }
 
 /// Returns true if another thread added the timer, so that its payload is `Send`.
-fn has_send_payload(word: u64) -> bool {
+fn is_remotely_added(word: u64) -> bool {
     (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
 }
 

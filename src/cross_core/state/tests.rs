@@ -80,9 +80,9 @@ fn a_stale_generation_does_nothing() {
         assert_eq!(state.cancel(stale), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(stale), Err(Cancel::Ended));
         assert_eq!(state.begin_move(stale), MoveOutcome::Refused);
-        assert!(!state.is_pending(stale) && state.begin_own_move(stale) == OwnMove::Refused);
+        assert!(!state.is_pending(stale) && state.begin_own_move(stale) == OwnMoveOutcome::Refused);
     }
-    assert!(state.is_pending(7) && state.begin_own_move(7) == OwnMove::Fast);
+    assert!(state.is_pending(7) && state.begin_own_move(7) == OwnMoveOutcome::Fast);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn the_owners_reset_takes_precedence_over_an_earlier_one() {
     let state = moved(TimerKind::Shared);
     assert_eq!(
         state.begin_own_move(GENERATION),
-        OwnMove::Slow { periodic: false, may_be_unlinked: true }
+        OwnMoveOutcome::Slow { periodic: false, may_be_unlinked: true }
     );
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
@@ -158,7 +158,7 @@ fn a_timer_that_is_being_moved_does_not_fire() {
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(
         state.begin_own_move(GENERATION),
-        OwnMove::Slow { periodic: false, may_be_unlinked: true }
+        OwnMoveOutcome::Slow { periodic: false, may_be_unlinked: true }
     );
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
@@ -292,7 +292,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
         assert_eq!(
             (state.claim(), state.begin_own_move(generation)),
-            (ClaimOutcome::AwaitsMessage, OwnMove::Refused)
+            (ClaimOutcome::AwaitsMessage, OwnMoveOutcome::Refused)
         );
         if !is_met {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::{super::timers::set_thread_number, Task};
+use super::{super::timers::assign_thread_number, Task};
 use crate::{
     clock::ManualClock,
     config::Config,
@@ -98,7 +98,7 @@ impl VirtualCore {
             // would depend on earlier shards of the process.
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let _ = Local::with(|local| local.shared.spread.seed_from(number));
-            set_thread_number(index + 1);
+            assign_thread_number(index + 1);
             refer.send(local_timer().shard_ref()).expect("the executor waits for it");
             run_jobs(&received, queue);
         };

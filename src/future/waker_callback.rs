@@ -7,9 +7,9 @@ use crate::local::Local;
 /// A waker that serves as a timer's callback. It is called when the timer fires, or when the wheel
 /// ends first. It is dropped if the timer is cancelled.
 #[derive(Debug)]
-pub struct CallbackWaker(Option<Waker>);
+pub struct WakerCallback(Option<Waker>);
 
-impl CallbackWaker {
+impl WakerCallback {
     /// Returns a clone of `waker`, and an identifier for comparison with the wakers of later polls.
     /// Panics if cloning the waker panics.
     #[inline]
@@ -27,27 +27,27 @@ impl CallbackWaker {
     }
 }
 
-impl Drop for CallbackWaker {
+impl Drop for WakerCallback {
     fn drop(&mut self) {
         // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll to
         // notice the end. It may also drop callbacks of cancelled timers. Waking their tasks is
         // needless but harmless.
-        if self.0.is_some() && (ENDING_WHEELS.get() || Local::has_ended()) {
+        if self.0.is_some() && (IS_ENDING_WHEELS.get() || Local::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
     }
 }
 
 thread_local! {
-    /// True during a call of [`with_wake_on_drop`].
-    static ENDING_WHEELS: Cell<bool> = const { Cell::new(false) };
+    /// True during a call of [`run_with_wake_on_drop`].
+    static IS_ENDING_WHEELS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `end_wheels`. A `CallbackWaker` that is dropped during this call wakes its task.
-pub(super) fn with_wake_on_drop(end_wheels: impl FnOnce()) {
-    let before = ENDING_WHEELS.replace(true);
+/// Calls `end_wheels`. A `WakerCallback` that is dropped during this call wakes its task.
+pub(super) fn run_with_wake_on_drop(end_wheels: impl FnOnce()) {
+    let before = IS_ENDING_WHEELS.replace(true);
     end_wheels();
-    ENDING_WHEELS.set(before);
+    IS_ENDING_WHEELS.set(before);
 }
 
 /// Identifies a waker without owning it. The identifier is valid while the waker's data lives.
@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn a_fire_waker_fits_into_inline_storage() {
-        assert!(size_of::<CallbackWaker>() <= size_of::<[u64; 4]>());
+        assert!(size_of::<WakerCallback>() <= size_of::<[u64; 4]>());
     }
 
     #[test]
     fn a_waker_id_matches_only_its_waker() {
         let woken = |()| Waker::from(std::sync::Arc::new(NoopWake));
         let [one, other] = [(); 2].map(woken);
-        let (_alarm, waker_id) = CallbackWaker::new(&one);
+        let (_alarm, waker_id) = WakerCallback::new(&one);
         assert_eq!(waker_id, WakerId::of(&one));
         assert_ne!(waker_id, WakerId::of(&other));
     }
