@@ -214,7 +214,7 @@ impl TimerHandle {
         if self.is_remotely_added() {
             return self.cancel_slow();
         }
-        let likely = registry::with(self.shard(), |shared| {
+        let likely = registry::with_shard(self.shard(), |shared| {
             shared.and_then(|shared| shared.try_cancel_fast(self.index(), self.generation))
         });
         let Some(RemoteOutcome { answer, wake }) = likely else { return self.cancel_slow() };
@@ -241,7 +241,8 @@ impl TimerHandle {
         ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
         let mut payload_out = None;
-        let asked = registry::with(self.shard(), |shared| Some(ask(shared?, &mut payload_out)));
+        let asked =
+            registry::with_shard(self.shard(), |shared| Some(ask(shared?, &mut payload_out)));
         let RemoteOutcome { answer, wake } = asked?;
         if let Some(asleep) = wake {
             self.wake(asleep);
@@ -255,7 +256,8 @@ impl TimerHandle {
     #[cold]
     #[inline(never)]
     fn wake(self, asleep: SleepId) {
-        let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
+        let shared =
+            registry::with_shard(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         if let Some(shared) = shared {
             shared.wake(asleep);
         }
@@ -265,7 +267,8 @@ impl TimerHandle {
     #[cold]
     fn drop_cancelled_payload(self, payload: SendCallback) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
-        let shared = registry::with(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
+        let shared =
+            registry::with_shard(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
         match shared {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, so nothing can be reported.
@@ -316,7 +319,7 @@ impl TimerHandle {
     }
 
     fn is_running_remotely(self) -> bool {
-        registry::with(self.shard(), |shared| {
+        registry::with_shard(self.shard(), |shared| {
             shared.is_some_and(|shared| shared.is_running(self.index(), self.generation))
         })
     }
@@ -340,7 +343,7 @@ impl TimerHandle {
     pub fn is_pending(self) -> bool {
         match Owner::of(self) {
             Some(owner) => (owner.ops.is_pending)(self),
-            None => registry::with(self.shard(), |shared| {
+            None => registry::with_shard(self.shard(), |shared| {
                 shared.is_some_and(|shared| shared.is_pending(self.index(), self.generation))
             }),
         }
@@ -361,7 +364,7 @@ impl TimerHandle {
     /// assert_eq!(retry.status(), TimerStatus::Pending);
     /// ```
     pub fn status(self) -> TimerStatus {
-        registry::with(self.shard(), |shared| {
+        registry::with_shard(self.shard(), |shared| {
             shared.map_or(TimerStatus::Ended, |shared| shared.status(self.index(), self.generation))
         })
     }

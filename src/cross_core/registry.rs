@@ -108,13 +108,16 @@ pub(crate) fn free_ended_shards() {
 /// Calls `look` with the shard of this number, or with `None` if there is no such shard. This
 /// thread is pinned during the call.
 #[inline]
-pub(crate) fn with<R>(number: u32, look: impl FnOnce(Option<Protected<'_, Shared>>) -> R) -> R {
+pub(crate) fn with_shard<R>(
+    number: u32,
+    look: impl FnOnce(Option<Protected<'_, Shared>>) -> R,
+) -> R {
     REGISTRY.shards[number as usize % SHARDS_MAX as usize].with(look)
 }
 
 #[cfg(feature = "metrics")]
 pub(crate) fn shared(number: u32) -> Option<Arc<Shared>> {
-    with(number, |seen| seen.map(|shared| shared.to_arc()))
+    with_shard(number, |seen| seen.map(|shared| shared.to_arc()))
 }
 
 pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {

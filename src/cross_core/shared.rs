@@ -409,8 +409,8 @@ impl Protected<'_, Shared> {
             MoveOutcome::Refused => return RemoteOutcome::without_wake(false),
             MoveOutcome::Superseded => return RemoteOutcome::without_wake(true),
             MoveOutcome::Begun { deferrable } => {
-                let is_later = deferrable && nanos >= node.linked_deadline().read();
-                node.requested_deadline().write(nanos);
+                let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
+                node.requested_deadline().store_nanos(nanos);
                 if is_later && node.state.end_deferred_move() {
                     return RemoteOutcome::without_wake(true);
                 }
@@ -432,7 +432,7 @@ impl Protected<'_, Shared> {
         }
         // Reads the requested deadline after the push: another mover may have written a new one
         // and pushed nothing, because *queued* was set.
-        let mut wake = self.must_wake(depth, || node.requested_deadline().read());
+        let mut wake = self.must_wake(depth, || node.requested_deadline().load_nanos());
         // Reads the word after the fence in `must_wake`: a thread that has cancelled the timer
         // relies on this message too, and the payload must not wait for the end of a long sleep.
         if wake.is_none()

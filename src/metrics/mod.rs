@@ -234,7 +234,9 @@ impl ShardMetrics {
 /// ```
 pub fn shards() -> Vec<ShardMetrics> {
     let read = |number| {
-        registry::with(number, |seen| Some(ShardMetrics::read_requesting_levels(number, &*seen?)))
+        registry::with_shard(number, |seen| {
+            Some(ShardMetrics::read_requesting_levels(number, &*seen?))
+        })
     };
     registry::ever_used_numbers().filter_map(read).collect()
 }

@@ -163,7 +163,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     let mut known = HashMap::new();
     while !stop.wait_for_stop(interval) {
         for number in registry::ever_used_numbers() {
-            let found = registry::with(number, |seen| {
+            let found = registry::with_shard(number, |seen| {
                 seen.and_then(|shared| check_stall(number, &shared, limit))
             });
             let stalled =
@@ -172,7 +172,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
                 continue;
             }
             if let Some((turns, stall)) = found {
-                registry::with(number, |seen| {
+                registry::with_shard(number, |seen| {
                     let same = seen.filter(|shared| shared.gauges.serial() == turns.serial);
                     let _ = same.map(|shared| shared.gauges.count_stall());
                 });

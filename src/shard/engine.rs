@@ -442,7 +442,7 @@ impl<T> Engine<T> {
             // The other thread's move is ordered after this one, and replaces its deadline.
             MoveOutcome::Superseded => (),
             MoveOutcome::Begun { .. } => {
-                node.requested_deadline().write(due);
+                node.requested_deadline().store_nanos(due);
                 if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
@@ -486,7 +486,7 @@ impl<T> Engine<T> {
         }
         let node = self.nodes.entry(index);
         if node.state().is_pending_and_moved(handle.generation())? {
-            Some(self.time.tick.round_up(node.requested_deadline().read()))
+            Some(self.time.tick.round_up(node.requested_deadline().load_nanos()))
         } else {
             Some(self.due_nanos(index))
         }
@@ -675,13 +675,13 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
-        let nanos = node.requested_deadline().read();
+        let nanos = node.requested_deadline().load_nanos();
         let deadline = self.time.tick.deadline_tick(nanos);
         if periodic || deadline <= self.wheel.now() {
             return self.apply_move_slow(index, periodic);
         }
         if self.wheel.relink_deferrable(&self.nodes, node, deadline) {
-            node.linked_deadline().write(nanos);
+            node.linked_deadline().store_nanos(nanos);
             node.state().set_deferrable();
         }
         None
@@ -690,7 +690,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn apply_move_slow(&mut self, index: u32, mut periodic: bool) -> Option<ClaimedTimer> {
         for _ in 0..MOVES_APPLIED_MAX {
-            let nanos = self.nodes.entry(index).requested_deadline().read();
+            let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
                 self.nodes.schedule_mut(index).due = nanos;
@@ -713,7 +713,7 @@ impl<T> Engine<T> {
         // Other threads keep resetting the timer to elapsed deadlines, so it is left to the next
         // pass.
         let node = self.nodes.entry(index);
-        let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
+        let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
     }
@@ -739,7 +739,7 @@ impl<T> Engine<T> {
             self.shared.admission.set_live_count(self.stats.live);
             self.shared.admission.release();
         }
-        let deadline = self.time.tick.deadline_tick(node.requested_deadline().read());
+        let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
         if !is_periodic && deadline > self.wheel.now() {
             self.wheel.link(&self.nodes, node, deadline);
             return None;
@@ -1060,7 +1060,7 @@ impl<T> Engine<T> {
         }
         let nanos = match swept {
             Swept::HandedBack { moved: true } => {
-                self.time.tick.round_up(node.requested_deadline().read())
+                self.time.tick.round_up(node.requested_deadline().load_nanos())
             }
             _ => self.due_nanos(index),
         };

@@ -286,7 +286,7 @@ fn while_moving(
             MoveOutcome::Begun { deferrable: false }
         );
         between(shard);
-        node.requested_deadline().write(3_000_000);
+        node.requested_deadline().store_nanos(3_000_000);
         let (answer, next) = node.state.end_move(Mover::Remote);
         if next == FollowUp::Push {
             let _ = shared.mailbox.push(timer.index(), node.link, Priority::Urgent);

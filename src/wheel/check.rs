@@ -26,7 +26,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
     fn run(&self, indices: impl Iterator<Item = u32>) {
         let Self { wheel, storage } = *self;
         assert!(wheel.current <= wheel.pass_end, "time ran past the pass");
-        let entries: usize = (0..LEVELS).map(|level| self.level(level)).sum();
+        let entries: usize = (0..LEVELS).map(|level| self.check_level(level)).sum();
         let late = wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE);
         for &index in &late {
             assert!(
@@ -52,16 +52,18 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
     }
 
     /// Checks one level and counts its entries.
-    fn level(&self, level: usize) -> usize {
+    fn check_level(&self, level: usize) -> usize {
         let ring = if level == 0 {
             Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT
         } else {
             Geometry::<BITS, LEVELS>::FAR_SLOT_COUNT
         };
-        (0..u32::try_from(ring).expect("small")).map(|position| self.slot(level, position)).sum()
+        (0..u32::try_from(ring).expect("small"))
+            .map(|position| self.check_slot(level, position))
+            .sum()
     }
 
-    fn slot(&self, level: usize, position: u32) -> usize {
+    fn check_slot(&self, level: usize, position: u32) -> usize {
         let Self { wheel, storage } = *self;
         if level == 0 {
             let entries = wheel.slots.entries(storage, position);
@@ -71,7 +73,7 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
                 |&&index: &&u32| storage.entry(index).location() == Location::DEFERRED;
             let deferred = entries.iter().filter(is_deferred).count();
             assert!(deferred <= wheel.slots.deferred(position) as usize, "uncounted resets");
-            return self.entries(0, position, &entries);
+            return self.check_entries(0, position, &entries);
         }
         let slot = Geometry::<BITS, LEVELS>::upper_slot(level, position);
         let (plain, aligned) = (
@@ -91,22 +93,22 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             wheel.uncascaded[(slot - Geometry::<BITS, LEVELS>::upper_slot(1, 0)) as usize] as usize,
             "who waits there"
         );
-        self.entries(level, position, &plain) + self.entries(level, position, &aligned)
+        self.check_entries(level, position, &plain) + self.check_entries(level, position, &aligned)
     }
 
-    fn entries(&self, level: usize, position: u32, entries: &[u32]) -> usize {
+    fn check_entries(&self, level: usize, position: u32, entries: &[u32]) -> usize {
         for &index in entries {
             let storage = self.storage;
             let (deadline, location) =
                 (storage.entry(index).deadline(), storage.entry(index).location());
-            self.entry(level, position, deadline, location);
+            self.check_entry(level, position, deadline, location);
         }
         entries.len()
     }
 
     /// Checks that an entry's slot is within reach, does not start after the deadline, and will be
     /// visited.
-    fn entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
+    fn check_entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let wheel = self.wheel;
         let current = Geometry::<BITS, LEVELS>::slot_number(level, wheel.current);
         let here = Geometry::<BITS, LEVELS>::position(level, current);

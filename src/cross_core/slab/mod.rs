@@ -453,13 +453,13 @@ impl NodeView<'_> {
     #[inline]
     pub(crate) fn requested_deadline(&self) -> &SharedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.requested, self.place) }
+        unsafe { self.page.deadline(self.layout.requested_offset, self.place) }
     }
 
     #[inline]
     pub(crate) fn linked_deadline(&self) -> &SharedDeadline {
         // SAFETY: the page lives while the thread is pinned, and has the slab's layout.
-        unsafe { self.page.deadline(self.layout.linked, self.place) }
+        unsafe { self.page.deadline(self.layout.linked_offset, self.place) }
     }
 
     /// Cancels the timer. If this thread gets the payload, moves it to `payload_out`.
@@ -543,7 +543,7 @@ impl RemoteNode {
         unsafe { node.put_payload(|place| callback.build(place)) };
         // SAFETY: this thread has taken the node.
         unsafe { page.creation_records[place].set(CreationRecord::new(call_site, || 0)) };
-        page.requested[place].write(due);
+        page.requested_deadlines[place].store_nanos(due);
         let kind = if period == 0 { TimerKind::Shared } else { TimerKind::Periodic };
         if kind == TimerKind::Periodic {
             // SAFETY: this thread has taken the node.

@@ -546,11 +546,11 @@ impl<'n, T> NodeRef<'n, T> {
     }
 
     pub(crate) fn requested_deadline(self) -> &'n SharedDeadline {
-        &self.page.requested[place_of(self.index)]
+        &self.page.requested_deadlines[place_of(self.index)]
     }
 
     pub(crate) fn linked_deadline(self) -> &'n SharedDeadline {
-        &self.page.linked[place_of(self.index)]
+        &self.page.linked_deadlines[place_of(self.index)]
     }
 
     /// Returns true if the owner has not admitted this remote timer yet.

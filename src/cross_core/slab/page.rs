@@ -68,13 +68,14 @@ impl SharedDeadline {
     /// Stores the deadline. The caller has exclusive use of this field, and then publishes the
     /// deadline by a change of the state word.
     #[inline]
-    pub(crate) fn write(&self, nanos: u64) {
+    pub(crate) fn store_nanos(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
         self.0.store(nanos, Ordering::Relaxed);
     }
 
+    /// Returns the deadline, in nanoseconds of the clock.
     #[inline]
-    pub(crate) fn read(&self) -> u64 {
+    pub(crate) fn load_nanos(&self) -> u64 {
         // Relaxed: the caller has acquired the word (S3 in `state`). The value may belong to a move
         // in progress.
         self.0.load(Ordering::Relaxed)
@@ -105,9 +106,9 @@ pub(super) struct Page<T> {
     pub(super) header: PageHeader,
     pub(super) nodes: [Node<T>; PAGE_LEN],
     /// The deadlines of remote resets and adds.
-    pub(super) requested: [SharedDeadline; PAGE_LEN],
+    pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// The deadlines at which the owner has linked *deferrable* timers.
-    pub(super) linked: [SharedDeadline; PAGE_LEN],
+    pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbours of a timer in its slot of the wheel, or the link of a free node of the owner.
     pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
     pub(super) creation_records: [ExclusiveCell<CreationRecord>; PAGE_LEN],
@@ -119,8 +120,8 @@ pub(super) struct PageLayout {
     nodes: usize,
     /// The distance between two nodes.
     stride: usize,
-    pub(super) requested: usize,
-    pub(super) linked: usize,
+    pub(super) requested_offset: usize,
+    pub(super) linked_offset: usize,
 }
 
 /// A pointer to a page of unknown payload type. The slab manages the page's lifetime.
@@ -143,8 +144,8 @@ impl PageLayout {
         Self {
             nodes: std::mem::offset_of!(Page<T>, nodes),
             stride: size_of::<Node<T>>(),
-            requested: std::mem::offset_of!(Page<T>, requested),
-            linked: std::mem::offset_of!(Page<T>, linked),
+            requested_offset: std::mem::offset_of!(Page<T>, requested_deadlines),
+            linked_offset: std::mem::offset_of!(Page<T>, linked_deadlines),
         }
     }
 }
@@ -219,8 +220,8 @@ impl<T> Page<T> {
                 },
                 payload: UnsafeCell::new(MaybeUninit::uninit()),
             }),
-            requested: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
-            linked: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
+            requested_deadlines: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
+            linked_deadlines: array::from_fn(|_| SharedDeadline(AtomicU64::new(0))),
             links: array::from_fn(|_| ExclusiveCell::new(Links::default())),
             creation_records: array::from_fn(|_| ExclusiveCell::new(CreationRecord::default())),
         };

@@ -195,7 +195,7 @@ fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     let index = node.index();
     own.node_of_message(index);
     assert!(own.entry(index).is_not_admitted());
-    assert_eq!(own.entry(index).requested_deadline().read(), 5);
+    assert_eq!(own.entry(index).requested_deadline().load_nanos(), 5);
     (index, generation)
 }
 
