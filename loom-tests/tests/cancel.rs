@@ -283,15 +283,12 @@ fn works(work: &AtomicUsize) {
 /// Also of a timer from another core, whose node may hold the next timer already.
 #[test]
 fn cancel_wait_returns_when_the_callback_has() {
-    explore(60, || wait_for_a_callback(|run| local_timer().add(TICK, run), || ()));
+    explore(60, || wait_for_run(|run| local_timer().add(TICK, run), || ()));
     let add = |run: Box<dyn FnOnce() + Send>| add_elsewhere(&local_timer().shard_ref(), TICK, run);
-    explore(230, move || wait_for_a_callback(add, || _ = add(Box::new(|| ()))));
+    explore(230, move || wait_for_run(add, || _ = add(Box::new(|| ()))));
 }
 
-fn wait_for_a_callback(
-    add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle,
-    reuse: impl FnOnce(),
-) {
+fn wait_for_run(add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle, reuse: impl FnOnce()) {
     let clock = local();
     let [work, seen] = shared(AtomicUsize::new(0));
     let handle = stage(|| {

@@ -13,7 +13,7 @@ use loom::{
 };
 use loom_tests::{
     Dropped, Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, core, core_with, elsewhere,
-    explore, explore_within, local, place, race, runs, shared, stage, turn_after_a_tick,
+    explore, explore_within, place, race, runs, shared, stage, turn_after_a_tick,
 };
 
 /// Adds a remote timer that is admitted and due in a tick.
@@ -21,6 +21,13 @@ fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHa
     let handle = add_elsewhere(core, TICK, callback);
     local_timer().turn();
     assert_eq!(local_timer().len(), 1);
+    handle
+}
+
+/// Adds a remote timer that is admitted and due.
+fn due(clock: &ManualClock, core: &ShardRef) -> TimerHandle {
+    let handle = arrived(core, || ());
+    clock.advance(TICK);
     handle
 }
 
@@ -246,12 +253,8 @@ fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
 #[test]
 fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
     explore(9_700, || {
-        let clock = local();
-        let handle = stage(|| {
-            let handle = arrived(&local_timer().shard_ref(), || ());
-            clock.advance(TICK);
-            handle
-        });
+        let (clock, core) = core();
+        let handle = stage(|| due(&clock, &core));
         let mover = race(move || handle.reset(TICK * 2));
         let canceller = race(move || handle.cancel());
         let fired = local_timer().turn().fired;
@@ -288,11 +291,7 @@ fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
 fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     explore(4_300, || {
         let (clock, core) = core();
-        let first = stage(|| {
-            let first = arrived(&core, || ());
-            clock.advance(TICK);
-            first
-        });
+        let first = stage(|| due(&clock, &core));
         let stranger = race(move || (first.reset(TICK * 9), first.cancel()));
         let fired = local_timer().turn().fired;
         let second = race(move || core.add(TICK, || ())).join().unwrap();
