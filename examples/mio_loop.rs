@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use corewheel::{Config, ShardRef, TimerHandle, local_timer};
@@ -70,9 +70,7 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()
 }
 
 /// Starts the thread of the loop. Its timer ends a poll through the waker.
-fn start(
-    offline: Offline,
-) -> io::Result<(SocketAddr, ShardRef, thread::JoinHandle<io::Result<()>>)> {
+fn start(offline: Offline) -> io::Result<(SocketAddr, ShardRef, JoinHandle<io::Result<()>>)> {
     let poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), WAKER)?;
     let mut socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into())?;

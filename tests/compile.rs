@@ -20,10 +20,8 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
         fs::create_dir_all(path.parent().expect("inside the package")).expect("writable");
         fs::write(path, text).expect("writable");
     };
-    let head = format!(
-        "[workspace]\n[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n"
-    );
-    write("Cargo.toml", &format!("{head}{dependencies}"));
+    let head = "version = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
+    write("Cargo.toml", &format!("[package]\nname = \"{name}\"\n{head}{dependencies}"));
     write("src/lib.rs", "");
     // The versions that the workspace has downloaded.
     let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).expect("readable");
@@ -35,11 +33,8 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
     cargo.args(["check", "--offline", "--quiet", "--examples", "--target-dir"]);
     cargo.arg(folder.with_extension("target"));
     // The flags of a build for a sanitizer or for coverage fit only that build.
-    for flags in
-        ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"]
-    {
-        cargo.env_remove(flags);
-    }
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    cargo.env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
     cargo.current_dir(&folder).output().expect("cargo runs")
 }
 
@@ -75,8 +70,6 @@ fn the_examples_of_the_readme_compile_with_the_dependencies_it_prints() {
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let fenced = text.split("```").skip(1).step_by(2);
     let is_language = |block: &&str| block.split([',', '\n']).next() == Some(language);
-    fenced
-        .filter(is_language)
-        .map(|block| block.split_once('\n').expect("lines").1.to_owned())
-        .collect()
+    let code = |block: &str| block.split_once('\n').expect("lines").1.to_owned();
+    fenced.filter(is_language).map(code).collect()
 }

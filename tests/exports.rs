@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, named_shard};
+use common::{TICK, cancel_elsewhere, expired, named_shard};
 use corewheel::{
     Config, ManualClock, PanicPlace, PanicReport, Shard, local_timer,
     metrics::{Exporter, Watch},
@@ -28,11 +28,10 @@ use metrics_util::{
 use tracing_subscriber::fmt::MakeWriter;
 
 fn turn(shard: &mut Shard<u32>) -> usize {
-    shard.turn();
-    let expired = std::iter::from_fn(|| shard.next_expired()).count();
+    let fired = expired(shard).len();
     // A loop that asks says what it has done.
     let _ = shard.time_until_next();
-    expired
+    fired
 }
 
 /// Runs `test` with a recorder whose snapshots it may take.
@@ -66,8 +65,7 @@ fn assert_counters<const N: usize>(told: &Told, expected: [(&str, u64); N]) {
 /// and by label.
 fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
     let name_of = |key: &CompositeKey| {
-        let label =
-            |wanted: &str| key.key().labels().find(|label| label.key() == wanted).map(Label::value);
+        let label = |name: &str| key.key().labels().find(|it| it.key() == name).map(Label::value);
         let by = label("by").map(|by| format!(" {by}")).unwrap_or_default();
         (label("name") == Some(shard)).then(|| format!("{}{by}", key.key().name()))
     };
@@ -83,9 +81,7 @@ fn the_recorder_is_told_what_has_changed() {
         let timers: Vec<_> = (0..6).map(|timer| shard.add(TICK * 10, timer)).collect();
         assert!(shard.cancel(timers[0]).is_some() && shard.cancel(timers[5]).is_some());
         assert!(shard.reset(timers[1], TICK * 50));
-        thread::scope(|scope| {
-            scope.spawn(|| timers[2].cancel()).join().expect("no panic");
-        });
+        cancel_elsewhere(timers[2]);
         clock.advance(TICK * 12);
         assert_eq!(turn(&mut shard), 2);
         exporter.export();
@@ -179,10 +175,8 @@ fn a_subscriber_may_call_back_in_and_panic() {
         local_timer().add(TICK * 1_000, || ());
         panic!("a subscriber that panics, as it should here");
     };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(writer)
-        .finish();
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+    let subscriber = subscriber.with_writer(writer).finish();
     tracing::subscriber::with_default(subscriber, || {
         let clock = ManualClock::new();
         let (tell, told) = mpsc::channel();
@@ -192,11 +186,7 @@ fn a_subscriber_may_call_back_in_and_panic() {
         local_timer().add(TICK, || ());
         clock.advance(TICK * 5);
         assert_eq!(local_timer().turn().fired, 2, "the rest of the turn goes on");
-        assert_eq!(
-            told.try_iter().collect::<Vec<_>>(),
-            [PanicPlace::Callback],
-            "the hook is called all the same"
-        );
+        assert!(told.try_iter().eq([PanicPlace::Callback]), "the hook is called all the same");
         // A clock that goes back, another shard's beginning and its end.
         clock.set(TICK * 3);
         local_timer().turn();
@@ -260,11 +250,8 @@ fn the_end_of_a_shard_is_told() {
         assert_counters(&last, [("corewheel_handed_back_total", 3)]);
         assert_eq!(last["corewheel_live"], gauge(0.0));
         exporter.export();
-        let after = told(snapshotter, "ends");
-        assert!(
-            !matches!(after.get("corewheel_handed_back_total"), Some(DebugValue::Counter(1..))),
-            "{after:?}"
-        );
+        let after = told(snapshotter, "ends").remove("corewheel_handed_back_total");
+        assert!(!matches!(after, Some(DebugValue::Counter(1..))), "{after:?}");
         drop(ends);
 
         // With timers that no thread sees again.
@@ -276,14 +263,14 @@ fn the_end_of_a_shard_is_told() {
         let _ = dropped.time_until_next();
         exporter.export();
         let before = told(snapshotter, "dropped");
-        let gauges =
-            ["corewheel_live", "corewheel_longest_turn_seconds", "corewheel_overdue_seconds"];
-        assert!(gauges.iter().all(|&name| before[name] != gauge(0.0)), "{before:?}");
+        let gauges = ["live", "longest_turn_seconds", "overdue_seconds"];
+        let gauges = gauges.map(|name| format!("corewheel_{name}"));
+        assert!(gauges.iter().all(|name| before[name] != gauge(0.0)), "{before:?}");
         assert_eq!(before["corewheel_overdue_seconds"], gauge(0.006));
         drop(dropped);
         exporter.export();
         let after = told(snapshotter, "dropped");
-        assert!(gauges.iter().all(|&name| after[name] == gauge(0.0)), "{after:?}");
+        assert!(gauges.iter().all(|name| after[name] == gauge(0.0)), "{after:?}");
     });
 }
 
@@ -315,8 +302,5 @@ fn a_stall_is_an_event() {
     }
     drop(watch);
     let text = written(log);
-    assert!(
-        text.contains("WARN") && text.contains("a loop does not turn") && text.contains("99ms"),
-        "{text}"
-    );
+    assert!(["WARN", "a loop does not turn", "99ms"].iter().all(|it| text.contains(it)), "{text}");
 }

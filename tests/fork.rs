@@ -8,7 +8,7 @@ mod common;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
-use common::{HOUR, on_a_thread};
-use corewheel::{Cancel, Core, Cores, ShardRef, TimerHandle, local_timer};
+use common::{HOUR, alone, on_a_thread};
+use corewheel::{Cancel, Core, Cores, Counts, ShardRef, TimerHandle, local_timer};
 
 /// The failure of a child. A child must not panic, because printing takes locks.
 type Found = Result<(), &'static str>;
@@ -51,8 +51,7 @@ fn in_a_child(child: impl FnOnce() -> Found) {
 /// Runs `test` on a new thread, with other threads that turn their wheels. Tests run one at a time:
 /// no thread may create or end a wheel while another one forks.
 fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     on_a_thread(|| {
         let turns = |core: Core| local_timer().run_until(|| core.is_stopping());
         let others = Cores::builder().shards(3).start(turns).expect("started");
@@ -89,11 +88,8 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
     check(handle.reset(Duration::ZERO) && handle.is_pending(), "old ones can be moved")?;
     local_timer().run_until(|| !handle.is_pending());
     check(handle.cancel() == Cancel::Ended, "and run")?;
-    let counts = local_timer().counts();
-    check(
-        counts.added == counts.live + counts.fired + counts.cancelled + counts.handed_back,
-        "the sum",
-    )
+    let Counts { added, live, fired, cancelled, handed_back, .. } = local_timer().counts();
+    check(added == live + fired + cancelled + handed_back, "the sum")
 }
 
 /// The child may create wheels, because no other thread created or ended one at the moment of the

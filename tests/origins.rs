@@ -3,14 +3,12 @@
 mod common;
 
 use std::{
-    future::Future,
     panic::Location,
     pin::pin,
     task::{Context, Waker},
-    thread,
 };
 
-use common::{HOUR, Never, TICK, in_virtual_time, manual_shard};
+use common::{HOUR, Never, TICK, in_virtual_time, manual_shard, on_a_thread};
 use corewheel::{
     Cancel, LocalTimer, When,
     future::{Timers, interval, sleep, timeout},
@@ -22,12 +20,8 @@ use corewheel::{
 /// Lines of this file, and how many live timers were added in each, in the order of the lines.
 fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
     let here = |place: &&LivePlace| place.location.file() == file!();
-    let mut lines: Vec<_> = report
-        .most_frequent()
-        .iter()
-        .filter(here)
-        .map(|place| (place.location.line(), place.live))
-        .collect();
+    let places = report.most_frequent().iter().filter(here);
+    let mut lines: Vec<_> = places.map(|place| (place.location.line(), place.live)).collect();
     lines.sort_unstable();
     assert_eq!(lines.len(), report.most_frequent().len(), "each place is in this file: {report}");
     lines
@@ -84,13 +78,10 @@ fn a_shard_of_payloads_says_the_same() {
 fn what_comes_from_another_core_says_where_it_was_added_there() {
     in_virtual_time(|clock| {
         let shard = local_timer().shard_ref();
-        let added = thread::scope(|scope| {
-            let added = scope.spawn(|| {
-                shard.add(HOUR, || ());
-                shard.run(|| ());
-                line() - 2
-            });
-            added.join().expect("no panic")
+        let added = on_a_thread(|| {
+            shard.add(HOUR, || ());
+            shard.run(|| ());
+            line() - 2
         });
         assert_eq!(lines(&local_timer().live_report()), [], "they have not arrived");
         local_timer().turn();
@@ -150,10 +141,7 @@ fn the_most_frequent_and_the_oldest_come_first() {
         assert_eq!(report.oldest(), [*other, *leaked]);
         let text = report.to_string();
         let leaks = text.lines().nth(1).expect("a line for the first place");
-        assert!(
-            leaks.contains("100") && leaks.contains("0.010 s") && leaks.contains("origins.rs"),
-            "{text}"
-        );
+        assert!(["100", "0.010 s", "origins.rs"].iter().all(|it| leaks.contains(it)), "{text}");
         assert_eq!(old.cancel(), Cancel::Cancelled);
         assert_eq!(timer.live_report().most_frequent().len(), 1);
     });

@@ -9,7 +9,7 @@ mod common;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -17,6 +17,7 @@ use std::{
 
 use common::{TICK, in_virtual_time, operations, seeded, shard_by, turn_after};
 use corewheel::{Cancel, ManualClock, TimerHandle, local_timer};
+use fastrand::Rng;
 
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
@@ -37,16 +38,16 @@ struct Payload(Arc<Record>);
 
 impl Payload {
     fn fire(&self) {
-        self.0.fired.fetch_add(1, Ordering::Relaxed);
+        self.0.fired.fetch_add(1, Relaxed);
     }
 }
 
 impl Drop for Payload {
     fn drop(&mut self) {
         for (work, seen) in self.0.work.iter().zip(&self.0.seen) {
-            seen.store(10 + work.load(Ordering::Relaxed), Ordering::Relaxed);
+            seen.store(10 + work.load(Relaxed), Relaxed);
         }
-        self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        self.0.dropped.fetch_add(1, Relaxed);
     }
 }
 
@@ -54,10 +55,7 @@ impl Drop for Payload {
 type Given = (TimerHandle, Arc<Record>);
 
 /// Adds timers of one to three ticks.
-fn add_all(
-    random: &mut fastrand::Rng,
-    mut add: impl FnMut(Duration, Payload) -> TimerHandle,
-) -> Vec<Given> {
+fn add_all(random: &mut Rng, mut add: impl FnMut(Duration, Payload) -> TimerHandle) -> Vec<Given> {
     let mut add_one = || {
         let record = Arc::new(Record::default());
         (add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
@@ -69,9 +67,9 @@ fn add_all(
 /// fired before.
 fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
     let cancel = |(handle, record): &Given| {
-        record.work[own].store(1, Ordering::Relaxed);
+        record.work[own].store(1, Relaxed);
         let answer = handle.cancel();
-        (answer, record.fired.load(Ordering::Relaxed))
+        (answer, record.fired.load(Relaxed))
     };
     // Each begins elsewhere, so that they meet in the middle.
     let (first, second) = given.split_at(if own == 0 { 0 } else { given.len() / 2 });
@@ -85,11 +83,11 @@ fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
 fn assert_true(ends_late: bool, given: &[Given], answers: &[Vec<(Cancel, u32)>], handed_back: u32) {
     let mut left = 0;
     for (timer, (_, record)) in given.iter().enumerate() {
-        let fired = record.fired.load(Ordering::Relaxed);
+        let fired = record.fired.load(Relaxed);
         let told: Vec<_> = answers.iter().map(|of_one| of_one[timer]).collect();
-        let winners: Vec<usize> =
-            (0..told.len()).filter(|&one| told[one].0 == Cancel::Cancelled).collect();
-        assert_eq!(record.dropped.load(Ordering::Relaxed), 1);
+        let has_won = |&one: &usize| told[one].0 == Cancel::Cancelled;
+        let winners: Vec<usize> = (0..told.len()).filter(has_won).collect();
+        assert_eq!(record.dropped.load(Relaxed), 1);
         match (fired, &winners[..]) {
             (1, []) => assert!(
                 ends_late
@@ -97,7 +95,7 @@ fn assert_true(ends_late: bool, given: &[Given], answers: &[Vec<(Cancel, u32)>],
                 "who is told `Ended` sees what was done: {told:?}"
             ),
             (0, &[winner]) => {
-                assert_eq!(record.seen[winner].load(Ordering::Relaxed), 11, "what came before");
+                assert_eq!(record.seen[winner].load(Relaxed), 11, "what came before");
             }
             (0, []) => left += 1,
             _ => panic!("fired {fired} times and cancelled by {winners:?}"),
@@ -133,10 +131,7 @@ fn a_shard_fires_collects_and_ends_while_others_cancel() {
             assert_eq!(last.cancel(), Cancel::Ended);
             (cancellers.map(|canceller| canceller.join().expect("no panic")), handed_back.len())
         });
-        assert_eq!(
-            (next.fired.load(Ordering::Relaxed), next.dropped.load(Ordering::Relaxed)),
-            (0, 1)
-        );
+        assert_eq!((next.fired.load(Relaxed), next.dropped.load(Relaxed)), (0, 1));
         assert_true(true, &given, &answers, u32::try_from(handed_back).expect("few") - 1);
     });
 }
@@ -146,9 +141,8 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
     seeded(0..operations(300), |random| {
         let mut random = random.fork();
         let (given, cancellers) = in_virtual_time(move |clock| {
-            let given = Arc::new(add_all(&mut random, |delay, payload| {
-                local_timer().add(delay, move || payload.fire())
-            }));
+            let add = |delay, payload: Payload| local_timer().add(delay, move || payload.fire());
+            let given = Arc::new(add_all(&mut random, add));
             let cancellers = [0, 1].map(|own| {
                 let given = Arc::clone(&given);
                 thread::spawn(move || cancel_all(own, &given))
@@ -163,7 +157,7 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
         // Pending timers were dropped when the thread exited; only that thread knows their number.
         let pending = given.iter().enumerate().filter(|&(timer, (_, record))| {
             let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
-            !won && record.fired.load(Ordering::Relaxed) == 0
+            !won && record.fired.load(Relaxed) == 0
         });
         assert_true(false, &given, &answers, u32::try_from(pending.count()).expect("few"));
     });
@@ -180,17 +174,17 @@ fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
         in_virtual_time(|clock| {
             let core = local_timer().shard_ref();
             let adders = [0, 1].map(|own| {
-                let (core, mut random) = (core.clone(), fastrand::Rng::with_seed(seed + own));
+                let (core, mut random) = (core.clone(), Rng::with_seed(seed + own));
                 thread::spawn(move || {
                     let mut cancelled = 0;
                     for _ in 0..timers {
                         let record = Arc::new(Record::default());
                         let payload = Payload(Arc::clone(&record));
-                        record.work[0].store(1, Ordering::Relaxed);
+                        record.work[0].store(1, Relaxed);
                         let handle = core.add(TICK * random.u32(..3), move || payload.fire());
                         let moved = random.bool() && handle.reset(TICK * random.u32(..3));
                         let answer = if random.bool() { handle.cancel() } else { Cancel::Running };
-                        let fired = record.fired.load(Ordering::Relaxed);
+                        let fired = record.fired.load(Relaxed);
                         assert!(answer != Cancel::Ended || fired == 1, "moved: {moved}");
                         cancelled += u64::from(answer == Cancel::Cancelled);
                     }
@@ -222,15 +216,13 @@ fn handles_outlive_shards_while_others_take_their_place() {
         let mut old = shard_by(&clock);
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {
-            let asking =
-                scope.spawn(move || handles.map(|handle| (handle.is_pending(), handle.cancel())));
+            let asking = scope.spawn(move || handles.map(|it| (it.is_pending(), it.cancel())));
             let handed_back = old.drain().len();
             drop(old);
             let mut new = shard_by(&clock);
             let heirs = [(); 3].map(|()| new.add(TICK, 2));
             let answers = asking.join().expect("no panic");
-            let cancelled =
-                answers.iter().filter(|(_, answer)| *answer == Cancel::Cancelled).count();
+            let cancelled = answers.iter().filter(|(_, it)| *it == Cancel::Cancelled).count();
             assert_eq!(cancelled + handed_back, handles.len(), "{answers:?}");
             assert!(heirs.into_iter().all(TimerHandle::is_pending));
         });

@@ -101,9 +101,9 @@ fn untidy(path: &Path) -> Vec<String> {
 }
 
 fn rust_files(directory: &Path) -> Vec<PathBuf> {
-    let entries =
-        fs::read_dir(directory).expect("readable").map(|entry| entry.expect("readable").path());
+    let entries = fs::read_dir(directory).expect("readable");
     let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("readable").path())
         .flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .collect();
@@ -127,16 +127,10 @@ fn order(source: &Source) -> Vec<Finding> {
         let position = |module: &str| order.split_whitespace().position(|other| other == module);
         let what = match (position(own_part), position(used_part)) {
             (Some(own), Some(used)) if used <= own => return None,
-            (Some(_), Some(_)) => {
-                format!("`{own_part}` uses `{used_part}`, which comes after it in ORDER")
-            }
+            (Some(_), Some(_)) => format!("`{own_part}` uses `{used_part}`, after it in ORDER"),
             (None, _) => format!("`{own_part}` has no place in ORDER yet"),
             (_, None) if !folder.is_empty() => return None,
-            (_, None) => {
-                format!(
-                    "`{used_part}` is no module of ORDER: import from the module where it lives"
-                )
-            }
+            (_, None) => format!("`{used_part}` is not in ORDER: import from the module it is in"),
         };
         Some((name.line, what))
     };
@@ -155,13 +149,13 @@ fn homes(source: &Source) -> Vec<Finding> {
 /// Every atomic operation says why it may have the ordering it has, as in `// Release: publishes
 /// the payload`.
 fn reasons(source: &Source) -> Vec<Finding> {
-    let orderings =
-        source.names.iter().filter(|name| !name.import && ORDERINGS.contains(&name.last()));
-    let silent = orderings
-        .filter(|name| !gives_reason(&source.comments_above(name.line, REASON_REACH), name.last()));
-    silent
-        .map(|name| (name.line, format!("no comment above says `{}: ` and a reason", name.last())))
-        .collect()
+    let is_silent = |name: &&Name| {
+        let needs_reason = !name.import && ORDERINGS.contains(&name.last());
+        let comments = || source.comments_above(name.line, REASON_REACH);
+        needs_reason && !gives_reason(&comments(), name.last())
+    };
+    let what = |name: &Name| format!("no comment above says `{}: ` and a reason", name.last());
+    source.names.iter().filter(is_silent).map(|name| (name.line, what(name))).collect()
 }
 
 /// One word for one thing, in names and in comments.
@@ -232,14 +226,9 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         (reasons, STATE, "use crate::sync::Ordering::{Acquire, Release};", &[]),
         (words, STATE, "// Two zombies.\nlet zombie_count = 1;", &[1, 2]),
         (words, STATE, "// A stale timer, \nlet a = \"zombie\";", &[]),
-        (examples, "src/error.rs", bare, &[2, 4]),
-        (
-            examples,
-            "src/error.rs",
-            "/// ```\n/// a();\n/// ```\n///\n#[inline]\npub fn a() {}",
-            &[],
-        ),
-        (examples, "src/error.rs", "pub(crate) fn a() {}\n#[doc(hidden)]\npub fn b() {}", &[]),
+        (examples, STATE, bare, &[2, 4]),
+        (examples, STATE, "/// ```\n/// a();\n/// ```\n///\n#[inline]\npub fn a() {}", &[]),
+        (examples, STATE, "pub(crate) fn a() {}\n#[doc(hidden)]\npub fn b() {}", &[]),
     ];
     for &(rule, file, text, expected) in cases {
         let found: Vec<_> = rule(&Source::new(file, text)).into_iter().map(|(at, _)| at).collect();

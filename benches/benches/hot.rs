@@ -52,11 +52,8 @@ fn operations<T: Timers, const RESET: bool>(
 /// Where there is no fast clock, `fast` is the monotonic one.
 fn clocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clock");
-    for (name, clock) in [
-        ("monotonic", Clock::monotonic()),
-        ("fast", Clock::fast()),
-        ("boot_time", Clock::boot_time()),
-    ] {
+    let clocks = [Clock::monotonic(), Clock::fast(), Clock::boot_time()];
+    for (name, clock) in ["monotonic", "fast", "boot_time"].into_iter().zip(clocks) {
         let config = Config::new().clock(clock);
         let mut shard = Shard::with_config(config).expect("a valid configuration");
         group.bench_function(BenchmarkId::new(name, "turn"), |bench| bench.iter(|| shard.turn()));

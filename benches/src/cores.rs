@@ -1,7 +1,7 @@
 //! Two threads, each pinned to another core.
 
 use std::hint::spin_loop;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use std::{fs, thread};
@@ -17,19 +17,14 @@ const TIMED: u64 = 128;
 const SPINS_MAX: u64 = 1 << 34;
 
 /// Lists the cores before any thread is pinned, because a pinned thread sees only its own.
-pub(crate) fn all() -> &'static [CoreId] {
-    static ALL: OnceLock<Vec<CoreId>> = OnceLock::new();
-    ALL.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
-}
+pub(crate) static ALL: LazyLock<Vec<CoreId>> =
+    LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
 
 /// Pins the calling thread to a core, counted from 0. Where there are fewer, threads share them.
 pub fn pin(core: usize) {
-    let cores = all();
-    if !cores.is_empty() {
-        assert!(
-            core_affinity::set_for_current(cores[core % cores.len()]),
-            "core {core} can be pinned to"
-        );
+    if !ALL.is_empty() {
+        let is_pinned = core_affinity::set_for_current(ALL[core % ALL.len()]);
+        assert!(is_pinned, "core {core} can be pinned to");
     }
 }
 

@@ -46,9 +46,8 @@ impl Section {
 
     pub fn add(&mut self, peer: Peer, samples: Vec<Sample>) {
         for sample in samples {
-            let key = |sample: &Sample| (sample.title(), sample.n);
-            let known =
-                |figure: &&mut Figure| figure.peer == peer && key(&figure.sample) == key(&sample);
+            let key = (peer, sample.title(), sample.n);
+            let known = |it: &&mut Figure| (it.peer, it.sample.title(), it.sample.n) == key;
             if let Some(figure) = self.figures.iter_mut().find(known) {
                 figure.values.push(sample.value);
             } else {
@@ -211,8 +210,8 @@ impl<'a> Chart<'a> {
 
 impl Figure {
     fn spread(&self) -> Spread {
-        let [min, max] =
-            [f64::min, f64::max].map(|pick| self.values.iter().copied().fold(self.values[0], pick));
+        let (values, first) = (self.values.iter().copied(), self.values[0]);
+        let [min, max] = [f64::min, f64::max].map(|pick| values.clone().fold(first, pick));
         Spread { median: median(self.values.clone()), min, max }
     }
 

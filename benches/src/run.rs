@@ -33,7 +33,7 @@ pub type Run = fn(Job) -> Vec<Sample>;
 /// Finds how a peer does a workload, if it takes part.
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
-    let has_cores = !workload.needs_two_cores() || cores::all().len() >= 2;
+    let has_cores = !workload.needs_two_cores() || cores::ALL.len() >= 2;
     let (_, _, run) = RUNS.iter().find(|(of, workloads, _)| {
         *of == peer && workloads.iter().any(|group| group.contains(&workload))
     })?;

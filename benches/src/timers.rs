@@ -38,8 +38,10 @@ pub trait Timers: Sized {
     /// Moves a timer; false if it had ended. A handle that names the deadline is changed.
     fn reset(&mut self, handle: &mut Self::Handle, deadline: u64) -> bool;
 
-    /// Moves time to `now` and hands out what is due.
-    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload));
+    /// Moves time to `now` and hands out what is due. A peer has this or the next one.
+    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
+        self.advance_within(now, usize::MAX, on_fire);
+    }
 
     /// Advances, but touches at most `budget` entries if the peer can. The next call goes on.
     fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {

@@ -54,8 +54,7 @@ fn the_page_refers_to_its_plots() {
 #[test]
 fn every_peer_does_its_workloads() {
     let json = compare("--tiny --json");
-    let lines: Vec<Line> =
-        json.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let lines: Vec<Line> = json.lines().map(|it| serde_json::from_str(it).expect(it)).collect();
     for peer in Peer::value_variants() {
         let takes_part = Workload::value_variants().iter().any(|&it| run(*peer, it).is_some());
         let has_figures = lines.iter().any(|line| line.peer == peer.name());
@@ -76,15 +75,12 @@ fn every_peer_does_its_workloads() {
 /// A layer of corewheel is held against its floor.
 #[test]
 fn two_cores_come_out() {
-    let text =
-        compare("--tiny --peer corewheel-shard --peer floor --workload xcancel --workload scaling");
-    for title in [
-        "## xcancel, ns",
-        "## xcancel-both-call, ns",
-        "## xcancel-lock-p99.9, ns",
-        "## scaling-share, times",
-    ] {
-        assert!(text.contains(title), "{title}: {text}");
+    let peers = "--tiny --peer corewheel-shard --peer floor";
+    let text = compare(&format!("{peers} --workload xcancel --workload scaling"));
+    for title in
+        ["xcancel, ns", "xcancel-both-call, ns", "xcancel-lock-p99.9, ns", "scaling-share,"]
+    {
+        assert!(text.contains(&format!("## {title}")), "{title}: {text}");
     }
     assert!(text.contains("corewheel-shard, times its floor"), "{text}");
 }

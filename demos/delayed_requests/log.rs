@@ -5,8 +5,7 @@
 //! every change is followed by an event of the purgatory, which synchronizes with the threads that
 //! react to it.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) type Log = Vec<Partition>;
 

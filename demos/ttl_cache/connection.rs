@@ -25,11 +25,7 @@ const READ_MAX: usize = 16 << 10;
 const WRITE_MIN: usize = 256 << 10;
 
 /// Serves a client until it leaves or is idle.
-pub(crate) async fn serve(
-    mut stream: TcpStream,
-    worker: &Worker,
-    idle: Duration,
-) -> io::Result<()> {
+pub(crate) async fn serve(mut stream: TcpStream, core: &Worker, idle: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut parser = Parser::new();
     loop {
@@ -56,7 +52,7 @@ pub(crate) async fn serve(
             continue;
         }
         let mut output = BytesMut::new();
-        for answer in worker.answer(&commands).await.into_iter().chain(refused) {
+        for answer in core.answer(&commands).await.into_iter().chain(refused) {
             output.extend_from_slice(&resp2::frame_to_bytes(&answer));
             if output.len() >= WRITE_MIN {
                 send(&mut stream, &mut output, idle).await?;

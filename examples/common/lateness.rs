@@ -38,8 +38,7 @@ pub(crate) async fn compare(
     own: Sleep,
     corewheel: Sleep,
 ) {
-    let empty: Histogram<u64> = Histogram::new(3).expect("three digits are possible");
-    let mut lateness = [(); 2].map(|()| [(); 2].map(|()| empty.clone()));
+    let mut lateness = [(); 2].map(|()| [(); 2].map(|()| empty()));
     for _ in 0..ROUNDS {
         for ((sleep, expected), lateness) in
             [(own, 0), (corewheel, 2 * SLEEPERS * SLEEPS)].into_iter().zip(&mut lateness)
@@ -72,6 +71,10 @@ pub(crate) fn left_out(runtime: &str, error: &std::io::Error) {
     println!("| {runtime} | left out: the kernel refuses io_uring: {error} |");
 }
 
+fn empty() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are possible")
+}
+
 /// Returns the number of timers that have fired in all shards.
 async fn fired(own: Sleep) -> u64 {
     own(SETTLED).await;
@@ -85,8 +88,7 @@ async fn measure(
     sleep: Sleep,
     busy_tasks: usize,
 ) -> Histogram<u64> {
-    let empty = Histogram::new(3).expect("three digits are possible");
-    let lateness = Arc::new(Mutex::new(empty));
+    let lateness = Arc::new(Mutex::new(empty()));
     let is_over = Arc::new(AtomicBool::new(false));
     let busy: Vec<Task> = (0..busy_tasks)
         .map(|_| {

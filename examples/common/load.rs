@@ -38,9 +38,8 @@ impl<U: Send + 'static> Load<U> {
             // Each thread gets whole groups of ten consecutive users, because the ten have
             // different roles.
             let mine = (0..users).filter(move |id| *id as usize / 10 % THREADS == thread);
-            thread::spawn(move || {
-                simulate(mine.map(move |id| run(id, (start, Arc::clone(&acting)))))
-            })
+            let user = move |id| run(id, (start, Arc::clone(&acting)));
+            thread::spawn(move || simulate(mine.map(user)))
         };
         Self { threads: (0..THREADS).map(start).collect(), acting }
     }
@@ -55,10 +54,10 @@ impl<U: Send + 'static> Load<U> {
     pub(crate) fn join(self) -> io::Result<Crew<U>> {
         let (mut all, mut longest) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {
-            let (users, held_up) =
+            let (users, delay) =
                 thread.join().map_err(|_| io::Error::other("the load panicked"))??;
             all.extend(users);
-            longest = longest.max(held_up);
+            longest = longest.max(delay);
         }
         Ok((all, longest))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use corewheel::Counts;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, from_value, to_value};
 
 /// [`Cores::stop`](corewheel::Cores::stop) counts as two timers of each core.
 const TIMERS_OF_STOP: u64 = 2;
@@ -34,8 +34,7 @@ impl<R: Serialize> Verdict<R> {
         if json {
             return writeln!(out, "{}", serde_json::to_string(self)?);
         }
-        let fields: Map<String, Value> =
-            serde_json::from_value(serde_json::to_value(&self.report)?)?;
+        let fields: Map<String, Value> = from_value(to_value(&self.report)?)?;
         for (name, value) in fields.iter().filter(|(_, value)| !value.is_array()) {
             // The parts of an object, without the punctuation of JSON.
             let value = value.to_string().replace(['{', '}', '"'], "");
@@ -149,9 +148,7 @@ impl Lateness {
     pub(crate) fn check(&self, failures: &mut Failures) {
         let Self { p99, limit_p99, .. } = self;
         if p99 > limit_p99 {
-            failures.push(format!(
-                "the lateness has a p99 of {p99} us, over the limit of {limit_p99} us"
-            ));
+            failures.push(format!("the p99 of the lateness is {p99} us, over {limit_p99} us"));
         }
     }
 }

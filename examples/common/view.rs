@@ -101,8 +101,7 @@ fn lateness(core: &ShardMetrics) -> String {
 
 /// Formats the number of occupied slots: of the lowest two levels, and of all other levels in use.
 fn levels(core: &ShardMetrics) -> String {
-    let used =
-        core.levels.iter().zip(0..).filter(|(level, index)| *index < 2 || level.occupied > 0);
+    let used = core.levels.iter().zip(0..).filter(|(level, at)| *at < 2 || level.occupied > 0);
     let levels: Vec<_> = used
         .map(|(level, _)| {
             format!("{} of {} of {:?}", level.occupied, level.slot_count, level.slot_span)

@@ -54,20 +54,13 @@ impl Report {
             }
             cancelled += u64::from(client.has_cancelled());
         }
-        failures.count(
-            cancelled.saturating_sub(resets_refused),
-            "cancelled timers did not refuse the reset by a later packet",
-        );
+        let not_refused = cancelled.saturating_sub(resets_refused);
+        failures.count(not_refused, "cancelled timers did not refuse the reset by a later packet");
         let armed = open.saturating_sub(cancelled);
         failures.expect_equal(&[
             ("timers added", timers.added, "connections opened", closed + left + open),
             ("timers fired", timers.fired, "connections closed by the server", closed),
-            (
-                "timers cancelled",
-                timers.cancelled,
-                "connections left or cancelled",
-                left + cancelled,
-            ),
+            ("timers cancelled", timers.cancelled, "left or cancelled", left + cancelled),
             ("live timers", timers.live, "open connections with a timer", armed),
         ]);
         closings.sort_unstable();
@@ -115,14 +108,8 @@ fn check(client: &Client, idle: Duration, failures: &mut Failures) {
         (is_early, "connections were closed within a timeout of their last packet"),
         (is_closed && !is_silent, "connections were closed that should have stayed open"),
         (is_open && client.unanswered > 0, "open connections have not received all their echoes"),
-        (
-            cancels && !has_tried,
-            "connections should have lost their timer, but its handle was missing",
-        ),
-        (
-            has_tried && !client.has_cancelled(),
-            "remote cancels of a live timer did not return `Cancelled`",
-        ),
+        (cancels && !has_tried, "connections kept their timer because its handle was missing"),
+        (has_tried && !client.has_cancelled(), "remote cancels of live timers failed"),
         (is_revived, "cancelled timers did not stay cancelled"),
         (
             client.has_cancelled() && !is_kept,

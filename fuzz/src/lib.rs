@@ -43,9 +43,8 @@ pub fn wheel<const BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>)
 ///
 /// If a shard is wrong.
 pub fn shard(bytes: &[u8]) {
-    let (length, mut bytes) =
-        (bytes.len().saturating_sub(SETTING) / STEP, Unstructured::new(bytes));
-    let done = corewheel_simulator::drawn(length, &mut |bound| choose(&mut bytes, bound));
+    let (steps, mut bytes) = (bytes.len().saturating_sub(SETTING) / STEP, Unstructured::new(bytes));
+    let done = corewheel_simulator::drawn(steps, &mut |bound| choose(&mut bytes, bound));
     assert!(done.is_ok(), "{done:?}");
 }
 

@@ -56,11 +56,9 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
     // A model that fails in the owner of a thread-local timer may abort before the harness prints
     // its name.
     println!("{name} ...");
-    let time = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok().map(|minutes| {
-        let minutes: u64 =
-            minutes.parse().expect("COREWHEEL_LOOM_EXHAUSTIVE is a number of minutes");
-        Duration::from_secs(60 * minutes)
-    });
+    let minutes = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok();
+    let minutes = minutes.map(|minutes| minutes.parse::<u64>().expect("a number of minutes"));
+    let time = minutes.map(|minutes| Duration::from_secs(60 * minutes));
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
     builder.max_duration = time;
@@ -69,8 +67,7 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
         Some(_) => None,
         None => builder.preemption_bound.or(Some(preemptions)),
     };
-    let (count, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
-    let counted = Arc::clone(&count);
+    let ([count, counted], start) = (shared(AtomicUsize::new(0)), Instant::now());
     builder.check(move || {
         // Relaxed: loom runs one execution at a time.
         counted.fetch_add(1, Ordering::Relaxed);
@@ -88,6 +85,12 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
         explored >= floor || env::var_os("COREWHEEL_LOOM_NO_FLOOR").is_some(),
         "{name} explored {explored} interleavings, fewer than {floor}: is it blind?"
     );
+}
+
+/// Returns references to a value that the threads of a model share.
+pub fn shared<T, const N: usize>(value: T) -> [Arc<T>; N] {
+    let value = Arc::new(value);
+    [(); N].map(|()| Arc::clone(&value))
 }
 
 /// The tick of the models.
@@ -196,14 +199,25 @@ fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) 
 
 /// This thread's timer in virtual time, and its clock.
 pub fn local() -> ManualClock {
-    let clock = ManualClock::new();
-    config(&clock).install().expect("the thread has none");
-    clock
+    core().0
 }
 
 /// Installs this thread's timer in virtual time; returns its clock and a reference to it.
 pub fn core() -> (ManualClock, ShardRef) {
-    (local(), local_timer().shard_ref())
+    core_with(|config| config)
+}
+
+/// Installs this thread's timer in virtual time with more settings; see [`core`].
+pub fn core_with(settings: impl FnOnce(Config) -> Config) -> (ManualClock, ShardRef) {
+    let clock = ManualClock::new();
+    settings(config(&clock)).install().expect("the thread has none");
+    (clock, local_timer().shard_ref())
+}
+
+/// Lets a tick pass and turns this thread's wheel. Returns the number of callbacks that ran.
+pub fn turn_after_a_tick(clock: &ManualClock) -> usize {
+    clock.advance(TICK);
+    local_timer().turn().fired
 }
 
 /// Adds a timer to `core` on another thread, and waits for that thread.
@@ -230,8 +244,7 @@ pub fn stage<R>(set: impl FnOnce() -> R) -> R {
 /// only the last one. It overlooks a race between a load here and a swap there if that thread loads
 /// before it swaps, as a push to the mailbox does.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
-    let started = Arc::new(Modelled::new(0));
-    let other = Arc::clone(&started);
+    let [started, other] = shared(Modelled::new(0));
     // Relaxed, both: nothing is to be ordered.
     let thread = thread::spawn(move || {
         other.fetch_add(1, Ordering::Relaxed);
@@ -250,8 +263,7 @@ pub struct Asker<R> {
 
 /// Starts a thread whose request races with this thread; see [`race`].
 pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
-    let is_done = Arc::new(Modelled::new(0));
-    let done = Arc::clone(&is_done);
+    let [is_done, done] = shared(Modelled::new(0));
     let thread = race(move || {
         let answer = ask();
         done.store(1, Ordering::Release);
@@ -337,8 +349,8 @@ impl Drop for Dropped {
 impl Drops {
     /// Returns a value and the counter of its drop.
     pub fn watched() -> (Dropped, Arc<Self>) {
-        let drops = Arc::new(Self { times: Modelled::new(0), told: Notify::new() });
-        (Dropped(Arc::clone(&drops)), drops)
+        let [drops, held] = shared(Self { times: Modelled::new(0), told: Notify::new() });
+        (Dropped(held), drops)
     }
 
     /// Waits for the drop and returns the number of drops. Loom reports a deadlock if it never
@@ -408,8 +420,8 @@ impl Wake for Sleeper {
 /// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake is
 /// lost.
 pub fn wait_for(sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
-    let sleeper = Arc::new(Sleeper(Notify::new()));
-    let waker = Waker::from(Arc::clone(&sleeper));
+    let [sleeper, woken] = shared(Sleeper(Notify::new()));
+    let waker = Waker::from(woken);
     loop {
         if let Poll::Ready(elapsed) = sleep.poll_elapsed(&mut Context::from_waker(&waker)) {
             return elapsed;

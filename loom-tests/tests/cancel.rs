@@ -4,7 +4,7 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use corewheel::{Cancel, Expiry, ManualClock, TimerHandle, local_timer};
+use corewheel::{Cancel, Counts, Expiry, ManualClock, TimerHandle, local_timer};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -12,7 +12,7 @@ use loom::{
 use loom_tests::{
     Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, elsewhere, expired, explore,
     fire_and_add_four, local, race, runs, shard, shard_with, shard_with_a_page_to_spare,
-    shard_with_due, stage, work_and_cancel,
+    shard_with_due, shared, stage, turn_after_a_tick, work_and_cancel,
 };
 
 #[test]
@@ -94,9 +94,7 @@ fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
         let canceller = thread::spawn(move || handle.cancel());
         let first = local_timer().turn().fired;
         let answer = canceller.join().unwrap();
-        clock.advance(TICK);
-        let later = local_timer().turn().fired;
-        assert_eq!(later, 0, "first {first}, {answer:?}");
+        assert_eq!(turn_after_a_tick(&clock), 0, "first {first}, {answer:?}");
         assert_eq!(runs.get(), first);
         assert!(answer != Cancel::Ended && (answer != Cancel::Running || first == 1));
         assert_eq!((local_timer().len(), Rc::strong_count(&runs)), (0, 1));
@@ -195,8 +193,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
     explore(150, || {
         told_ended_after(|clock| {
             local_timer().add_local(TICK, || ());
-            clock.advance(TICK);
-            local_timer().turn();
+            turn_after_a_tick(clock);
         });
     });
     explore(110, || told_ended_after(|_| _ = local_timer().add_local(TICK, || ()).share()));
@@ -221,8 +218,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
         told_ended_after(|clock| {
             add_elsewhere(&local_timer().shard_ref(), TICK, || ());
             local_timer().turn();
-            clock.advance(TICK);
-            assert_eq!(local_timer().turn().fired, 1);
+            assert_eq!(turn_after_a_tick(clock), 1);
         });
     });
 }
@@ -230,8 +226,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
 /// Fires a timer and uses its node again, while another thread cancels it.
 fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
     let clock = local();
-    let ran = Arc::new(AtomicUsize::new(0));
-    let [noted, seen] = [(); 2].map(|()| Arc::clone(&ran));
+    let [ran, noted, seen] = shared(AtomicUsize::new(0));
     // Relaxed, all: the model examines what orders them.
     let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
     clock.advance(TICK);
@@ -264,11 +259,10 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
 fn a_run_that_two_cancel_is_the_last() {
     explore(120, || {
         let clock = local();
-        let own = Rc::new(Cell::new(None::<corewheel::TimerHandle>));
+        let own = Rc::new(Cell::new(None::<TimerHandle>));
         let inside = Rc::clone(&own);
-        let handle = local_timer().add_periodic(TICK, move || {
-            inside.get().map(TimerHandle::cancel);
-        });
+        let handle =
+            local_timer().add_periodic(TICK, move || _ = inside.get().map(TimerHandle::cancel));
         own.set(Some(handle));
         clock.advance(TICK);
         let canceller = thread::spawn(move || handle.cancel());
@@ -289,18 +283,14 @@ fn works(work: &AtomicUsize) {
 /// Also of a timer from another core, whose node may hold the next timer already.
 #[test]
 fn cancel_wait_returns_when_the_callback_has() {
-    explore(60, || wait_for_a_callback(|run| local_timer().add(TICK, run), || ()));
+    explore(60, || wait_for_run(|run| local_timer().add(TICK, run), || ()));
     let add = |run: Box<dyn FnOnce() + Send>| add_elsewhere(&local_timer().shard_ref(), TICK, run);
-    explore(230, move || wait_for_a_callback(add, || _ = add(Box::new(|| ()))));
+    explore(230, move || wait_for_run(add, || _ = add(Box::new(|| ()))));
 }
 
-fn wait_for_a_callback(
-    add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle,
-    reuse: impl FnOnce(),
-) {
+fn wait_for_run(add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle, reuse: impl FnOnce()) {
     let clock = local();
-    let work = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&work);
+    let [work, seen] = shared(AtomicUsize::new(0));
     let handle = stage(|| {
         let handle = add(Box::new(move || works(&work)));
         local_timer().turn();
@@ -320,9 +310,8 @@ fn wait_for_a_callback(
 fn cancel_wait_returns_when_the_last_run_has() {
     explore(320, || {
         let clock = local();
-        let work = Arc::new(AtomicUsize::new(0));
-        let (seen, in_use) = (Arc::clone(&work), Arc::new(AtomicUsize::new(0)));
-        let freed = Arc::clone(&in_use);
+        let [work, seen] = shared(AtomicUsize::new(0));
+        let [in_use, freed] = shared(AtomicUsize::new(0));
         let handle = local_timer().add_periodic(TICK, move || {
             assert_eq!(in_use.load(Ordering::Relaxed), 0, "it is freed");
             works(&work);
@@ -333,15 +322,11 @@ fn cancel_wait_returns_when_the_last_run_has() {
             freed.store(1, Ordering::Relaxed);
             (answer, seen.load(Ordering::Relaxed))
         });
-        let mut fired = local_timer().turn().fired;
-        clock.advance(TICK);
-        fired += local_timer().turn().fired;
+        let fired = local_timer().turn().fired + turn_after_a_tick(&clock);
         let (answer, seen) = canceller.join().unwrap();
         assert_eq!(runs(&clock, 4), []);
-        assert!(
-            answer != Cancel::Ended && seen == if fired == 0 { 0 } else { 2 },
-            "{answer:?} {fired} {seen}"
-        );
+        assert_ne!(answer, Cancel::Ended);
+        assert_eq!(seen, if fired == 0 { 0 } else { 2 }, "{answer:?}");
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (0, 0));
     });
 }
@@ -368,10 +353,7 @@ fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
         assert_eq!(endings, [1, 1]);
         assert!(next.is_pending());
         assert!(expired(&mut shard).is_empty());
-        let counts = shard.counts();
-        assert_eq!(
-            (counts.added, counts.live, counts.held, counts.fired + counts.cancelled),
-            (3, 1, 0, 2)
-        );
+        let Counts { added, live, held, fired, cancelled, .. } = shard.counts();
+        assert_eq!((added, live, held, fired + cancelled), (3, 1, 0, 2));
     });
 }

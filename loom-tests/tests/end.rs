@@ -13,7 +13,7 @@ use loom::{
 };
 use loom_tests::{
     SeesOnDrop, TICK, add_four, expired, explore, explore_within, fire_and_add_four, shard,
-    shard_with, shard_with_a_page_to_spare, stage, work_and_cancel,
+    shard_with, shard_with_a_page_to_spare, shared, stage, work_and_cancel,
 };
 
 /// When the owner drains, a canceller may have claimed without a push yet. Each timer is cancelled
@@ -102,8 +102,7 @@ fn cancel_and_page_reclaimed() {
 fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
     explore_within(2, 84_000, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
-        let work = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&work);
+        let [work, seen] = shared(AtomicUsize::new(0));
         let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
         work.store(1, Ordering::Relaxed);
         clock.advance(TICK);

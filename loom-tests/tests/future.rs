@@ -19,7 +19,8 @@ use corewheel::{
 };
 use loom::thread;
 use loom_tests::{
-    TICK, Task, asks, assert_all_ended, config, elsewhere, explore, local, race, stage, wait_for,
+    TICK, Task, asks, assert_all_ended, config, elsewhere, explore, local, race, shared, stage,
+    wait_for,
 };
 
 /// A wheel that this thread turns, on which tasks sleep.
@@ -304,10 +305,9 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
 fn a_periodic_callback_races_with_workers() {
     explore(2_900, || {
         let (clock, timers, mut watcher) = claimed_wheel();
-        let runs = Arc::new(AtomicUsize::new(0));
+        let [runs, counted] = shared(AtomicUsize::new(0));
         let beat = stage(|| {
-            let runs = Arc::clone(&runs);
-            let count = move || _ = runs.fetch_add(1, Ordering::Relaxed);
+            let count = move || _ = counted.fetch_add(1, Ordering::Relaxed);
             let beat = timers.shards()[0].add_periodic(TICK, count);
             watcher.turn();
             beat
@@ -429,9 +429,7 @@ fn the_last_turn_wakes_or_the_end_does() {
         });
         let (fired, sleeping) = owner.join().unwrap();
         let told = sleeping.join().unwrap();
-        assert!(
-            told == Ok(()) || (told, fired) == (Err(AddErrorReason::ShutDown), 0),
-            "{told:?}, {fired} fired"
-        );
+        let shut_down = (Err(AddErrorReason::ShutDown), 0);
+        assert!(told == Ok(()) || (told, fired) == shut_down, "{told:?}, {fired} fired");
     });
 }

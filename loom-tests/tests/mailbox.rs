@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use corewheel::{Cancel, TimerHandle, local_timer};
 use loom::thread;
-use loom_tests::{TICK, expired, explore, local, race, shard, shard_with};
+use loom_tests::{TICK, core, expired, explore, race, shard, shard_with, shared};
 
 /// With three messages, a link leads from the first to the third.
 #[test]
@@ -64,9 +64,7 @@ fn what_is_queued_is_found_held() {
 #[test]
 fn what_a_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
     explore(93, || {
-        let _clock = local();
-        let (core, ran) = (local_timer().shard_ref(), Arc::new(Mutex::new(Vec::new())));
-        let notes = Arc::clone(&ran);
+        let ((_clock, core), [ran, notes]) = (core(), shared(Mutex::new(Vec::new())));
         let asker = race(move || {
             for name in 0..3 {
                 let notes = Arc::clone(&notes);

@@ -1,25 +1,19 @@
 //! What a thread publishes for readers: an owner's counts, of one moment, and virtual time.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::sync::Arc;
-
-use corewheel::{Config, ManualClock, local_timer};
+use corewheel::{ManualClock, local_timer};
 use loom::{
     sync::atomic::{AtomicU32, Ordering},
     thread,
 };
-use loom_tests::{TICK, explore, stage};
+use loom_tests::{TICK, core_with, explore, shared, stage};
 
 /// The owner publishes once per copy, and so overwrites the copy that another thread is reading.
 #[test]
 fn what_is_counted_is_read_together() {
     explore(2_500, || {
-        let shard = stage(|| {
-            let config = Config::new().tick(TICK).clock(ManualClock::new());
-            // In models, only a named shard publishes.
-            config.name("told").install().expect("a fresh thread");
-            local_timer().shard_ref()
-        });
+        // In models, only a named shard publishes.
+        let (_clock, shard) = stage(|| core_with(|config| config.name("told")));
         let reader = thread::spawn(move || {
             let counts = shard.metrics().counts;
             assert_eq!(counts.added, counts.live);
@@ -37,17 +31,15 @@ fn what_is_counted_is_read_together() {
 #[test]
 fn who_sees_the_new_time_sees_what_came_before_it() {
     explore(39, || {
-        let (clock, work) = (ManualClock::new(), Arc::new(AtomicU32::new(0)));
-        let mover = {
-            let (clock, work) = (clock.clone(), Arc::clone(&work));
-            thread::spawn(move || {
-                // Relaxed, here and below: the clock orders them.
-                work.store(1, Ordering::Relaxed);
-                clock.advance(TICK);
-                work.store(2, Ordering::Relaxed);
-                clock.set(TICK * 2);
-            })
-        };
+        let (clock, [work, done]) = (ManualClock::new(), shared(AtomicU32::new(0)));
+        let moved = clock.clone();
+        let mover = thread::spawn(move || {
+            // Relaxed, here and below: the clock orders them.
+            done.store(1, Ordering::Relaxed);
+            moved.advance(TICK);
+            done.store(2, Ordering::Relaxed);
+            moved.set(TICK * 2);
+        });
         let (time, seen) = (clock.elapsed(), work.load(Ordering::Relaxed));
         assert!(TICK * seen >= time, "{time:?}, but the work before it was not seen: {seen}");
         mover.join().unwrap();

@@ -12,8 +12,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Dropped, Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, config, core, elsewhere,
-    explore, explore_within, local, place, race, runs, stage,
+    Dropped, Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, core, core_with, elsewhere,
+    explore, explore_within, place, race, runs, shared, stage, turn_after_a_tick,
 };
 
 /// Adds a remote timer that is admitted and due in a tick.
@@ -24,13 +24,19 @@ fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHa
     handle
 }
 
+/// Adds a remote timer that is admitted and due.
+fn due(clock: &ManualClock, core: &ShardRef) -> TimerHandle {
+    let handle = arrived(core, || ());
+    clock.advance(TICK);
+    handle
+}
+
 /// The callback sees the work before the add.
 #[test]
 fn a_timer_added_from_elsewhere_fires_once() {
     explore(85, || {
         let (clock, core) = core();
-        let [work, seen] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let noted = Arc::clone(&seen);
+        let (work, [seen, noted]) = (AtomicUsize::new(0), shared(AtomicUsize::new(0)));
         let adder = race(move || {
             // Relaxed, here and below: the model examines what orders them.
             work.store(1, Ordering::Relaxed);
@@ -39,8 +45,7 @@ fn a_timer_added_from_elsewhere_fires_once() {
             })
         });
         assert_eq!(local_timer().turn().fired, 0);
-        clock.advance(TICK);
-        assert_eq!(local_timer().turn().fired, 0);
+        assert_eq!(turn_after_a_tick(&clock), 0);
         let handle = adder.join().unwrap();
         let fired = runs(&clock, 4);
         assert!(fired == [2] || fired == [3], "two ticks from when it was added: {fired:?}");
@@ -53,16 +58,14 @@ fn a_timer_added_from_elsewhere_fires_once() {
 fn a_timer_cancelled_before_it_arrives_ends_once() {
     explore(5_900, || {
         let (clock, core) = core();
-        let kept = Arc::new(());
-        let captured = Arc::clone(&kept);
+        let [kept, captured] = shared(());
         let adder = race(move || {
             let handle = core.add(TICK, move || drop(captured));
             let other = race(move || handle.cancel());
             let own = handle.cancel();
             [own, other.join().unwrap()]
         });
-        clock.advance(TICK);
-        let mut fired = local_timer().turn().fired;
+        let mut fired = turn_after_a_tick(&clock);
         let answers = adder.join().unwrap();
         fired += runs(&clock, 3).len();
         let cancelled = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count();
@@ -124,10 +127,8 @@ fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
 fn the_owner_cancels_a_timer_that_has_not_arrived() {
     explore(540, || {
         let (clock, core) = core();
-        let kept = Arc::new(());
-        let captured = Arc::clone(&kept);
-        let post = Arc::new(Mutex::new(None::<TimerHandle>));
-        let posted = Arc::clone(&post);
+        let [kept, captured] = shared(());
+        let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
         let adder = race(move || {
             let handle = core.add(TICK, move || drop(captured));
             *posted.lock().unwrap() = Some(handle);
@@ -138,13 +139,9 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
         let early = (*post.lock().unwrap()).map(TimerHandle::cancel);
         local_timer().turn();
         let handle = adder.join().unwrap();
-        assert_eq!(
-            (early, handle.cancel()),
-            match early {
-                Some(_) => (Some(Cancel::Cancelled), Cancel::Ended),
-                None => (None, Cancel::Cancelled),
-            }
-        );
+        assert!(early.is_none_or(|answer| answer == Cancel::Cancelled));
+        let late = if early.is_some() { Cancel::Ended } else { Cancel::Cancelled };
+        assert_eq!(handle.cancel(), late);
         assert!(runs(&clock, 4).is_empty());
         assert_eq!(Arc::strong_count(&kept), 1);
         assert_all_ended(&local_timer().counts(), 1);
@@ -156,10 +153,9 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
 fn the_owner_moves_a_timer_that_has_not_arrived() {
     explore(1_050, || {
         let (clock, core) = core();
-        let post = Arc::new(Mutex::new(None::<TimerHandle>));
-        let [own_done, other_done] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let (posted, own_seen, other) =
-            (Arc::clone(&post), Arc::clone(&own_done), Arc::clone(&other_done));
+        let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
+        let [[own_done, own_seen], [other_done, other]] =
+            [(); 2].map(|()| shared(AtomicUsize::new(0)));
         let adder = race(move || {
             let handle = core.add(TICK, || ());
             *posted.lock().unwrap() = Some(handle);
@@ -193,8 +189,7 @@ fn a_periodic_timer_cancelled_around_its_first_run_makes_no_further_one() {
             handle.cancel()
         });
         local_timer().turn();
-        clock.advance(TICK);
-        let fired = local_timer().turn().fired;
+        let fired = turn_after_a_tick(&clock);
         let answer = adder.join().unwrap();
         local_timer().turn();
         assert_eq!(runs(&clock, 4), [], "{answer:?}");
@@ -222,9 +217,7 @@ fn the_canceller_of_a_remote_periodic_timer_sees_its_runs() {
             handle
         });
         let canceller = race(move || handle.cancel());
-        let mut fired = local_timer().turn().fired;
-        clock.advance(TICK);
-        fired += local_timer().turn().fired;
+        let fired = local_timer().turn().fired + turn_after_a_tick(&clock);
         let answer = canceller.join().unwrap();
         local_timer().turn();
         assert_eq!(seen.load(Ordering::Relaxed), 10 + fired, "{answer:?}");
@@ -239,8 +232,7 @@ fn the_canceller_of_a_remote_periodic_timer_sees_its_runs() {
 fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
     explore(1_300, || {
         let (clock, core) = core();
-        let post = Arc::new(Mutex::new(None::<TimerHandle>));
-        let posted = Arc::clone(&post);
+        let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
         let adder = race(move || {
             let handle = core.add_periodic(TICK, || ());
             *posted.lock().unwrap() = Some(handle);
@@ -261,22 +253,14 @@ fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
 #[test]
 fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
     explore(9_700, || {
-        let clock = local();
-        let handle = stage(|| {
-            let handle = arrived(&local_timer().shard_ref(), || ());
-            clock.advance(TICK);
-            handle
-        });
+        let (clock, core) = core();
+        let handle = stage(|| due(&clock, &core));
         let mover = race(move || handle.reset(TICK * 2));
         let canceller = race(move || handle.cancel());
         let fired = local_timer().turn().fired;
         let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
-        let later = runs(&clock, 4);
-        assert_eq!(
-            fired + later.len() + usize::from(answer == Cancel::Cancelled),
-            1,
-            "moved: {moved}, {answer:?}"
-        );
+        let (cancelled, later) = (usize::from(answer == Cancel::Cancelled), runs(&clock, 4));
+        assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
         assert!(later.is_empty() || moved && later == [3]);
         assert!(!moved || fired == 0, "it fired by its old deadline");
         assert_all_ended(&local_timer().counts(), 1);
@@ -307,11 +291,7 @@ fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
 fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     explore(4_300, || {
         let (clock, core) = core();
-        let first = stage(|| {
-            let first = arrived(&core, || ());
-            clock.advance(TICK);
-            first
-        });
+        let first = stage(|| due(&clock, &core));
         let stranger = race(move || (first.reset(TICK * 9), first.cancel()));
         let fired = local_timer().turn().fired;
         let second = race(move || core.add(TICK, || ())).join().unwrap();
@@ -327,8 +307,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
 fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
     explore(4_400, || {
         let (clock, core) = core();
-        let ran = Arc::new(AtomicUsize::new(0));
-        let noted = Arc::clone(&ran);
+        let [ran, noted] = shared(AtomicUsize::new(0));
         let handle = stage(|| {
             let handle = arrived(&core, move || noted.store(1, Ordering::Relaxed));
             // The node's pool has no other node.
@@ -361,8 +340,7 @@ fn no_node_is_taken_twice_from_the_pool() {
             local_timer().turn();
             assert!(local_timer().is_empty());
         });
-        let adders = [core.clone(), core.clone()];
-        let [one, other] = adders;
+        let [one, other] = [core.clone(), core.clone()];
         let one = race(move || one.add(TICK, || ()));
         let other = race(move || {
             assert_eq!(other.add(TICK, || ()).cancel(), Cancel::Cancelled);
@@ -428,9 +406,7 @@ fn no_node_is_taken_from_a_page_that_goes() {
 #[test]
 fn of_two_adders_at_the_limit_one_is_let_in() {
     explore(280, || {
-        let clock = ManualClock::new();
-        config(&clock).limit(1).install().unwrap();
-        let core = local_timer().shard_ref();
+        let (clock, core) = core_with(|config| config.limit(1));
         let adders = [core.clone(), core.clone()]
             .map(|core| race(move || core.try_add(TICK, || ()).map_err(|error| error.reason())));
         let answers = adders.map(|adder| adder.join().unwrap());
@@ -447,9 +423,7 @@ fn of_two_adders_at_the_limit_one_is_let_in() {
 #[test]
 fn a_timer_that_arrives_is_counted_all_the_time() {
     explore(96, || {
-        let clock = ManualClock::new();
-        config(&clock).limit(1).install().unwrap();
-        let core = local_timer().shard_ref();
+        let (clock, core) = core_with(|config| config.limit(1));
         add_elsewhere(&core, TICK, || ());
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
         local_timer().turn();
@@ -501,9 +475,9 @@ fn ends_before_it_arrives<R: 'static>(
 fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
     explore(7_000, || {
         let (dropped, drops) = Drops::watched();
-        let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
-            race(move || (timer.reset(TICK * 2), timer.cancel()))
-        });
+        let move_and_cancel = |timer: TimerHandle| (timer.reset(TICK * 2), timer.cancel());
+        let (mover, _core) =
+            ends_before_it_arrives(dropped, move |timer| race(move || move_and_cancel(timer)));
         let (moved, answer) = mover.join().unwrap();
         assert_eq!(drops.wait(), 1, "moved: {moved}, {answer:?}");
         assert!(answer != Cancel::Running && (moved || answer == Cancel::Ended));

@@ -7,13 +7,16 @@ use std::{
     time::Duration,
 };
 
-use corewheel::{Cancel, Config, ManualClock, PreparedSleep, Shard, TimerHandle, local_timer};
+use corewheel::{
+    Cancel, Config, ManualClock, PreparedSleep, Shard, ShardRef, TimerHandle, local_timer,
+};
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 use loom_tests::{
-    TICK, answers, asks, config, expired, expiries, explore, explore_within, runs, shard, stage,
+    TICK, answers, asks, config, core_with, expired, expiries, explore, explore_within, runs,
+    shard, shared, stage, turn_after_a_tick,
 };
 
 /// Under loom a backlog of two cancelled timers wakes; in production the backlog is 1,024.
@@ -31,8 +34,7 @@ fn holding_up(
     config: Config,
     is_held_up: impl Fn() -> bool + Send + Sync + 'static,
 ) -> (Config, Arc<AtomicUsize>) {
-    let (owner, is_awake) = (thread::current(), Arc::new(AtomicUsize::new(0)));
-    let awake = Arc::clone(&is_awake);
+    let (owner, [is_awake, awake]) = (thread::current(), shared(AtomicUsize::new(0)));
     let config = config.on_wake(move || {
         let is_held_up = is_held_up();
         while is_held_up && awake.load(Ordering::Acquire) == 0 {
@@ -43,10 +45,9 @@ fn holding_up(
     (config, is_awake)
 }
 
-fn waking_core() -> ManualClock {
-    let clock = ManualClock::new();
-    waking(&clock).install().unwrap();
-    clock
+fn waking_core() -> (ManualClock, ShardRef) {
+    let owner = thread::current();
+    core_with(|config| config.on_wake(move || owner.unpark()))
 }
 
 fn waking_shard<T>() -> (Shard<T>, ManualClock) {
@@ -62,10 +63,7 @@ fn shard_that_sleeps_over_payloads() -> (Shard<()>, ManualClock) {
 
 /// Asserts that the owner finds the cancels that woke it.
 fn assert_empty(shard: &mut Shard<()>) {
-    assert!(
-        expired(shard).is_empty() && shard.is_empty(),
-        "what woke the owner is there when it looks"
-    );
+    assert!(expired(shard).is_empty() && shard.is_empty(), "what woke the owner is there");
 }
 
 /// Parks if the timeout allows it. Virtual time does not advance, so only a wake ends the sleep.
@@ -152,14 +150,13 @@ fn a_debt_of_two_threads_is_never_slept_through() {
 #[test]
 fn an_add_from_an_announced_sleep_is_never_slept_through() {
     explore(140, || {
-        let clock = waking_core();
+        let (clock, _core) = waking_core();
         let far = [(); DEBT - 1].map(|()| local_timer().add(TICK * 1000, || ()));
         let canceller = asks(move || far.map(TimerHandle::cancel));
         let sleep = local_timer().prepare_sleep();
         local_timer().add(TICK, || ());
         fall_asleep(sleep);
-        clock.advance(TICK);
-        assert_eq!(local_timer().turn().fired, 1);
+        assert_eq!(turn_after_a_tick(&clock), 1);
         assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT - 1]);
     });
 }
@@ -181,8 +178,7 @@ fn an_announcement_that_replaces_another_is_never_slept_through() {
 #[test]
 fn an_add_from_elsewhere_is_never_slept_through() {
     explore(90, || {
-        let clock = waking_core();
-        let core = local_timer().shard_ref();
+        let (clock, core) = waking_core();
         let adder = asks(move || core.add(TICK, || ()));
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
@@ -242,9 +238,8 @@ fn the_default_wake_up_finds_the_thread_that_sleeps() {
 #[test]
 fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
     explore(740, || {
-        let clock = waking_core();
+        let (clock, core) = waking_core();
         local_timer().add(TICK * 3, || ());
-        let core = local_timer().shard_ref();
         let adder = asks(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
         while local_timer().time_until_next() > Some(TICK * 2) {
             fall_asleep(local_timer().prepare_sleep());
@@ -278,9 +273,8 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
     explore(6_000, || {
         let clock = ManualClock::new();
         let owner = thread::current();
-        let wakes = Arc::new(AtomicUsize::new(0));
+        let [wakes, counted] = shared(AtomicUsize::new(0));
         let [woken, rescuer] = [(); 2].map(|()| owner.clone());
-        let counted = Arc::clone(&wakes);
         let config = config(&clock).on_wake(move || {
             counted.fetch_add(1, Ordering::AcqRel);
             woken.unpark();
@@ -296,16 +290,12 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
             rescuer.unpark();
         });
         let sleep = shard.prepare_sleep();
-        let sleeps = sleep.timeout() != Some(std::time::Duration::ZERO);
+        let sleeps = sleep.timeout() != Some(Duration::ZERO);
         fall_asleep(sleep);
         let end_woken_sleep = wakes.fetch_add(0, Ordering::AcqRel) > 0;
         assert!(expired(&mut shard).is_empty());
         if sleeps && !end_woken_sleep {
-            assert_eq!(
-                shard.time_until_next(),
-                Some(TICK * 3),
-                "it sleeps until the third tick, and this is before"
-            );
+            assert_eq!(shard.time_until_next(), Some(TICK * 3), "it sleeps until the third tick");
         }
         movers.answer();
         let fired = expiries(&mut shard, &clock, 5);
@@ -354,8 +344,7 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
 #[test]
 fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
     explore(26_000, || {
-        let refused = Arc::new(Mutex::new(None));
-        let held_up = Arc::clone(&refused);
+        let [refused, held_up] = shared(Mutex::new(None));
         let is_refused = move || *held_up.lock().unwrap() == Some(thread::current().id());
         let (config, is_awake) = holding_up(config(&ManualClock::new()).limit(2), is_refused);
         config.install().unwrap();

@@ -17,7 +17,7 @@ pub(crate) use self::handles::payload_dropped;
 use crate::handover::{self, Job, Link, check, count, with};
 use crate::ledger::Payload;
 use crate::model::{Bug, TurnReport, nanos};
-use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way, With};
+use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way};
 
 pub(crate) struct Core {
     number: usize,
@@ -103,7 +103,17 @@ impl Core {
                 let wait = if how == Move::ToNext { self.time_until_next(place) } else { None };
                 with(|model| model.move_clock(step, how, wait));
             }
-            Act::Flood(with) => flood(step, with),
+            Act::Flood(&act) => {
+                let name = match act {
+                    Act::AddRemote => "flood of adds",
+                    Act::Reset => "flood of resets",
+                    _ => "flood of cancels",
+                };
+                with(|model| model.coverage.count(name));
+                for id in (id..).take(count) {
+                    self.act(Step { id, act, script: Script::Nothing, ..step });
+                }
+            }
             Act::WakePanics => with(|model| {
                 model.ledger.shard(model.cores[step.to].own).wake_panics = true;
             }),
@@ -205,9 +215,9 @@ impl Core {
 
     fn cancel(&mut self, id: Id, how: How) {
         let place = self.place_of(id).filter(|_| how == How::Shard);
-        let Some((place, handle)) = place.zip(with(|model| model.timer(id).handle)) else {
-            return handles::cancel(id, how);
-        };
+        // A flood may name timers that the episode does not have.
+        let handle = with(|model| model.timers.get(id as usize)?.handle);
+        let Some((place, handle)) = place.zip(handle) else { return handles::cancel(id, how) };
         let Some(shard) = &mut self.shards[place] else { return };
         let expected = with(|model| {
             model.calls(id, true, ["Shard::cancel"; 2]);
@@ -302,10 +312,8 @@ impl Core {
             model.stray(number)
         });
         drop_quietly(back);
-        let refused = shard.try_add(Duration::ZERO, payload);
-        let is_refused =
-            refused.as_ref().is_err_and(|error| error.reason() == AddErrorReason::ShutDown);
-        drop_quietly(refused);
+        let refusal = shard.try_add(Duration::ZERO, payload).map_err(refused);
+        let is_refused = refusal == Err(AddErrorReason::ShutDown);
         let is_empty = shard.is_empty() && shard.drain().is_empty();
         drop(shard);
         check(is_refused && is_empty, || format!("shard {number} has ended, and took a timer"));
@@ -571,16 +579,13 @@ fn add_remote(step: Step) {
         Ok(handle) => {
             let number = model.timer(id).shard;
             model.timers[id as usize].handle = Some(handle);
-            let delay = match act {
-                Act::AddPeriodicRemote => model.make_periodic(id, delay),
-                _ => delay,
-            };
-            let due = if act == Act::Run {
-                0
-            } else {
+            let is_periodic = act == Act::AddPeriodicRemote;
+            let delay = if is_periodic { model.make_periodic(id, delay) } else { delay };
+            let mut due = 0;
+            if act != Act::Run {
                 let now = if own { model.read(number) } else { model.latest(number) };
-                model.shards[number].due_after(now, delay)
-            };
+                due = model.shards[number].due_after(now, delay);
+            }
             if own {
                 model.added(id, [due; 2]);
             } else {
@@ -589,22 +594,5 @@ fn add_remote(step: Step) {
             }
             model.check(is_pending, || format!("timer {id} is not pending at once"));
         }
-    });
-}
-
-/// Does many times what other cores do.
-fn flood(step: Step, what: With) {
-    let ids = step.id..step.id + Id::try_from(step.count).expect("few timers");
-    for id in ids {
-        match what {
-            With::Adds => add_remote(Step { id, script: Script::Nothing, ..step }),
-            With::Cancels => handles::cancel(id, How::Handle),
-            With::Resets => handles::reset(id, step.delay, None),
-        }
-    }
-    count(match what {
-        With::Adds => "flood of adds",
-        With::Cancels => "flood of cancels",
-        With::Resets => "flood of resets",
     });
 }

@@ -151,13 +151,7 @@ impl Conductor {
 /// number that came back last is given first.
 fn number_shards_from_zero() {
     const MOST: usize = CORES * PLACES + 3;
-    let number = |shard: &Shard<()>| -> u32 {
-        let text = format!("{shard:?}");
-        let digits =
-            text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit);
-        digits.collect::<String>().parse().unwrap_or(0)
-    };
     let mut shards: Vec<Shard<()>> = (0..MOST).map(|_| Shard::new()).collect();
-    shards.sort_by_key(number);
+    shards.sort_by_key(|shard| shard.metrics().number);
     while shards.pop().is_some() {}
 }

@@ -4,8 +4,7 @@
 //! thread that is ending.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::{mem, thread};
 

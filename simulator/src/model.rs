@@ -522,15 +522,11 @@ impl Model {
     }
 
     pub(crate) fn has_cancelled(&mut self, id: Id, own: bool, expected: Cancel, answer: Cancel) {
-        self.check(answer == expected, || {
-            format!("cancel of timer {id}: {answer:?}, not {expected:?}")
-        });
+        self.check(answer == expected, || format!("cancel of {id}: {answer:?}, not {expected:?}"));
         let is_dropped = self.ledger.drops(id as usize) == 1;
         let is_dropped_at_once = own || self.timer(id).is_remote;
         let must_be = is_dropped_at_once && expected == Cancel::Cancelled;
-        self.check(is_dropped || !must_be, || {
-            format!("the payload of timer {id}, which the canceller drops, is kept")
-        });
+        self.check(is_dropped || !must_be, || format!("the canceller keeps the payload of {id}"));
     }
 
     /// A reset comes next. Returns the expected answer.
@@ -590,21 +586,18 @@ impl Model {
             timer.moved_in != turns
                 && (!timer.queued || after.is_some_and(|after| timer.ticks[0] > after))
         });
-        self.check(timer.state == State::Live, || {
-            format!("timer {id} fired, and was {:?}", timer.state)
-        });
+        let state = timer.state;
+        self.check(state == State::Live, || format!("timer {id} fired, and was {state:?}"));
         self.check(order.is_some(), || format!("timer {id} fired outside of a turn"));
         let early = timer.due[0].saturating_sub(now);
         self.check(early == 0, || format!("timer {id} fired {early} ns early"));
         // Another core may have moved a timer that this turn has added.
-        self.check(timer.added_in != turns || timer.queued, || {
-            format!("timer {id} fired in the turn that added it")
-        });
-        let in_order = !is_ordered || order.is_none_or(|order| timer.ticks[1] >= order);
-        self.check(in_order, || {
-            format!("timer {id}, due at tick {:?}, fired after tick {order:?}", timer.ticks)
-        });
-        if timer.state == State::Live {
+        let is_known = timer.added_in != turns || timer.queued;
+        self.check(is_known, || format!("timer {id} fired in the turn that added it"));
+        let ticks = timer.ticks;
+        let in_order = !is_ordered || order.is_none_or(|order| ticks[1] >= order);
+        self.check(in_order, || format!("timer {id} of ticks {ticks:?} fired after {order:?}"));
+        if state == State::Live {
             self.unlink(id);
         }
         let (timer, shard) = self.timer_and_shard(id);
@@ -666,9 +659,7 @@ impl Model {
         let timer = self.timer(id);
         let [first, last] = timer.ticks.map(|tick| self.shards[timer.shard].start(tick));
         let is_right = first <= deadline && (deadline <= last || timer.queued);
-        self.check(is_right, || {
-            format!("timer {id} says it was due at {deadline}, not at {first} to {last}")
-        });
+        self.check(is_right, || format!("timer {id}: due at {deadline}, not {first} to {last}"));
     }
 
     pub(crate) fn run_is_over(&mut self, id: Id) {
@@ -744,9 +735,7 @@ impl Model {
         for id in 0..self.timers.len() {
             let Timer { state, handle, .. } = self.timers[id];
             let (drops, expected) = (self.ledger.drops(id), u8::from(state != State::Unborn));
-            self.check(drops == expected, || {
-                format!("the payload of timer {id} was dropped {drops} times")
-            });
+            self.check(drops == expected, || format!("payload {id} was dropped {drops} times"));
             let is_over = matches!(state, State::Unborn | State::Refused | State::Ended);
             let answer = handle.map_or(Cancel::Ended, TimerHandle::cancel);
             self.check(is_over && answer == Cancel::Ended, || {

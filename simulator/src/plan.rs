@@ -87,7 +87,8 @@ pub(crate) enum Act {
     /// Gives a shard away and takes the one that another core gave.
     Exchange,
     Clock(Move),
-    Flood(With),
+    /// Does many times what other cores do.
+    Flood(&'static Act),
     WakePanics,
     Exit,
 }
@@ -128,14 +129,6 @@ pub(crate) enum Move {
     Years,
     /// Not at all, `count` times.
     Stall,
-}
-
-/// The kind of a flood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum With {
-    Adds,
-    Cancels,
-    Resets,
 }
 
 /// The action of a callback, or of the loop that receives a payload.
@@ -195,9 +188,9 @@ const ACTS: [(u64, Act); 40] = [
     (60, Act::Clock(Move::Jump)),
     (15, Act::Clock(Move::Years)),
     (60, Act::Clock(Move::Stall)),
-    (4, Act::Flood(With::Adds)),
-    (4, Act::Flood(With::Cancels)),
-    (3, Act::Flood(With::Resets)),
+    (4, Act::Flood(&Act::AddRemote)),
+    (4, Act::Flood(&Act::Cancel(How::Handle))),
+    (3, Act::Flood(&Act::Reset)),
     (65, Act::WakePanics),
     (2, Act::Exit),
 ];
@@ -278,7 +271,7 @@ impl Draw<'_, '_> {
             _ => self.below(4),
         };
         let id = match act {
-            Act::Flood(With::Adds) => self.new_ids(count),
+            Act::Flood(Act::AddRemote) => self.new_ids(count),
             Act::Flood(_) => self.timers.saturating_sub(Id::try_from(count).expect("a flood")),
             Act::Add(_) | Act::AddRemote | Act::AddPeriodicRemote | Act::Run => self.new_ids(1),
             Act::Share if !self.kept[core].is_empty() => {

@@ -4,18 +4,11 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use corewheel_simulator::{Bug, Coverage, Found, drawn, episode, simulate};
 
-use common::{operations, seeded};
-
-/// Shards are numbered in the order of their creation, and spread timers depend on the number. So
-/// an episode repeats only while no other episode runs in the process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+// Shards are numbered in the order of their creation, and spread timers depend on the number. So an
+// episode repeats only while no other episode runs in the process.
+use common::{alone, operations, seeded};
 
 #[test]
 fn shards_keep_their_promises_in_long_episodes() {

@@ -260,8 +260,7 @@ thread_local! {
 /// Runs `test` in virtual time with a wake hook that runs what `when_woken` was given.
 fn with_a_hook(test: impl FnOnce(&ManualClock) + Send) {
     let hook = || {
-        let hook = WHEN_WOKEN.take();
-        if let Some(mut hook) = hook {
+        if let Some(mut hook) = WHEN_WOKEN.take() {
             hook();
         }
     };
@@ -291,12 +290,11 @@ fn a_wake_hook_may_add_cancel_reset_and_announce_a_sleep() {
     for (name, add) in ADDS {
         with_a_hook(|clock| {
             let runs = Counter::default();
-            let [cancelled, moved] =
-                [(); 2].map(|()| local_timer().add(TICK * 100, runs.callback()));
+            let [ended, moved] = [(); 2].map(|()| local_timer().add(TICK * 100, runs.callback()));
             let sleep = local_timer().prepare_sleep();
             let added = runs.callback();
             when_woken(move || {
-                assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+                assert_eq!(ended.cancel(), Cancel::Cancelled);
                 assert!(moved.reset(TICK));
                 local_timer().add(TICK, added.clone());
                 drop(local_timer().prepare_sleep());

@@ -7,7 +7,7 @@ use std::{
 
 use corewheel::{Clock, Config, Shard};
 
-use crate::{common::operations, support::expired};
+use crate::support::{expired, operations};
 
 /// With the shortest tick, so that rounding hides nothing.
 fn shard(clock: Clock) -> Shard<Instant> {

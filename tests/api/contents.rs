@@ -12,12 +12,9 @@ use crate::support::{
 type Contents = HashMap<TimerHandle, (Instant, u32)>;
 
 fn list(shard: &Shard<Rc<Cell<u32>>>) -> Contents {
-    let listed: Vec<_> = shard.iter().collect();
-    let map: Contents = listed
-        .iter()
-        .map(|(handle, deadline, value)| (*handle, (*deadline, value.get())))
-        .collect();
-    assert_eq!(map.len(), listed.len(), "each once");
+    let listed = shard.iter().map(|(handle, deadline, value)| (handle, (deadline, value.get())));
+    let map: Contents = listed.collect();
+    assert_eq!(map.len(), shard.iter().count(), "each once");
     map
 }
 
@@ -166,10 +163,9 @@ fn a_peek_is_at_an_earliest_timer_that_is_pending() {
     assert!(shard.peek().is_none());
     let timers = [7, 3, 3, 9].map(|ticks| shard.add(TICK * ticks, ticks));
     let peeked = |shard: &Shard<u32>| shard.peek().map(|(handle, _, value)| (handle, *value));
-    let (first, deadline, value) = shard.peek().expect("four are pending");
-    assert!(
-        timers[1..3].contains(&first) && *value == 3 && shard.deadline(first) == Some(deadline)
-    );
+    let (first, deadline, &value) = shard.peek().expect("four are pending");
+    assert!(timers[1..3].contains(&first));
+    assert_eq!((value, shard.deadline(first)), (3, Some(deadline)));
     assert!(shard.reset(timers[3], TICK));
     assert_eq!(peeked(&shard), Some((timers[3], 9)));
     cancel_elsewhere(timers[3]);

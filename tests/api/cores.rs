@@ -129,12 +129,8 @@ fn cause(error: &io::Error) -> Option<&ConfigError> {
 fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
     for invalid in 0..5 {
         let tick = Duration::from_nanos(999);
-        let error =
-            start_badly(
-                move |index| {
-                    if index == invalid { Config::new().tick(tick) } else { Config::new() }
-                },
-            );
+        let ticks = move |index| if index == invalid { tick } else { TICK };
+        let error = start_badly(move |index| Config::new().tick(ticks(index)));
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert_eq!(cause(&error), Some(&ConfigError::TickTooShort { tick }));
         assert_eq!(error.to_string(), ConfigError::TickTooShort { tick }.to_string());

@@ -3,7 +3,7 @@
 
 use std::{
     future::{pending, ready},
-    pin::{Pin, pin},
+    pin::pin,
     sync::mpsc,
     task::Poll,
     thread,
@@ -21,11 +21,10 @@ use tokio::{runtime, task::LocalSet};
 
 use crate::{
     metrics::{self, wait_for, watch},
-    polling::Poller,
-    runtime::drives_the_timer,
+    runtime::{Task, drives_the_timer},
     support::{
-        Counter, HOUR, Log, TICK, counting_wakes, expired, in_virtual_time, never, on_a_thread,
-        panic_message, panics,
+        Counter, HOUR, Log, Poller, TICK, counting_wakes, elsewhere, expired, in_virtual_time,
+        never, on_a_thread, panic_message, panics,
     },
 };
 
@@ -42,10 +41,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
             |poller| _ = poller.poll(&mut timeout(DELAY, pending::<()>())),
             |poller| {
                 let mut interval = interval(DELAY);
-                assert!(
-                    poller.poll_pinned(pin!(interval.tick())).is_ready(),
-                    "the first is at once"
-                );
+                assert!(poller.poll_pinned(pin!(interval.tick())).is_ready(), "the first tick");
                 let _ = poller.poll_pinned(pin!(interval.tick()));
             },
             |poller| {
@@ -295,12 +291,11 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     }
     // An add of the thread itself leaves a later remote deadline alone.
     named(NAME, || {
-        let shard = local_timer().shard_ref();
-        on_a_thread(|| shard.add(HOUR, || ()));
+        elsewhere(|shard| shard.add(HOUR, || ()));
         thread::sleep(DELAY);
         local_timer().add(HOUR, never);
         assert_eq!(seen(NAME).overdue, Duration::ZERO);
-        on_a_thread(|| shard.add(Duration::ZERO, || ()));
+        elsewhere(|shard| shard.add(Duration::ZERO, || ()));
         thread::sleep(DELAY);
         assert!(seen(NAME).overdue >= DELAY / 2);
         local_timer().turn();
@@ -308,8 +303,8 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     });
     // A request that the driver has not seen when it is dropped waits for a turn.
     named(NAME, || {
-        let (driver, shard) = (driver(), local_timer().shard_ref());
-        on_a_thread(|| shard.add(Duration::ZERO, || ()));
+        let driver = driver();
+        elsewhere(|shard| shard.add(Duration::ZERO, || ()));
         drop(driver);
         thread::sleep(DELAY);
         assert!(seen(NAME).overdue >= DELAY / 2);
@@ -375,11 +370,10 @@ fn add_without_a_driver() {
     }
     // Neither is overdue.
     named("no report", || {
-        let shard = local_timer().shard_ref();
-        on_a_thread(|| shard.add(HOUR, || ()));
+        elsewhere(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
         local_timer().add(HOUR, never);
-        on_a_thread(|| shard.add(shard.now() - HOUR, || ()));
+        elsewhere(|shard| shard.add(shard.now() - HOUR, || ()));
     });
 }
 
@@ -442,8 +436,6 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
 }
 
 // ---- a task of an executor
-
-type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Runs the tasks on this thread, in an executor with its own timer, until the first one ends.
 fn execute<const N: usize>(first: Task<'_>, others: [Task<'static>; N]) {

@@ -16,14 +16,10 @@ use corewheel::{
     ShardRef, TimerHandle, Turn, Wheel, local_timer, purgatory::Purgatory,
 };
 
-use crate::{
-    lockstep::Lockstep,
-    operation::{Seen, wait},
-    support::{
-        Counter, HOUR, Log, OnDrop, TICK, after_the_timer, assert_stale, cancel_elsewhere,
-        ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core, on_a_thread,
-        operations, owner, panics, shard_by, turn_after,
-    },
+use crate::support::{
+    Counter, HOUR, Lockstep, Log, OnDrop, Seen, TICK, after_the_timer, assert_stale,
+    cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core,
+    on_a_thread, operations, owner, panics, shard_by, turn_after, wait,
 };
 
 /// Asserts that the callback comes back by value, and that `add` panics and drops it.
@@ -249,11 +245,8 @@ fn a_drained_shard_does_not_reach_its_successor() {
             let arrived = add();
             let _ = local_timer().turn();
             let handles = [add(), arrived, local_timer().add(HOUR, || ())];
-            let mut reached = || {
-                handles.map(|handle| {
-                    drained.reset(handle, Duration::ZERO) | drained.cancel(handle).is_some()
-                })
-            };
+            let mut reaches = |it| drained.reset(it, Duration::ZERO) | drained.cancel(it).is_some();
+            let mut reached = || handles.map(&mut reaches);
             let before = reached();
             let _ = local_timer().turn();
             let after = reached();
@@ -324,11 +317,10 @@ fn a_hook_that_a_drain_drops_may_use_the_wheel() {
 #[test]
 fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
     let is_dropped = after_the_timer(|| {
-        let (purgatory, throws) =
-            (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
-        wait(&purgatory, Seen::new().op_with(|| (), move || _ = &throws), [1], 60_000);
-        let mut purgatory = Some(purgatory);
-        move || purgatory.take().is_some()
+        let (own, throws) = (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
+        wait(&own, Seen::new().op_with(|| (), move || _ = &throws), [1], 60_000);
+        let mut own = Some(own);
+        move || own.take().is_some()
     });
     assert!(is_dropped);
 }

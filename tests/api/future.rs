@@ -5,8 +5,7 @@ use std::{
     cell::{Cell, RefCell},
     future,
     pin::pin,
-    rc::Rc,
-    task::{Context, Poll, RawWakerVTable, Waker},
+    task::{Poll, RawWakerVTable, Waker},
     time::{Duration, Instant},
 };
 
@@ -16,12 +15,9 @@ use corewheel::{
     local_timer,
 };
 
-use crate::{
-    polling::{Poller, poll_with, waker},
-    support::{
-        HOUR, OnDrop, TICK, after_the_timer, configured, in_virtual_time, on_a_core, on_a_thread,
-        panic_message, panics, pass,
-    },
+use crate::support::{
+    HOUR, OnDrop, Poller, TICK, after_the_timer, configured, in_virtual_time, on_a_core,
+    on_a_thread, panic_message, panics, pass, poll_with, waker,
 };
 
 fn added() -> u64 {
@@ -79,12 +75,10 @@ fn a_timeout_ends_with_its_time_or_its_future() {
         let source = error.get_ref().and_then(|error| error.downcast_ref());
         assert_eq!(source, Some(&TimeoutError::Elapsed));
 
-        let done = Rc::new(Cell::new(false));
-        let told = Rc::clone(&done);
-        let work = move |_: &mut Context<'_>| {
-            if told.get() { Poll::Ready("done") } else { Poll::Pending }
-        };
-        let mut guarded = timeout_at(clock.now() + TICK * 10, future::poll_fn(work));
+        let done = Cell::new(false);
+        let work =
+            future::poll_fn(|_| if done.get() { Poll::Ready("done") } else { Poll::Pending });
+        let mut guarded = timeout_at(clock.now() + TICK * 10, work);
         assert!(poller.poll(&mut guarded).is_pending());
         assert_eq!(local_timer().len(), 1);
         done.set(true);
@@ -131,9 +125,8 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
         assert_eq!(ticks_of(clock, &mut shortest, &[0, 1, 1]), [(0, 0), (1, 1), (2, 2)]);
         // To now, between two ticks of the wheel.
         clock.advance(TICK / 2);
-        for reset in
-            [Interval::reset_immediately, |it: &mut Interval| it.reset_at(local_timer().now())]
-        {
+        let to_now = |it: &mut Interval| it.reset_at(local_timer().now());
+        for reset in [Interval::reset_immediately, to_now] {
             assert_eq!(ticks_of(clock, &mut later, &[0]), []);
             reset(&mut later);
             assert_eq!(ticks_of(clock, &mut later, &[0]), [(0, 0)]);

@@ -10,10 +10,8 @@ use corewheel::{
     local_timer,
 };
 
-use crate::{
-    lockstep::Lockstep,
-    polling::Poller,
-    support::{TICK, in_virtual_time, nanos, on_a_thread, operations, seeded},
+use crate::support::{
+    Lockstep, Poller, TICK, in_virtual_time, nanos, on_a_thread, operations, seeded,
 };
 
 const TASKS: usize = 4;
@@ -70,9 +68,8 @@ impl<H: Backend> Model<'_, H> {
         match random.u32(..16) {
             _ if at == self.sleeps.len() && at < SLEEPS => {
                 let (delay, now) = (Self::delay(random), nanos(self.clock.elapsed()));
-                let deadline = now + nanos(delay);
-                let standing =
-                    if delay > Duration::from_secs(1) { Standing::Fresh } else { Standing::Idle };
+                let (deadline, is_long) = (now + nanos(delay), delay > Duration::from_secs(1));
+                let standing = if is_long { Standing::Fresh } else { Standing::Idle };
                 let sleep = (self.make)(delay);
                 self.sleeps.push(Expected { sleep, deadline, standing, is_reset_to_now: false });
             }

@@ -10,10 +10,8 @@ use std::{
 
 use corewheel::{AddErrorReason, Core, Cores, Counts, future::Timers, local_timer};
 
-use crate::{
-    lockstep::Lockstep,
-    polling::{Poller, block_on},
-    support::{HOUR, TICK, on_a_thread, panic_message, wait_until},
+use crate::support::{
+    HOUR, Lockstep, Poller, TICK, block_on, on_a_thread, panic_message, wait_until,
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));

@@ -10,7 +10,9 @@ use corewheel::{
     local_timer,
 };
 
-use crate::support::{TICK, cancel_elsewhere, never, on_a_core, on_a_thread, turn_after};
+use crate::support::{
+    TICK, cancel_elsewhere, elsewhere, never, on_a_core, on_a_thread, turn_after,
+};
 
 // ---- types
 
@@ -77,10 +79,7 @@ fn a_handle_returns_from_its_bits_while_its_timer_is_live() {
         let handles = [
             local_timer().add(TICK, || ()),
             local_timer().add_periodic(TICK, || ()),
-            on_a_thread({
-                let shard = local_timer().shard_ref();
-                move || shard.add(TICK, || ())
-            }),
+            elsewhere(|shard| shard.add(TICK, || ())),
         ];
         for handle in handles {
             let bits = handle.to_bits();

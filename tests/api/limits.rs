@@ -86,13 +86,12 @@ fn an_add_that_needed_room_leaves_the_rest_to_the_next_turn() {
 #[test]
 fn timers_cancelled_elsewhere_leave_room_for_others_to_add() {
     limited(3 * WAKE_BACKLOG, |_| {
-        let handles: Vec<_> =
-            (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+        let all: Vec<_> = (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
         let _ = local_timer().turn();
         elsewhere(assert_full);
-        cancel_all_elsewhere(&handles[..1]);
+        cancel_all_elsewhere(&all[..1]);
         assert_eq!(accepted(10), 1);
-        cancel_all_elsewhere(&handles[1..]);
+        cancel_all_elsewhere(&all[1..]);
         assert_eq!(accepted(3 * WAKE_BACKLOG), WAKE_BACKLOG - 1);
     });
 }

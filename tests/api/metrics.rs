@@ -15,12 +15,9 @@ use corewheel::{
     metrics::{self, Histogram, ShardMetrics, Stall, Watch},
 };
 
-use crate::{
-    lockstep::Lockstep,
-    support::{
-        Counter, HOUR, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
-        expired, named_shard, never, on_a_core, on_a_thread, pass, turn_after,
-    },
+use crate::support::{
+    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere,
+    configured, elsewhere, expired, named_shard, never, on_a_core, on_a_thread, pass, turn_after,
 };
 
 fn own() -> ShardMetrics {
@@ -46,10 +43,9 @@ pub(crate) fn named(name: &str) -> Option<ShardMetrics> {
 #[test]
 fn resets_of_every_kind_of_timer_are_counted() {
     on_a_core(|_| {
-        let shard = local_timer().shard_ref();
-        let (periodic, moved) =
-            (local_timer().add_periodic(TICK * 5, never), local_timer().add(TICK * 5, never));
-        let arrived = on_a_thread(|| shard.add(TICK * 5, never));
+        let periodic = local_timer().add_periodic(TICK * 5, never);
+        let moved = local_timer().add(TICK * 5, never);
+        let arrived = elsewhere(|shard| shard.add(TICK * 5, never));
         let _ = local_timer().turn();
         assert!(on_a_thread(|| moved.reset(TICK * 9)));
         assert!([periodic, moved, arrived].iter().all(|timer| timer.reset(TICK * 7)));
@@ -238,21 +234,19 @@ fn lateness_after_a_turn_that_was_behind_is_the_turns() {
 #[test]
 fn a_remote_timer_is_late_and_a_remote_run_is_not() {
     on_a_core(|clock| {
-        let shard = local_timer().shard_ref();
         clock.advance(TICK * 1_000);
-        on_a_thread(|| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
+        elsewhere(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 7).fired, 2);
         assert_eq!(lateness(), [(1, 5, 5), NONE]);
     });
     // After a turn that was behind, a timer that was due before that turn is late by the turn.
     on_a_core(|clock| {
-        let shard = local_timer().shard_ref();
         clock.advance(TICK * 10);
         local_timer().add(TICK, || ());
         clock.advance(TICK * 3);
         assert!(local_timer().turn_within(0).behind);
         let past = local_timer().now().checked_sub(TICK * 2).expect("after the start");
-        on_a_thread(|| _ = (shard.add(past, || ()), shard.run(|| ())));
+        elsewhere(|shard| _ = (shard.add(past, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 1).fired, 3);
         announce_sleep();
         let [by_loop, (count, max, _)] = lateness();

@@ -17,13 +17,9 @@ use corewheel::{
     },
 };
 
-use crate::{
-    lockstep::Lockstep,
-    operation::{Op, Seen, wait},
-    support::{
-        Counter, Log, OnDrop, TICK, after_the_timer, cancel_elsewhere, configured, forget,
-        on_a_core, on_a_thread, panic_message, panics, pass, turn_after,
-    },
+use crate::support::{
+    Counter, Lockstep, Log, OnDrop, Op, Seen, TICK, after_the_timer, cancel_elsewhere, configured,
+    forget, on_a_core, on_a_thread, panic_message, panics, pass, turn_after, wait,
 };
 
 /// On several cores a key belongs to the core of its number.

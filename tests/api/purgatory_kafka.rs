@@ -8,10 +8,7 @@ use corewheel::{
     purgatory::{Completion, Purgatory},
 };
 
-use crate::{
-    operation::{Op, Seen, wait},
-    support::{TICK, on_a_core, turn_after},
-};
+use crate::support::{Op, Seen, TICK, on_a_core, turn_after, wait};
 
 type Waits = Purgatory<u32, Op>;
 

@@ -9,9 +9,8 @@ use corewheel::{
 };
 
 use crate::{
-    operation::{Op, Seen},
     purgatory::Joined,
-    support::{TICK, operations, seeded},
+    support::{Op, Seen, TICK, operations, seeded},
 };
 
 const CORES: usize = 3;
@@ -118,9 +117,8 @@ impl Model {
             9 => self.force(random),
             10 => {
                 let back = self.own.on(core, move |own| seen_of(own.cancel_for_key(&key)));
-                self.handed_back(&back, core, |live| {
-                    live.keys.contains(&key) && key % CORES == core
-                });
+                let is_own = key % CORES == core;
+                self.handed_back(&back, core, |live| is_own && live.keys.contains(&key));
             }
             11 if random.u32(..20) == 0 => {
                 let back = self.own.on(core, |own| seen_of(own.drain()));
@@ -250,12 +248,9 @@ impl Model {
             let expected: [usize; KEYS] =
                 array::from_fn(|key| if key % CORES == core { watched[key] } else { 0 });
             assert_eq!(found, expected, "on core {core}");
-            let keys = expected.iter().filter(|&&count| count > 0).count();
-            let watches: usize = expected.iter().sum();
-            assert_eq!(
-                (counts.watches, counts.keys, counts.unsent),
-                (watches as u64, keys as u64, 0)
-            );
+            let keys = expected.iter().filter(|&&count| count > 0).count() as u64;
+            let watches = expected.iter().sum::<usize>() as u64;
+            assert_eq!((counts.watches, counts.keys, counts.unsent), (watches, keys, 0));
         }
     }
 
@@ -280,12 +275,11 @@ impl Model {
 
     fn check_counts(&self, core: usize) {
         let counts = self.own.on(core, Purgatory::counts);
-        let mut expected = self.counts[core];
-        expected.live = self.live.iter().filter(|live| live.core == core).count() as u64;
+        let mut own = self.counts[core];
+        own.live = self.live.iter().filter(|live| live.core == core).count() as u64;
         // `settle` compares these when no message is under way.
-        (expected.watches, expected.keys, expected.unsent) =
-            (counts.watches, counts.keys, counts.unsent);
-        assert_eq!(counts, expected);
+        (own.watches, own.keys, own.unsent) = (counts.watches, counts.keys, counts.unsent);
+        assert_eq!(counts, own);
     }
 }
 

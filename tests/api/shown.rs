@@ -37,8 +37,7 @@ fn debug_shows_figures() {
         assert!(format!("{:?}", Shard::<()>::default()).contains("added: 0"));
     });
     let (tell, told) = mpsc::channel();
-    let hook =
-        move |report: &PanicReport<'_>| tell.send(format!("{report:?}")).expect("it is read");
+    let hook = move |panic: &PanicReport<'_>| tell.send(format!("{panic:?}")).expect("it is read");
     configured(Config::new().on_panic(hook), |clock| {
         local_timer().add(TICK, || panic!("as planned"));
         turn_after(clock, 1);
@@ -114,24 +113,18 @@ fn display_shows_figures_and_answers() {
         assert_eq!(format!("TimerHandle({handle})"), format!("{handle:?}"));
         assert_eq!(format!("LocalTimerHandle({local})"), format!("{local:?}"));
         let turn = turn_after(clock, 1);
-        assert_eq!(
-            turn.to_string(),
-            format!("fired 2, collected 0, live 0, touched {}", turn.touched)
-        );
+        let shown = format!("fired 2, collected 0, live 0, touched {}", turn.touched);
+        assert_eq!(turn.to_string(), shown);
         local_timer().add(TICK, || {
             assert!(local_timer().turn().to_string().ends_with(", nested"));
         });
         assert_eq!(turn_after(clock, 1).fired, 1);
         let cancelled = local_timer().add(TICK, || {});
         let answers = [cancelled.cancel(), cancelled.cancel(), Cancel::Running];
-        assert_eq!(
-            answers.map(|answer| format!("{answer:>9}")).concat(),
-            "cancelled    ended  running"
-        );
-        assert_eq!(
-            local_timer().counts().to_string(),
-            "added 4, live 0, fired 3, cancelled 1, handed back 0"
-        );
+        let shown = answers.map(|answer| format!("{answer:>9}")).concat();
+        assert_eq!(shown, "cancelled    ended  running");
+        let shown = local_timer().counts().to_string();
+        assert_eq!(shown, "added 4, live 0, fired 3, cancelled 1, handed back 0");
     });
 }
 

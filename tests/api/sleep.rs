@@ -12,11 +12,10 @@ use corewheel::{Cancel, Config, ManualClock, Shard, ShardRef, local_timer};
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
-    lockstep::Lockstep,
     support::{
-        ADDS, Counter, HOUR, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere, configured,
-        counting_wakes, expired, forget, never, on_a_core, on_a_thread, operations, repeating,
-        turn_after,
+        ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere,
+        configured, counting_wakes, expired, forget, never, on_a_core, on_a_thread, operations,
+        repeating, turn_after,
     },
     wake_ups,
 };
@@ -129,15 +128,14 @@ fn hooks_that_wake_in_a_circle_are_called_once_each() {
 #[test]
 fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
     dropping_within(Duration::MAX, |_, wakes| {
-        let handles: Vec<_> =
-            (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+        let all: Vec<_> = (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
         let sleep = local_timer().prepare_sleep();
-        cancel_all_elsewhere(&handles[..WAKE_BACKLOG - 1]);
+        cancel_all_elsewhere(&all[..WAKE_BACKLOG - 1]);
         assert_eq!(wakes.take(), 0, "one is missing");
-        cancel_all_elsewhere(&handles[WAKE_BACKLOG - 1..2 * WAKE_BACKLOG - 1]);
+        cancel_all_elsewhere(&all[WAKE_BACKLOG - 1..2 * WAKE_BACKLOG - 1]);
         assert_eq!(wakes.take(), 1);
         drop(sleep);
-        cancel_all_elsewhere(&handles[2 * WAKE_BACKLOG - 1..]);
+        cancel_all_elsewhere(&all[2 * WAKE_BACKLOG - 1..]);
         assert_eq!(wakes.take(), 0, "the sleep is over");
         assert_eq!(local_timer().counts().held, 2 * WAKE_BACKLOG as u64);
         for behind in [true, false] {

@@ -19,8 +19,8 @@ use rustix::{
 use crate::{
     polling::Poller,
     support::{
-        Counter, HOUR, TOO_LONG, after_the_timer, cancel_all_elsewhere, never, on_a_thread,
-        operations, repeating,
+        Counter, HOUR, TOO_LONG, after_the_timer, cancel_all_elsewhere, elsewhere, never,
+        on_a_thread, operations, repeating,
     },
     wake_ups,
 };
@@ -169,12 +169,11 @@ fn an_edge_is_enough_and_it_need_not_be_read() {
 #[test]
 fn another_thread_makes_it_readable_for_earlier_timers_only() {
     with_timer_fd(Config::new(), |timer| {
-        let shard = local_timer().shard_ref();
-        on_a_thread(|| shard.add(HOUR, never));
+        elsewhere(|shard| shard.add(HOUR, never));
         while is_readable(&timer, A_WHILE) {
             timer.turn();
         }
-        on_a_thread(|| shard.run(|| ()));
+        elsewhere(|shard| shard.run(|| ()));
         turn_until_fired(&timer);
         let late = local_timer().add(HOUR, || ());
         timer.arm();
@@ -194,8 +193,7 @@ fn the_wake_hook_is_called_too_and_may_panic() {
         panic!("as planned");
     };
     with_timer_fd(Config::new().on_wake(hook), |timer| {
-        let shard = local_timer().shard_ref();
-        on_a_thread(|| shard.run(|| ()));
+        elsewhere(|shard| shard.run(|| ()));
         turn_until_fired(&timer);
         assert_eq!(wakes.get(), 1);
     });
@@ -206,8 +204,7 @@ fn a_dropped_one_is_silent_and_others_see_what_came() {
     with_timer_fd(Config::new(), |timer| {
         let descriptor = timer.as_fd().try_clone_to_owned().expect("another descriptor of it");
         drop(timer);
-        let shard = local_timer().shard_ref();
-        on_a_thread(|| shard.run(|| ()));
+        elsewhere(|shard| shard.run(|| ()));
         assert!(!is_readable(&descriptor, A_WHILE));
         let again = local_timer().timer_fd().expect("the same descriptor");
         again.arm();

@@ -9,10 +9,7 @@ use corewheel::{
     purgatory::{Completion, PurgatoryGroup},
 };
 
-use crate::{
-    operation::{Seen, wait},
-    support::{Log, OnDrop, panic_message, panics},
-};
+use crate::support::{Log, OnDrop, Seen, panic_message, panics, wait};
 
 const SECOND: Duration = Duration::from_secs(1);
 

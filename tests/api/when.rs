@@ -9,7 +9,8 @@ use std::{
 use corewheel::{ManualClock, Shard, When, local_timer};
 
 use crate::support::{
-    HOUR, Log, TICK, expired, manual_shard, nanos, on_a_core, on_a_thread, pass, turn_after,
+    HOUR, Log, TICK, elsewhere, expired, manual_shard, nanos, on_a_core, on_a_thread, pass,
+    turn_after,
 };
 
 const START: u64 = 1_000;
@@ -173,11 +174,11 @@ fn spread_timers_are_apart() {
 #[test]
 fn resets_and_remote_adds_with_spread_are_apart() {
     on_a_core(|clock| {
-        let (shard, when) = (local_timer().shard_ref(), When::after(TICK).spread(TICK * 100));
+        let when = When::after(TICK).spread(TICK * 100);
         for _ in 0..50 {
             assert!(local_timer().add(HOUR, || ()).reset(when));
         }
-        on_a_thread(|| (0..50).for_each(|_| _ = shard.add(when, || ())));
+        elsewhere(|shard| (0..50).for_each(|_| _ = shard.add(when, || ())));
         let most = (0..102).map(|_| turn_after(clock, 1).fired).max();
         assert!(most <= Some(3), "{most:?} of 100 in a tick");
         assert!(local_timer().is_empty());

@@ -14,10 +14,7 @@ use corewheel::{
     future::{TimeoutError, Timers, Watcher},
 };
 
-use crate::{
-    polling::{Poller, poll_with, waker},
-    support::{Counter, HOUR, Log, OnDrop, TICK, TOO_LONG},
-};
+use crate::support::{Counter, HOUR, Log, OnDrop, Poller, TICK, TOO_LONG, poll_with, waker};
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
 
@@ -27,6 +24,11 @@ fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
     let config = |_| Config::new().clock(&clock).on_wake(wakes.callback());
     let (timers, watcher) = Timers::per_worker_with(wheels, config).expect("valid");
     (clock, timers, watcher, wakes)
+}
+
+fn pass(clock: &ManualClock, watcher: &mut Watcher, ticks: u32) {
+    clock.advance(TICK * ticks);
+    watcher.turn();
 }
 
 fn with_room_for_one(wheels: usize) -> (Timers, Watcher) {
@@ -128,11 +130,9 @@ fn a_waker_may_use_its_wheel() {
         adds.write(polls.pending(timers.sleep(TICK)));
     });
     assert!(poll_with(&uses_the_wheel, &mut sleep).is_pending());
-    clock.advance(TICK);
-    watcher.turn();
+    pass(&clock, &mut watcher, 1);
     assert_eq!(poller.woken(), 0, "its timer is not due");
-    clock.advance(TICK);
-    watcher.turn();
+    pass(&clock, &mut watcher, 1);
     assert_eq!((poller.woken(), added.take().len()), (1, 1));
 }
 
@@ -170,8 +170,7 @@ fn panics_of_wakers_are_contained() {
     let (_fires, dropped) = (bad(TICK), bad(HOUR));
     let good = [(); 40].map(|()| poller.pending(timers.sleep(TICK)));
     drop(dropped);
-    clock.advance(TICK);
-    watcher.turn();
+    pass(&clock, &mut watcher, 1);
     assert_eq!(poller.woken(), good.len());
     assert_eq!(counts(&timers, &mut watcher)[0].panicked, 2);
 }
@@ -216,8 +215,7 @@ fn timers_fire_in_tick_order_whichever_thread_adds_them() {
     add(3, true);
     add(1, true);
     add(2, false);
-    clock.advance(TICK * 3);
-    watcher.turn();
+    pass(&clock, &mut watcher, 3);
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
@@ -235,8 +233,7 @@ fn a_timer_ends_after_its_callback() {
     });
     handles.set(added).unwrap();
     watcher.turn();
-    clock.advance(TICK);
-    watcher.turn();
+    pass(&clock, &mut watcher, 1);
     let (first, last) = match seen.take()[..] {
         [(0, first), (1, last)] => (first, last),
         [(1, [other, own]), (0, [last, first])] => ([own, other], [first, last]),
@@ -255,13 +252,11 @@ fn a_periodic_callback_runs_until_it_is_cancelled() {
     let beat = timers.shards()[0].add_periodic(TICK * 2, counting(&runs, &dropped));
     watcher.turn();
     for tick in 1..=10 {
-        clock.advance(TICK);
-        watcher.turn();
+        pass(&clock, &mut watcher, 1);
         assert_eq!((runs.get(), dropped.get()), (tick / 2, 0));
     }
     assert!(beat.cancel().is_cancelled());
-    clock.advance(TICK * 2);
-    watcher.turn();
+    pass(&clock, &mut watcher, 2);
     assert_eq!((runs.get(), dropped.get()), (5, 1));
     let counts = counts(&timers, &mut watcher)[0];
     assert_eq!((counts.live, counts.panicked), (0, 0));
@@ -279,8 +274,7 @@ fn a_periodic_callback_may_cancel_itself_and_panic() {
     });
     beat.set(added).unwrap();
     watcher.turn();
-    clock.advance(TICK * 3);
-    watcher.turn();
+    pass(&clock, &mut watcher, 3);
     let counts = counts(&timers, &mut watcher)[0];
     assert_eq!((dropped.get(), counts.live, counts.panicked), (1, 0, 1));
 }

@@ -6,10 +6,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::atomic::{AtomicI64, Ordering},
 };
 
 struct Counting;
@@ -64,11 +61,4 @@ pub(crate) fn calls(run: impl FnOnce()) -> (u64, u64) {
     run();
     let after = CALLS.get();
     (after.0 - before.0, after.1 - before.1)
-}
-
-/// Serializes the tests: they count the memory of all threads, and any thread may free the memory
-/// of an ended shard.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

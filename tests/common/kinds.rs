@@ -41,7 +41,9 @@ pub(crate) struct Did {
 
 pub(crate) trait Timers {
     /// Returns the most bytes that a live timer may take.
-    fn bytes(&self) -> i64;
+    fn bytes(&self) -> i64 {
+        96 + ORIGIN
+    }
     fn add(&mut self, ticks: u32) -> Handle;
     fn reset(&mut self, handle: Handle, ticks: u32) -> bool;
     /// Returns whether the timer was live.
@@ -126,10 +128,6 @@ impl OfShard {
 }
 
 impl Timers for OfShard {
-    fn bytes(&self) -> i64 {
-        96 + ORIGIN
-    }
-
     fn add(&mut self, ticks: u32) -> Handle {
         Handle::Timer(self.shard.add(TICK * ticks, PAYLOAD))
     }
@@ -169,10 +167,6 @@ impl Timers for OfShard {
 struct OfThread(ManualClock);
 
 impl Timers for OfThread {
-    fn bytes(&self) -> i64 {
-        96 + ORIGIN
-    }
-
     fn add(&mut self, ticks: u32) -> Handle {
         let captured = PAYLOAD;
         Handle::Timer(local_timer().add(TICK * ticks, move || _ = black_box(captured)))

@@ -45,12 +45,8 @@ impl<S: Default + 'static> Lockstep<S> {
         let job = move |state: &mut S| {
             let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(state))));
         };
-        self.cores[core]
-            .as_ref()
-            .expect("it has not ended")
-            .jobs
-            .send(Box::new(job))
-            .expect("it listens");
+        let core = self.cores[core].as_ref().expect("it has not ended");
+        core.jobs.send(Box::new(job)).expect("it listens");
         result.recv().expect("it answers").unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 
@@ -62,9 +58,9 @@ impl<S: Default + 'static> Lockstep<S> {
     /// to the core of the operation, and back.
     pub(crate) fn settle(&self) {
         for _ in 0..4 {
-            (0..self.cores.len())
-                .filter(|&core| self.cores[core].is_some())
-                .for_each(|core| _ = self.turn(core));
+            for core in (0..self.cores.len()).filter(|&core| self.cores[core].is_some()) {
+                self.turn(core);
+            }
         }
     }
 

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
-    panic, thread,
+    panic,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -37,6 +39,12 @@ pub(crate) fn seeded(
     }
 }
 
+/// Serializes tests that nothing else of their process may disturb.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A duration as clocks count it.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -47,15 +55,12 @@ pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Se
     configured(Config::new(), test)
 }
 
-pub(crate) fn configured<R: Send>(
-    config: Config,
-    test: impl FnOnce(&ManualClock) -> R + Send,
-) -> R {
+pub(crate) fn configured<R: Send>(config: Config, run: impl FnOnce(&ManualClock) -> R + Send) -> R {
     let clock = ManualClock::new();
     let config = config.clock(&clock);
     on_a_thread(|| {
         config.install().expect("a new thread");
-        test(&clock)
+        run(&clock)
     })
 }
 
@@ -78,9 +83,8 @@ pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
 
 /// Runs `test` on a new thread, and passes its panic on.
 pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
-    thread::scope(|scope| {
-        scope.spawn(test).join().unwrap_or_else(|panic| panic::resume_unwind(panic))
-    })
+    let ended = thread::scope(|scope| scope.spawn(test).join());
+    ended.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
 pub(crate) struct Never;

@@ -16,7 +16,7 @@ use std::{
 
 use corewheel::{future::sleep, local_timer};
 
-type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+pub(crate) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Runs a task on this thread, in a runtime that drives the thread's timer. False if the system has
 /// no such runtime.

@@ -1,4 +1,5 @@
-//! Set-up for tests in virtual time: threads, shards, counters, logs and wake-ups.
+//! Set-up for tests in virtual time: threads, shards, counters, logs and wake-ups. The helpers
+//! of the other modules are here too.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 
 use corewheel::{Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, When, local_timer};
 
-pub(crate) use crate::common::*;
+pub(crate) use crate::{common::*, lockstep::Lockstep, operation::*, polling::*};
 
 /// Number of queued messages of one kind that wakes a sleeping owner (P8).
 pub(crate) const WAKE_BACKLOG: usize = 1_024;
@@ -164,15 +165,6 @@ impl Counter {
     pub(crate) fn callback(&self) -> impl Fn() + Clone + Send + Sync + use<> {
         let counter = self.clone();
         move || _ = counter.increment()
-    }
-
-    /// Returns a callback that must not run; its drop increments the count.
-    pub(crate) fn never(&self) -> impl FnOnce() + Send + use<> {
-        let captured = self.on_drop();
-        move || {
-            let _captured = captured;
-            never();
-        }
     }
 
     /// Returns a value whose drop increments the count.

@@ -20,12 +20,15 @@ mod timers;
 
 use std::hint::black_box;
 
-use common::{HOUR, Never, TICK, in_virtual_time, never, on_a_thread};
+use common::{HOUR, Never, TICK, alone, in_virtual_time, never, on_a_thread, operations};
 use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
+use counting::{calls, held};
+use kinds::{for_each_kind, for_each_shard};
 
-/// Runs a test in virtual time, while no other test of this program runs.
+/// Runs a test in virtual time, while no other test of this program runs: tests count the memory of
+/// all threads, and any thread may free the memory of an ended shard.
 fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
-    let _alone = counting::alone();
+    let _alone = alone();
     free_garbage();
     in_virtual_time(test);
 }

@@ -8,12 +8,7 @@ use corewheel::{
     purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory},
 };
 
-use crate::{
-    alone_in_virtual_time,
-    common::TICK,
-    counting::{calls, held},
-    fill_kept_pages,
-};
+use crate::{TICK, alone_in_virtual_time, calls, fill_kept_pages, held};
 
 /// An operation that completes at its first event when the flag is set, or never.
 struct Op {

@@ -9,10 +9,8 @@ use std::{
 use corewheel::{AddErrorReason, Cancel, ManualClock, local_timer};
 
 use crate::{
-    HOUR, alone_in_virtual_time, cancel_all,
-    common::{TICK, on_a_thread, operations},
-    counting::{alone, calls, held},
-    ended, fill_kept_pages, free_garbage, signed, small, turn_after,
+    HOUR, TICK, alone, alone_in_virtual_time, calls, cancel_all, ended, fill_kept_pages,
+    free_garbage, held, on_a_thread, operations, signed, small, turn_after,
 };
 
 // ---- bursts
@@ -114,10 +112,7 @@ fn bursts_of_which_few_stay_take_no_more_and_more() {
         }
         let more = held() - before;
         println!("{more} bytes more for {} timers more", 10 * STAY);
-        assert!(
-            more < signed(10 * STAY * 250) + 100_000,
-            "{more} bytes more than after the second burst"
-        );
+        assert!(more < signed(10 * STAY * 250) + 100_000, "{more} bytes since the second burst");
     });
 }
 

@@ -3,12 +3,10 @@
 use corewheel::{TimerHandle, local_timer};
 
 use crate::{
-    HOUR, alone_in_virtual_time, cancel_all, cancel_elsewhere,
-    common::on_a_thread,
-    counting::{alone, held},
-    fill_kept_pages,
-    kinds::{Handle, Make, Timers, for_each_kind, for_each_shard},
-    signed, small,
+    HOUR, alone, alone_in_virtual_time, cancel_all, cancel_elsewhere, fill_kept_pages,
+    for_each_kind, for_each_shard, held,
+    kinds::{Handle, Make, Timers},
+    on_a_thread, signed, small,
 };
 
 /// Asserts the bytes that live timers take, and the bytes left after `cancel_all`.
@@ -33,10 +31,7 @@ fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
         (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
         assert_eq!(timers.live(), 0);
         let left = held() - before - own;
-        assert!(
-            left - empty <= (full - empty) / 10,
-            "{left} bytes left of {full}, with none it was {empty}"
-        );
+        assert!(left - empty <= (full - empty) / 10, "{left} bytes left of {full}, empty {empty}");
         assert!(count < 1_000_000 || left <= full / 10, "{left} bytes left of {full}");
     }
 }

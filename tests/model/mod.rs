@@ -98,7 +98,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     /// All entries fire at the end of time.
     pub(crate) fn finish(&mut self) {
-        self.advance_to(u64::MAX);
+        self.advance_within(u64::MAX, usize::MAX, usize::MAX);
         assert!(self.live.is_empty() && self.wheel.is_empty());
     }
 
@@ -203,10 +203,6 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.advance_within(to.max(self.now), limit, budget);
     }
 
-    pub(crate) fn advance_to(&mut self, to: u64) {
-        self.advance_within(to, usize::MAX, usize::MAX);
-    }
-
     pub(crate) fn advance_within(&mut self, to: u64, limit: usize, budget: usize) {
         self.now = to;
         let (mut taken, before) = (0, self.wheel.touched());
@@ -220,10 +216,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             taken += 1;
         }
         let touched = usize::try_from(self.wheel.touched() - before).expect("few");
-        assert!(
-            (taken..=budget).contains(&touched),
-            "{touched} touched, {taken} of them fired, of at most {budget}"
-        );
+        assert!((taken..=budget).contains(&touched), "{touched} touched, and {taken} fired");
         let stopped = taken == limit || touched == budget;
         let left_due = self.earliest().is_some_and(|earliest| earliest <= to);
         assert!(stopped || !left_due, "never late");
@@ -250,20 +243,17 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             assert!(next <= truth, "{next} is later than {truth}");
             let mut levels = (0..64).step_by(BITS as usize).take(LEVELS);
             let is_start = levels.any(|bits| truth >> bits << bits == next);
-            assert!(
-                is_start || self.moved > 0 || self.is_for_a_portion(next),
-                "{next} is not the start of a slot of {truth}"
-            );
+            let may_be_early = self.moved > 0 || self.is_for_a_portion(next);
+            assert!(is_start || may_be_early, "{next} is not the start of a slot of {truth}");
         }
     }
 
     /// Returns whether entries have to be cascaded at `tick`, because a slot of theirs starts soon.
     fn is_for_a_portion(&self, tick: u64) -> bool {
         let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
-        let starts = self
-            .sorted
-            .iter()
-            .flat_map(|&(deadline, _)| levels().map(move |bits| deadline >> bits << bits));
+        let starts_of =
+            |&(deadline, _): &(u64, usize)| levels().map(move |it| deadline >> it << it);
+        let starts = self.sorted.iter().flat_map(starts_of);
         starts.filter(|&start| start > tick).any(|start| start - tick <= self.sorted.len() as u64)
     }
 

@@ -24,8 +24,7 @@ pub(crate) struct Name {
 impl Source {
     pub(crate) fn new(file: &str, text: &str) -> Self {
         let mut in_string = false;
-        let mut lines: Vec<Line> =
-            text.lines().map(|line| Line::new(line, &mut in_string)).collect();
+        let mut lines: Vec<_> = text.lines().map(|line| Line::new(line, &mut in_string)).collect();
         erase_tests(&mut lines, file.ends_with("/tests.rs"));
         Self { file: file.to_owned(), names: names(&lines), lines }
     }
@@ -105,7 +104,7 @@ impl Line {
         let item = self.code.trim_start().strip_prefix("pub ")?;
         let item = item.trim_start_matches("const ").trim_start_matches("unsafe ");
         let (kind, rest) = item.split_once(' ')?;
-        let end = rest.find(|char: char| !char.is_alphanumeric() && char != '_');
+        let end = rest.find(|char| !is_word(char));
         matches!(kind, "fn" | "struct" | "enum" | "trait")
             .then(|| &rest[..end.unwrap_or(rest.len())])
     }
@@ -174,8 +173,7 @@ fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
     while let Some(first) = rest.chars().next() {
-        let word =
-            rest.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(rest.len());
+        let word = rest.find(|char| !is_word(char)).unwrap_or(rest.len());
         let sign = if rest.starts_with("::") { 2 } else { first.len_utf8() };
         let (token, tail) = rest.split_at(if word > 0 { word } else { sign });
         tokens.push(token);

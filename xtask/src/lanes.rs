@@ -30,13 +30,10 @@ struct Table {
     tools: Vec<[String; 3]>,
 }
 
-fn table() -> &'static Table {
-    static TABLE: LazyLock<Table> = LazyLock::new(|| parse(include_str!("../lanes.txt")));
-    &TABLE
-}
+static TABLE: LazyLock<Table> = LazyLock::new(|| parse(include_str!("../lanes.txt")));
 
 pub(crate) fn all() -> &'static [Lane] {
-    &table().lanes
+    &TABLE.lanes
 }
 
 /// Returns the names of the groups that are commands.
@@ -81,7 +78,7 @@ fn parse(table: &'static str) -> Table {
             lanes.push(Lane { group, name, limit, beside, command: String::new() });
         }
     }
-    let excluded = unbuildable().iter().map(|(package, _)| format!(" --exclude {package}"));
+    let excluded = UNBUILDABLE.iter().map(|(package, _)| format!(" --exclude {package}"));
     let workspace = format!(" --workspace{}", excluded.collect::<String>());
     for lane in &mut lanes {
         lane.command = lane.command.replace(" --workspace", &workspace);
@@ -98,7 +95,7 @@ impl Lane {
     /// Returns the first reason why it cannot run here, and whether that is a failure.
     pub(crate) fn obstacle(&self) -> Option<(String, bool)> {
         let names = |package: &str| self.command.contains(&format!("-p {package} "));
-        if let Some((_, reason)) = unbuildable().iter().find(|(package, _)| names(package)) {
+        if let Some((_, reason)) = UNBUILDABLE.iter().find(|(package, _)| names(package)) {
             return Some((reason.clone(), false));
         }
         // Only the tools that come with Rust are required.
@@ -111,7 +108,7 @@ impl Lane {
 pub(crate) fn missing_tool(command: &str) -> Option<String> {
     let is_missing =
         |[part, probe, _]: &&[String; 3]| command.contains(part) && output(probe).is_err();
-    let [_, probe, install] = table().tools.iter().find(is_missing)?;
+    let [_, probe, install] = TABLE.tools.iter().find(is_missing)?;
     Some(format!("`{probe}` fails; install with: {install}"))
 }
 
@@ -120,31 +117,25 @@ pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
-/// Returns the packages of the workspace, as `cargo metadata` describes them.
-pub(crate) fn packages() -> &'static [Value] {
-    static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
-        let json = shell("cargo metadata --no-deps --format-version 1 --locked").output();
-        let metadata: Value =
-            serde_json::from_slice(&json.expect("cargo runs").stdout).expect("a description");
-        metadata["packages"].as_array().expect("packages").clone()
-    });
-    &PACKAGES
-}
+/// The packages of the workspace, as `cargo metadata` describes them.
+pub(crate) static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let json = shell("cargo metadata --no-deps --format-version 1 --locked").output();
+    let json = json.expect("cargo runs").stdout;
+    let metadata: Value = serde_json::from_slice(&json).expect("a description");
+    metadata["packages"].as_array().expect("packages").clone()
+});
 
-/// Returns each package of the workspace that cannot be built here, with the reason to skip it: it
-/// needs a newer Rust, or its manifest names a tool that is not installed.
-pub(crate) fn unbuildable() -> &'static [(String, String)] {
-    static PACKAGES: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-        let rustc = output("rustc --version").expect("rustc runs");
-        let version = rustc.split(' ').nth(1).unwrap_or_default();
-        let reason = |package: &Value| {
-            let name = package["name"].as_str()?;
-            Some((name.to_owned(), reason_to_skip(package, version)?))
-        };
-        packages().iter().filter_map(reason).collect()
-    });
-    &PACKAGES
-}
+/// Each package of the workspace that cannot be built here, with the reason to skip it: it needs a
+/// newer Rust, or its manifest names a tool that is not installed.
+pub(crate) static UNBUILDABLE: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+    let rustc = output("rustc --version").expect("rustc runs");
+    let version = rustc.split(' ').nth(1).unwrap_or_default();
+    let reason = |package: &Value| {
+        let name = package["name"].as_str()?;
+        Some((name.to_owned(), reason_to_skip(package, version)?))
+    };
+    PACKAGES.iter().filter_map(reason).collect()
+});
 
 fn reason_to_skip(package: &Value, version: &str) -> Option<String> {
     let minor = |version: &str| version.split('.').nth(1)?.parse::<u32>().ok();
@@ -168,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_example_and_demo_has_a_lane() {
-        let targets = packages().iter().filter_map(|package| package["targets"].as_array());
+        let targets = PACKAGES.iter().filter_map(|package| package["targets"].as_array());
         for target in targets.flatten() {
             let (kind, name) = (&target["kind"][0], target["name"].as_str().expect("a name"));
             let path = target["src_path"].as_str().expect("a path");
@@ -185,9 +176,8 @@ mod tests {
     #[test]
     fn the_readme_names_the_minimum_rust() {
         let readme = fs::read_to_string(root().join("README.md")).expect("readable");
-        assert!(
-            readme.contains(concat!("minimum Rust version is ", env!("CARGO_PKG_RUST_VERSION")))
-        );
+        let minimum = concat!("minimum Rust version is ", env!("CARGO_PKG_RUST_VERSION"));
+        assert!(readme.contains(minimum));
     }
 
     #[test]
@@ -205,7 +195,7 @@ mod tests {
 
     #[test]
     fn packages_to_publish_describe_themselves() {
-        for package in packages() {
+        for package in PACKAGES.iter() {
             let name = package["name"].as_str().expect("a name");
             let path = package["manifest_path"].as_str().expect("a path");
             if name != "corewheel" && !path.contains("/integrations/") {
@@ -219,9 +209,9 @@ mod tests {
             for key in ["keywords", "categories"] {
                 assert_ne!(package[key], json!([]), "{name} has no {key}");
             }
-            let has_lane = all().iter().any(|lane| {
-                lane.command.contains("publish") && lane.command.contains(&format!("-p {name} "))
-            });
+            let option = format!("-p {name} ");
+            let packs = |it: &Lane| it.command.contains("publish") && it.command.contains(&option);
+            let has_lane = all().iter().any(packs);
             assert!(has_lane, "{name} is packed by no lane");
         }
     }

@@ -32,9 +32,7 @@ pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
     ensure!(!chosen.is_empty(), "no lane has that in its name");
     let (start, mut rows) = (Instant::now(), Vec::new());
     if chosen.iter().any(|lane| lane.command.contains("--workspace")) {
-        rows.extend(
-            lanes::unbuildable().iter().map(|(name, reason)| skipped(name, reason.clone())),
-        );
+        rows.extend(lanes::UNBUILDABLE.iter().map(|(name, why)| skipped(name, why.clone())));
     }
     // Neighbours that may run beside each other share the cores.
     for lanes in chosen.chunk_by(|lane, next| lane.beside && next.beside) {

@@ -70,10 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         print!("{}", sections.iter().map(Section::json_lines).collect::<String>());
     } else if let Some(figures) = &args.figures {
         let directory = figures.parent().unwrap_or(Path::new(""));
-        let relative = |plots: &Path| {
-            plots.strip_prefix(directory).unwrap_or(plots).to_string_lossy().into_owned()
-        };
-        let plots = args.plots.as_deref().map(relative);
+        let relative = |plots: &Path| plots.strip_prefix(directory).unwrap_or(plots).to_owned();
+        let plots = args.plots.as_deref().map(|it| relative(it).to_string_lossy().into_owned());
         fs::write(figures, report::page(&sections, plots.as_deref()))?;
     } else {
         println!("{}\n{}\n", report::command(), report::machine());
@@ -122,8 +120,7 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
 
 /// Returns whether a workload, or one that it is a variant of, is in the selection.
 fn is_chosen(workload: Workload, selection: &[Workload]) -> bool {
-    let variant_of =
-        |&chosen| workload == chosen || workload.name().starts_with(&(chosen.name() + "-"));
+    let variant_of = |&it| workload == it || workload.name().starts_with(&(it.name() + "-"));
     selection.is_empty() || selection.iter().any(variant_of)
 }
 
@@ -135,7 +132,6 @@ fn start(job: Job) -> Result<Vec<Sample>, Box<dyn Error>> {
     if !output.status.success() {
         return Err(format!("{job:?} failed").into());
     }
-    Ok(serde_json::Deserializer::from_slice(&output.stdout)
-        .into_iter()
-        .collect::<Result<_, _>>()?)
+    let samples = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+    Ok(samples.collect::<Result<_, _>>()?)
 }

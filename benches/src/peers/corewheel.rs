@@ -96,10 +96,6 @@ impl Timers for CorewheelShard {
         self.shard.reset(*handle, Duration::from_millis(deadline - self.now))
     }
 
-    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
-        self.advance_within(now, usize::MAX, on_fire);
-    }
-
     fn advance_within(&mut self, now: u64, budget: usize, mut on_fire: impl FnMut(Payload)) {
         self.now = now;
         self.clock.set(Duration::from_millis(now));
@@ -200,10 +196,6 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
 
     fn reset(&mut self, handle: &mut TimerHandle, deadline: u64) -> bool {
         handle.reset(Duration::from_millis(deadline - self.now))
-    }
-
-    fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
-        self.advance_within(now, usize::MAX, on_fire);
     }
 
     fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {

@@ -184,9 +184,8 @@ impl Dropped {
         {
             let mut guarded = pin!(guard(LIMIT, Operation::Never));
             let waker = Waker::from(Arc::clone(&self.waker));
-            let is_registered =
-                guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
-            assert!(is_registered, "it is never ready");
+            let is_pending = guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+            assert!(is_pending, "it is never ready");
             drop(waker);
             // It may go on in another worker.
             yield_now().await;

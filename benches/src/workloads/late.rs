@@ -222,14 +222,10 @@ pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
 }
 
 /// How late the timers were in each setting, and how long a flood took.
-pub fn flood(
-    job: Job,
-    can_be_bounded: bool,
-    outcome: impl Fn(Flood) -> Outcome + Sync,
-) -> Vec<Sample> {
+pub fn flood(job: Job, has_budget: bool, outcome: impl Fn(Flood) -> Outcome + Sync) -> Vec<Sample> {
     let (timers, span) = job.scale.pick((10_000, 3000), (2000, 1000), (200, 100));
     let due = Size { timers, span: Duration::from_millis(span) };
-    in_settings(&SETTINGS[..2 + usize::from(can_be_bounded)], |(is_flooded, budget)| {
+    in_settings(&SETTINGS[..2 + usize::from(has_budget)], |(is_flooded, budget)| {
         let load = Flood { due, pending: job.n, is_flooded, budget };
         let (mut lateness, flood) = outcome(load);
         assert_eq!(lateness.len(), due.timers, "each timer fires once");

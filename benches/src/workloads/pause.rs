@@ -52,11 +52,9 @@ impl<T: Timers> Pause<T> {
         let (mut pause, mut rng) = (Self::empty(n, budget), Rng::with_seed(SEED));
         let mut deadline = || if workload == W::PauseAllDue { 2 } else { rng.u64(1..=SPAN) };
         let deadlines: Vec<u64> = (0..n).map(|_| deadline()).collect();
-        let mut handles: Vec<T::Handle> = deadlines
-            .iter()
-            .enumerate()
-            .map(|(id, &deadline)| pause.timers.add(deadline, payload(id)))
-            .collect();
+        let timers = deadlines.iter().enumerate();
+        let add = |(id, &deadline)| pause.timers.add(deadline, payload(id));
+        let mut handles: Vec<T::Handle> = timers.map(add).collect();
         if workload == W::PauseAfterReset {
             for (handle, deadline) in handles.iter_mut().zip(&deadlines) {
                 pause.timers.reset(handle, deadline + MINUTE);

@@ -29,8 +29,7 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let barrier = Barrier::new(2);
     let core = |core| rates::<T>(job, core, &barrier);
     let (first, second) = cores::on_two(|| core(0), || core(1));
-    let rounds: Vec<[f64; 2]> =
-        first.iter().zip(&second).map(|(first, second)| scalings(first, second)).collect();
+    let rounds: Vec<_> = first.iter().zip(&second).map(|(a, b)| scalings(a, b)).collect();
     vec![
         job.sample("", "times", median_of(&rounds, |[own, _]| *own)),
         job.sample("empty", "times", median_of(&rounds, |[_, empty]| *empty)),

@@ -110,8 +110,7 @@ fn is_right(asked: &str, answer: &str, expected: &str) -> bool {
         return answer.starts_with(expected);
     }
     // Of a remaining time, ten seconds or half may have passed on a busy machine.
-    let number =
-        |answer: &str| answer.strip_prefix(':')?.parse().ok().filter(|&left: &i64| left > 0);
+    let number = |text: &str| text.strip_prefix(':')?.parse().ok().filter(|&left: &i64| left > 0);
     match (number(answer), number(expected)) {
         (Some(left), Some(whole)) if asked.contains("TTL ") => {
             (whole - (whole / 2).min(10_000)..=whole).contains(&left)

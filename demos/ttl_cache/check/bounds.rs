@@ -116,12 +116,9 @@ pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::R
             end => break end,
         }
     };
-    let is_stuck =
-        |error: io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+    let is_stuck = |it: io::Error| matches!(it.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     if !end.is_err_and(is_stuck) {
-        failures.push(format!(
-            "a client that did not read was cut off after {sent} bytes, or not held up"
-        ));
+        failures.push(format!("a client that did not read was cut off or not held up: {sent}"));
     }
     let answer = show(&other.ask("PING")?);
     if answer != "PONG" {

@@ -58,9 +58,7 @@ pub(super) fn cancel(id: Id, how: How) {
         (None, _) => local.map_or(Cancel::Ended, LocalHandle::cancel),
         (Some(handle), How::Wait) => {
             let answer = handle.cancel_wait();
-            check(answer.is_err() == is_turning, || {
-                format!("cancel_wait of timer {id}: {answer:?}")
-            });
+            check(answer.is_err() == is_turning, || format!("cancel_wait of {id}: {answer:?}"));
             answer.unwrap_or_else(|_| handle.cancel())
         }
         (Some(handle), How::Guard) => {
@@ -105,10 +103,8 @@ pub(super) fn is_pending(id: Id) {
         Some((timer.handle, timer.state == State::Live, own))
     });
     let Some((handle, expected, own)) = called else { return };
-    let is_pending = match handle {
-        None => local.is_some_and(LocalHandle::is_pending),
-        Some(handle) => handle.is_pending(),
-    };
+    let is_pending = handle.map(TimerHandle::is_pending);
+    let is_pending = is_pending.or_else(|| local.map(LocalHandle::is_pending)) == Some(true);
     check(is_pending == expected, || format!("timer {id} is pending: {is_pending}"));
     if own {
         let deadline = match handle {

@@ -186,9 +186,7 @@ impl Model {
             && consumed + arrived >= least
             && (!takes_all || !report.behind);
         self.check(is_right, || {
-            format!(
-                "{before} messages, {arrived} arrived, {left} left of at most {most}: {report:?}"
-            )
+            format!("{before} messages, {arrived} more, {left} left, at most {most}: {report:?}")
         });
     }
 
@@ -206,13 +204,9 @@ impl Model {
         self.check(tick >= order, || {
             format!("timer {id}, due at tick {tick}, was left, and tick {order} fired")
         });
-        self.check(!is_due || is_behind, || {
-            format!("timer {id}, due at tick {tick}, did not fire")
-        });
+        self.check(!is_due || is_behind, || format!("timer {id} of tick {tick} did not fire"));
         let says_so = report.given_up || report.behind && report.wait == Some(0);
-        self.check(!is_due || says_so, || {
-            format!("timer {id} was left at tick {tick}: {report:?}")
-        });
+        self.check(!is_due || says_so, || format!("timer {id} of {tick} was left: {report:?}"));
     }
 
     /// After a turn that left nothing, a shard does not want another turn at once.

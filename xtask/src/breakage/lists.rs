@@ -57,8 +57,7 @@ pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant
         region = body.clone();
     }
     let layout = layout_of(&wanted)?;
-    let places: Vec<_> =
-        layout.find_iter(&text[region.clone()]).map(|found| found.range()).collect();
+    let places: Vec<_> = layout.find_iter(&text[region.clone()]).map(|it| it.range()).collect();
     let [place] = &places[..] else {
         bail!("\"{name}\" is found {} times in {file}, not once:\n{wanted}", places.len());
     };
@@ -101,10 +100,7 @@ mod tests {
         for (lines, expected) in [
             ("find  look(1, 2)\nwith  close()", SOURCE.replace(look, "close()")),
             ("find  look(1, 2);", SOURCE.replace(&format!("{look};"), "")),
-            (
-                "within a\nfind  fence(SeqCst);\nwith  ();",
-                SOURCE.replacen("fence(SeqCst)", "()", 1),
-            ),
+            ("within a\nfind fence(SeqCst);\nwith ();", SOURCE.replacen("fence(SeqCst)", "()", 1)),
             ("find  2);\nfind  fence(\nwith  2); (", SOURCE.replace("2,\n); fence(", "2); (")),
         ] {
             assert_eq!(planted(lines).expect(lines), expected);

@@ -59,7 +59,7 @@ impl Test {
             let option = package["name"].as_str().map(|name| format!("-p {name} "));
             option.is_some_and(|option| stage.command.contains(&option))
         };
-        let package = lanes::packages().iter().find(is_tested)?;
+        let package = lanes::PACKAGES.iter().find(is_tested)?;
         let has = |program: &&Value| {
             let path = program["src_path"].as_str().unwrap_or_default();
             let path = Path::new(path.trim_end_matches("main.rs"));
@@ -99,17 +99,16 @@ impl Stages {
     pub(super) fn notice(&self, test: &Test) -> Result<Option<String>> {
         let Test { stage, command, name, limit } = test;
         let log = directory()?.join("output.log");
-        let build = format!("{command} --no-run");
+        let (build, copy) = (format!("{command} --no-run"), &self.copy);
         let (ended, output) =
-            supervise_log(&log, shell(&build).current_dir(&self.copy), *limit, |_| false)?;
+            supervise_log(&log, shell(&build).current_dir(copy), *limit, |_| false)?;
         if !ended.is_some_and(|status| status.success()) {
             bail!("\"{build}\" fails:\n{output}");
         }
         let exact = if name.is_empty() { "" } else { "--exact" };
-        let limit =
-            self.proven.get(test).map_or(*limit, |took| Duration::from_secs(60) + 5 * *took);
+        let most = self.proven.get(test).map_or(*limit, |took| Duration::from_secs(60) + 5 * *took);
         let mut run = shell(&format!("{command} -- {exact} {name}"));
-        let (ended, output) = supervise_log(&log, run.current_dir(&self.copy), limit, has_failed)?;
+        let (ended, output) = supervise_log(&log, run.current_dir(&self.copy), most, has_failed)?;
         let has_passed = ended.is_some_and(|status| status.success());
         Ok((!has_passed).then(|| format!("{stage}: {}", culprit(&output))))
     }
