@@ -161,7 +161,7 @@ pub enum Workload {
     /// ms, and the timeout closes the connection. Without timers the last packet closes it. Sockets
     /// are simulated, and the machine's clock is read for each packet. `corewheel-sleep`,
     /// `tokio-sleep` and `monoio-sleep` have a task for each connection; the loop of the others
-    /// turns after 64 packets.
+    /// turns after every 64 packets.
     Packets,
     /// Delayed operations a second in virtual time, the time that the threads ran for one, and the
     /// share that completed by an event. The watched keys belong to the core whose operations wait,
@@ -182,18 +182,19 @@ pub enum Workload {
     /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
     Spread,
     /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation,
-    /// and per call of cancel. A call of the peer `channel` does not learn the answer. All peers
-    /// read the machine's clock when they add. Values are medians of the stretches in which no
-    /// thread lost its core; where `undisturbed` is 0 %, they are of all stretches and mean little.
-    /// `line` is a cache line to the other core and back, before and after: runs with different
-    /// lines cannot be compared.
+    /// and per call of cancel. A call of the peer `channel` does not learn whether it cancelled the
+    /// timer. All peers read the machine's clock when they add. Values are medians of the stretches
+    /// in which no thread lost its core; where `undisturbed` is 0 %, they are of all stretches and
+    /// mean little. `line` is a cache line to the other core and back, before and after: runs with
+    /// different lines cannot be compared.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
     /// The time of a call of cancel where a lock hurts. Firing: the owner fires 10,000 timers in
     /// one turn; calls count that begin during the turn. Four threads: all cancel at once, while
     /// the owner collects; where there are fewer cores than threads, they share them. The time
-    /// contains one reading of the clock. A call of the peer `channel` does not learn the answer.
+    /// contains one reading of the clock. A call of the peer `channel` does not learn whether it
+    /// cancelled the timer.
     XcancelLock,
     /// How long it takes to wake a sleeping thread of another core: from the call until the thread
     /// has done its work. Call: the time of the call alone. corewheel's thread is woken by a

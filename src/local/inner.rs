@@ -796,8 +796,9 @@ impl Local {
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
-                    // Consuming the timer's queued message frees the node, perhaps during the drop.
-                    // So the callback must not stay in the node.
+                    // Dropping the callback runs user code, which may turn the wheel. Such a turn may
+                    // consume the timer's message and free the node. So the callback leaves the node
+                    // first.
                     let callback = engine.take_cancelled(handle, Freed::Later);
                     drop(engine);
                     local.publish_live_if_asleep();

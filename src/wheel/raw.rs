@@ -472,7 +472,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Marks a slot of an upper level as empty if its aligned slot is empty too.
+    /// Updates the mark of a slot of an upper level, which it shares with its aligned slot. `slot`
+    /// is one of the two and is empty now. If the other is empty too, removes the mark.
     #[cold]
     #[inline(never)]
     fn on_far_slot_emptied(&mut self, slot: u32) {

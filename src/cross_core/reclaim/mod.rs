@@ -253,7 +253,8 @@ pub(crate) fn advance_epoch() {
 /// Stores a value that no thread can see any more. The next thread that ends a shard frees it.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if LOOM_SEES_EPOCHS {
-        // A loom model must not free values of an earlier execution.
+        // `GARBAGE` outlives an execution of a loom model, which must not free values of an earlier
+        // one. So nothing is stored there.
         drop(value);
         return;
     }

@@ -101,7 +101,7 @@ use crate::{
     limits::{GENERATION_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_of, place_of},
-        sync::{AtomicU64, Hint, IS_LOOM, LoomPointerOrder, Ordering},
+        sync::{AtomicU64, Hint, IS_LOOM, LoomMemoryOrder, Ordering},
     },
 };
 
@@ -158,7 +158,7 @@ const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 #[derive(Debug, Default)]
 struct PageSlot {
     page: PublishedPointer<PageHeader>,
-    loom_order: LoomPointerOrder,
+    loom_order: LoomMemoryOrder,
 }
 
 /// The nodes of one shard, as other threads see them.

@@ -77,11 +77,11 @@ impl<T> SetOnce<T> {
 /// own operations, so the call and the operation are one step. A read-modify-write of `changes`
 /// reads the newest value, as the operation on the pointer does.
 #[derive(Debug, Default)]
-pub(crate) struct LoomPointerOrder {
+pub(crate) struct LoomMemoryOrder {
     changes: AtomicU32,
 }
 
-impl LoomPointerOrder {
+impl LoomMemoryOrder {
     pub(crate) fn before_store(&self) {
         if !LOOM_SEES_EPOCHS {
             // AcqRel: the guarantee of the pointer's swap; pairs with the Acquire of `before_load`,

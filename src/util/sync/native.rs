@@ -74,10 +74,10 @@ impl<T> SetOnce<T> {
 /// Marks the changes and the reads of a pointer of `crossbeam-epoch`. Only loom's version has an
 /// effect.
 #[derive(Debug, Default)]
-pub(crate) struct LoomPointerOrder {}
+pub(crate) struct LoomMemoryOrder {}
 
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
-impl LoomPointerOrder {
+impl LoomMemoryOrder {
     #[inline]
     pub(crate) fn before_store(&self) {}
 
