@@ -7,7 +7,7 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// When a timer is due: after a delay or at an instant, perhaps a little later.
+/// When a timer is due: after a delay or at an instant, optionally with slack or spread.
 ///
 /// `add`, `add_local` and `reset` take an `impl Into<When>`. A [`Duration`] is a delay from a clock
 /// reading taken in the call. An [`Instant`] is a time of the wheel's clock; see

@@ -334,10 +334,9 @@ impl ShardRef {
     ///
     /// The answer is exact while the owner sleeps, if it has announced this sleep, has not added or
     /// cancelled timers since, and has no request in its mailbox. Otherwise the answer may lack
-    /// changes since the owner's last publication. The owner
-    /// publishes before each sleep, and at least every 64 turns. Remote cancels count at once, and
-    /// remote adds after the owner has consumed them. After the end of the thread, the answer is
-    /// zero.
+    /// changes since the owner's last publication. The owner publishes before each sleep, and at
+    /// least every 64 turns. A remote cancel counts at once. A remote add counts from the first
+    /// publication after the owner has consumed it. After the end of the thread, the answer is zero.
     ///
     /// Cost: some reads, which never delay the owner.
     ///

@@ -49,7 +49,7 @@ pub(super) struct Entries<T> {
     vacant_pages: Vec<(usize, u32)>,
     /// The number of pages, including the freed ones in `vacant_pages`.
     page_numbers_end: usize,
-    owns: PhantomData<Box<Page<T>>>,
+    owned_pages: PhantomData<Box<Page<T>>>,
 }
 
 // SAFETY: `Entries` owns its pages exclusively.
@@ -180,7 +180,7 @@ impl<T> Entries<T> {
             free: FreePlaces::new(),
             vacant_pages: Vec::new(),
             page_numbers_end: 1,
-            owns: PhantomData,
+            owned_pages: PhantomData,
         }
     }
 

@@ -808,8 +808,8 @@ impl StateWord {
         debug_assert!(self.is_free());
         let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
-        // Release: publishes the requested deadline, the period and the payload (S3), and a stale
-        // handle may read this word instead of `Idle` (S2).
+        // Release: publishes the requested deadline, the period and the payload (S3). Also publishes
+        // earlier runs to a stale handle that reads this word instead of `Idle` (S2).
         self.0.store(word, Ordering::Release);
     }
 
