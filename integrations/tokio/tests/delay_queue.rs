@@ -194,6 +194,28 @@ fn clear_drops_the_values_and_the_queue_goes_on() {
     });
 }
 
+#[test]
+fn a_panicking_destructor_leaves_an_empty_queue_after_clear() {
+    struct PanicOnDrop;
+    impl Drop for PanicOnDrop {
+        fn drop(&mut self) {
+            panic!("a destructor panics, as it should here");
+        }
+    }
+    paused(|| async {
+        let mut queue = DelayQueue::new();
+        queue.insert(Some(PanicOnDrop), SECOND);
+        queue.insert(None, 2 * SECOND);
+        assert!(panics(|| queue.clear()));
+        assert_eq!(queue.len(), 0);
+        let begun = Instant::now();
+        let key = queue.insert(None, 3 * SECOND);
+        assert_eq!(next(&mut queue).await.expect("one").key(), key);
+        assert_eq!(begun.elapsed(), 3 * SECOND);
+        assert!(next(&mut queue).await.is_none());
+    });
+}
+
 /// Compares random calls with a list as the model: no entry is early, late or lost.
 #[test]
 fn it_agrees_with_a_model() {

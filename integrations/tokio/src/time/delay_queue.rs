@@ -214,9 +214,9 @@ impl<T> DelayQueue<T> {
     /// Drops every entry.
     pub fn clear(&mut self) {
         self.delay = None;
-        for entry in self.entries.drain() {
-            self.wheel.remove(entry.key);
-        }
+        // The wheel first: the destructor of a value may panic.
+        self.wheel.clear();
+        drop(self.entries.drain());
     }
 
     /// Returns the number of entries whose values fit without another allocation.
