@@ -9,7 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, mpsc},
     task::{Context, Poll, Wake, Waker},
     thread,
 };
@@ -257,6 +257,43 @@ fn it_agrees_with_a_model() {
             assert_eq!(queue.peek().map(|key| queue.deadline(&key)), earliest);
         }
     });
+}
+
+/// The sleep of the first poll elapses in real time, before the entry is due in virtual time.
+#[test]
+fn a_queue_that_was_polled_before_pause_continues_in_virtual_time() {
+    let (done, waits) = mpsc::channel();
+    thread::spawn(move || {
+        run(async {
+            let mut queue = DelayQueue::new();
+            queue.insert((), Duration::from_millis(50));
+            assert!(poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await.is_pending());
+            time::pause();
+            let deadline = next(&mut queue).await.expect("one").deadline();
+            assert!(deadline <= Instant::now(), "early");
+        })
+        .expect("a runtime");
+        done.send(()).expect("it is waited for");
+    });
+    waits.recv_timeout(20 * SECOND).expect("it neither spins nor panics");
+}
+
+/// The clock of the timers ends 584 years after it was made.
+#[test]
+fn an_entry_after_the_end_of_the_clock_is_pending() {
+    let (done, waits) = mpsc::channel();
+    thread::spawn(move || {
+        paused(|| async {
+            let mut queue = DelayQueue::new();
+            queue.insert((), Duration::from_secs(1_000 * 365 * 86_400));
+            time::advance(Duration::MAX).await;
+            let poll = poll_fn(|cx| Poll::Ready(queue.poll_expired(cx)));
+            // Without tokio's budget, which would end a poll that spins.
+            assert!(task::unconstrained(poll).await.is_pending());
+        });
+        done.send(()).expect("it is waited for");
+    });
+    waits.recv_timeout(20 * SECOND).expect("it neither spins nor panics");
 }
 
 /// One task sleeps in real time while another one inserts.
