@@ -71,9 +71,17 @@ pub(crate) struct Driven(());
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Driven {
-    pub(crate) fn new() -> Self {
-        DRIVEN.set(Some(Timers::new(&[corewheel::local_timer().shard_ref()])));
-        Self(())
+    /// Returns an error if the wheel is driven already.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        DRIVEN.with_borrow_mut(|driven| {
+            if driven.is_some() {
+                let text =
+                    "this thread's wheel has a driver already: call `run` or `spawn_local` once";
+                return Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text));
+            }
+            *driven = Some(Timers::new(&[corewheel::local_timer().shard_ref()]));
+            Ok(Self(()))
+        })
     }
 }
 
