@@ -10,7 +10,10 @@ use corewheel::{
     Config, ManualClock,
     future::{Timers, Watcher},
 };
-use corewheel_tokio::time::{self, DelayQueue, Duration};
+use corewheel_tokio::time::{
+    self, DelayQueue, Duration,
+    MissedTickBehavior::{Burst, Delay, Skip},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -48,4 +51,27 @@ fn a_queue_follows_the_clock_of_its_timers() {
         assert!(matches!(queue.poll_expired(cx), Poll::Ready(Some(_))));
         assert!(matches!(queue.poll_expired(cx), Poll::Ready(None)));
     });
+}
+
+#[test]
+fn an_interval_follows_the_clock_of_its_timers() {
+    for (behavior, expected) in [(Burst, [10, 20, 30]), (Delay, [10, 45, 55]), (Skip, [10, 40, 50])]
+    {
+        ahead(|advance, cx| {
+            let mut interval = time::interval(10 * SECOND);
+            interval.set_missed_tick_behavior(behavior);
+            let Poll::Ready(first) = interval.poll_tick(cx) else { panic!("at once") };
+            assert!(interval.poll_tick(cx).is_pending());
+            let ticks = [35, 10, 10].map(|wait| {
+                advance(wait * SECOND);
+                let Poll::Ready(tick) = interval.poll_tick(cx) else { panic!("{behavior:?}") };
+                (tick - first).as_secs()
+            });
+            assert_eq!(ticks, expected, "{behavior:?}");
+            interval.reset();
+            assert!(interval.poll_tick(cx).is_pending());
+            advance(10 * SECOND);
+            assert!(interval.poll_tick(cx).is_ready());
+        });
+    }
 }
