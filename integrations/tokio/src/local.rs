@@ -162,13 +162,12 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
     // The thread may have a wheel, which stays.
     let _ = Config::new().tick(TICK).install();
-    let timer = {
+    let (timer, driven) = {
         let _runtime = runtime.enter();
-        register(local_timer().timer_fd()?)?
+        register()?
     };
-    timer.get_ref().arm();
     let tasks = LocalSet::new();
-    let mut driver = pin!(drive(timer, Driven::new()));
+    let mut driver = pin!(drive(timer, driven));
     let mut running = pin!(tasks.run_until(future));
     runtime.block_on(time::watch(poll_fn(|cx| {
         // A callback may spawn tasks on the set.
@@ -183,8 +182,8 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 }
 
 /// Spawns a task on the current `LocalSet` that drives this thread's wheel, while the set runs and
-/// until the task is aborted. A thread has at most one. Dropping the handle does not end the task.
-/// A future that waits when the task is aborted stays pending.
+/// until the task is aborted. A thread has at most one driver. Dropping the handle does not end the
+/// task. A future that waits when the task is aborted stays pending.
 ///
 /// Cost: two system calls for each turn that the wheel needs (tokio's poll, and arming the
 /// descriptor), and nothing in between. A timer that a task adds before all others costs one more
@@ -196,30 +195,27 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 ///
 /// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)): the wheel's
 /// time is virtual, or too many files are open. If the runtime does not accept the descriptor. If
-/// another such task drives the wheel already; this error has the kind
-/// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
+/// [`run`], [`run_in`] or another such task drives the wheel already, in any runtime of this
+/// thread; this error has the kind [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics
 ///
 /// If it is called outside of a `LocalSet`, or the runtime was built without `enable_io`.
 pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
-    let timer = register(local_timer().timer_fd()?)?;
-    timer.get_ref().arm();
-    Ok(task::spawn_local(drive(timer, Driven::new())))
+    let (timer, driven) = register()?;
+    Ok(task::spawn_local(drive(timer, driven)))
 }
 
+/// Registers the descriptor of this thread's wheel in the current runtime, and arms it.
 #[allow(unsafe_code)]
-fn register(timer: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
+fn register() -> io::Result<(AsyncFd<TimerFd>, Driven)> {
+    let timer = local_timer().timer_fd()?;
+    let driven = Driven::new()?;
     // SAFETY: a `TimerFd` owns its descriptor, which stays open and the same while the `TimerFd`
     // lives.
-    let registered = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) };
-    registered.map_err(|error| match io::Error::from(error) {
-        error if error.kind() == io::ErrorKind::AlreadyExists => {
-            let text = "this thread's wheel has a driver already: call `run` or `spawn_local` once";
-            io::Error::new(error.kind(), text)
-        }
-        error => error,
-    })
+    let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
+    timer.get_ref().arm();
+    Ok((timer, driven))
 }
 
 /// Ends only when the runtime's I/O driver has ended, and returns that error.

@@ -9,7 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, mpsc},
     task::{Context, Poll, Wake, Waker},
     thread,
 };
@@ -194,6 +194,28 @@ fn clear_drops_the_values_and_the_queue_goes_on() {
     });
 }
 
+#[test]
+fn a_panicking_destructor_leaves_an_empty_queue_after_clear() {
+    struct PanicOnDrop;
+    impl Drop for PanicOnDrop {
+        fn drop(&mut self) {
+            panic!("a destructor panics, as it should here");
+        }
+    }
+    paused(|| async {
+        let mut queue = DelayQueue::new();
+        queue.insert(Some(PanicOnDrop), SECOND);
+        queue.insert(None, 2 * SECOND);
+        assert!(panics(|| queue.clear()));
+        assert_eq!(queue.len(), 0);
+        let begun = Instant::now();
+        let key = queue.insert(None, 3 * SECOND);
+        assert_eq!(next(&mut queue).await.expect("one").key(), key);
+        assert_eq!(begun.elapsed(), 3 * SECOND);
+        assert!(next(&mut queue).await.is_none());
+    });
+}
+
 /// Compares random calls with a list as the model: no entry is early, late or lost.
 #[test]
 fn it_agrees_with_a_model() {
@@ -235,6 +257,43 @@ fn it_agrees_with_a_model() {
             assert_eq!(queue.peek().map(|key| queue.deadline(&key)), earliest);
         }
     });
+}
+
+/// The sleep of the first poll elapses in real time, before the entry is due in virtual time.
+#[test]
+fn a_queue_that_was_polled_before_pause_continues_in_virtual_time() {
+    let (done, waits) = mpsc::channel();
+    thread::spawn(move || {
+        run(async {
+            let mut queue = DelayQueue::new();
+            queue.insert((), Duration::from_millis(50));
+            assert!(poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await.is_pending());
+            time::pause();
+            let deadline = next(&mut queue).await.expect("one").deadline();
+            assert!(deadline <= Instant::now(), "early");
+        })
+        .expect("a runtime");
+        done.send(()).expect("it is waited for");
+    });
+    waits.recv_timeout(20 * SECOND).expect("it neither spins nor panics");
+}
+
+/// The clock of the timers ends 584 years after it was made.
+#[test]
+fn an_entry_after_the_end_of_the_clock_is_pending() {
+    let (done, waits) = mpsc::channel();
+    thread::spawn(move || {
+        paused(|| async {
+            let mut queue = DelayQueue::new();
+            queue.insert((), Duration::from_secs(1_000 * 365 * 86_400));
+            time::advance(Duration::MAX).await;
+            let poll = poll_fn(|cx| Poll::Ready(queue.poll_expired(cx)));
+            // Without tokio's budget, which would end a poll that spins.
+            assert!(task::unconstrained(poll).await.is_pending());
+        });
+        done.send(()).expect("it is waited for");
+    });
+    waits.recv_timeout(20 * SECOND).expect("it neither spins nor panics");
 }
 
 /// One task sleeps in real time while another one inserts.

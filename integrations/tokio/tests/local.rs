@@ -8,6 +8,7 @@ mod runtime;
 use std::{cell::RefCell, io, rc::Rc, thread, time::Duration};
 
 use corewheel::{Clock, Config, ManualClock, future::sleep, local_timer};
+use corewheel_tokio::time;
 use runtime::on_a_thread;
 use tokio::{
     runtime::Builder,
@@ -52,12 +53,36 @@ fn other_clocks_of_the_machine_work_and_virtual_time_is_refused() {
 fn a_second_driver_harms_nobody() {
     on_a_thread(|| {
         let slept = corewheel_tokio::run(async {
-            let error = corewheel_tokio::spawn_local().expect_err("tokio has the descriptor");
+            let error = corewheel_tokio::spawn_local().expect_err("`run` drives the wheel");
             assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
             assert!(error.to_string().contains("a driver already"), "{error}");
             sleep(Duration::from_millis(5)).await;
         });
         slept.expect("a runtime");
+    });
+}
+
+/// A second driver in another runtime of the thread is refused until the first one has ended.
+#[test]
+fn two_runtimes_of_a_thread_have_one_driver() {
+    on_a_thread(|| {
+        let runtime = Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let set = LocalSet::new();
+        let sleeps_on_its_own_wheel = || {
+            set.block_on(&runtime, async {
+                let added = local_timer().counts().added;
+                time::sleep(Duration::from_millis(2)).await;
+                assert_eq!(local_timer().counts().added, added + 1);
+            });
+        };
+        let driver = set.block_on(&runtime, async { corewheel_tokio::spawn_local() });
+        sleeps_on_its_own_wheel();
+        let error = corewheel_tokio::run(async {}).expect_err("the other runtime drives the wheel");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        sleeps_on_its_own_wheel();
+        driver.expect("the first driver").abort();
+        set.block_on(&runtime, task::yield_now());
+        corewheel_tokio::run(time::sleep(Duration::from_millis(2))).expect("the only driver");
     });
 }
 

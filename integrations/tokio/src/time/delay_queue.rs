@@ -11,7 +11,7 @@ use corewheel::Wheel;
 use futures_core::Stream;
 use slab::Slab;
 
-use super::{Instant, Sleep, sleep_until};
+use super::{Instant, Sleep, home::now, sleep_until};
 
 /// The length of a tick.
 const TICK: Duration = Duration::from_millis(1);
@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_millis(1);
 ///
 /// It is a [`Stream`] of [`Expired`], which ends when the queue is empty. It yields again after the
 /// next insert. Deadlines are rounded up to a millisecond.
+///
+/// Like a [`Sleep`], the queue measures time by the clock of this thread's
+/// [timers](super#which-wheel-a-future-uses).
 ///
 /// Cost: inserting, removing and resetting an entry is constant, as in a [`Wheel`].
 ///
@@ -60,7 +63,8 @@ pub struct DelayQueue<T> {
     /// Holds indices of `entries`. Its ticks count from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
-    start: Instant,
+    /// Set by the first insert or poll, because a new queue must not start the timers.
+    start: Option<Instant>,
     /// Ends when the wheel must be advanced. Exists while the queue is polled and not empty.
     delay: Option<Sleep>,
     /// The task to wake if an entry is due before `delay` ends.
@@ -100,7 +104,7 @@ impl<T> DelayQueue<T> {
         Self {
             wheel: Wheel::new(),
             entries: Slab::with_capacity(capacity),
-            start: Instant::now(),
+            start: None,
             delay: None,
             waker: None,
         }
@@ -113,7 +117,7 @@ impl<T> DelayQueue<T> {
     /// If the queue holds 2^25 - 1 entries.
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
-        self.insert_at(value, Instant::now().saturating_add(timeout))
+        self.insert_at(value, now().saturating_add(timeout))
     }
 
     /// Inserts an entry that comes out at `when`; at the next poll if that has passed.
@@ -123,9 +127,10 @@ impl<T> DelayQueue<T> {
     /// If the queue holds 2^25 - 1 entries.
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
+        let ticks = self.ticks_until(when);
         let vacant = self.entries.vacant_entry();
         let index = vacant.key();
-        let key = self.wheel.insert(ticks_until(self.start, when), index);
+        let key = self.wheel.insert(ticks, index);
         vacant.insert(Entry { value, deadline: when, key });
         self.wake_before(when);
         Key { index, key }
@@ -137,7 +142,8 @@ impl<T> DelayQueue<T> {
     /// inserted.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         loop {
-            let now = Instant::now().duration_since(self.start).as_millis();
+            let start = *self.start.get_or_insert_with(now);
+            let now = now().duration_since(start).as_millis();
             let due = self.wheel.advance(u64::try_from(now).unwrap_or(u64::MAX)).next();
             if let Some((_, index)) = due {
                 return Poll::Ready(Some(self.take(index)));
@@ -147,12 +153,17 @@ impl<T> DelayQueue<T> {
                 self.delay = None;
                 return Poll::Ready(None);
             };
-            let next = self.start.saturating_add(Duration::from_millis(next));
+            let next = start.saturating_add(Duration::from_millis(next));
             let delay = self.delay.get_or_insert_with(|| sleep_until(next));
             if delay.deadline() != next {
                 Pin::new(&mut *delay).reset(next);
             }
-            ready!(Pin::new(delay).poll(cx));
+            ready!(Pin::new(&mut *delay).poll(cx));
+            if delay.deadline() < next {
+                return Poll::Pending; // The clock has reached its end.
+            }
+            // The sleep may have elapsed by another clock, as after `pause`.
+            self.delay = None;
         }
     }
 
@@ -190,7 +201,7 @@ impl<T> DelayQueue<T> {
     /// If the entry has left the queue.
     #[track_caller]
     pub fn reset(&mut self, key: &Key, timeout: Duration) {
-        self.reset_at(key, Instant::now().saturating_add(timeout));
+        self.reset_at(key, now().saturating_add(timeout));
     }
 
     /// Moves an entry to `when`.
@@ -200,7 +211,8 @@ impl<T> DelayQueue<T> {
     /// If the entry has left the queue.
     #[track_caller]
     pub fn reset_at(&mut self, key: &Key, when: Instant) {
-        assert!(self.wheel.reset(key.key, ticks_until(self.start, when)), "{STALE}");
+        let ticks = self.ticks_until(when);
+        assert!(self.wheel.reset(key.key, ticks), "{STALE}");
         self.entries[key.index].deadline = when;
         self.wake_before(when);
     }
@@ -214,9 +226,9 @@ impl<T> DelayQueue<T> {
     /// Drops every entry.
     pub fn clear(&mut self) {
         self.delay = None;
-        for entry in self.entries.drain() {
-            self.wheel.remove(entry.key);
-        }
+        // The wheel first: the destructor of a value may panic.
+        self.wheel.clear();
+        drop(self.entries.drain());
     }
 
     /// Returns the number of entries whose values fit without another allocation.
@@ -259,6 +271,13 @@ impl<T> DelayQueue<T> {
         Expired { value, deadline, key: Key { index, key } }
     }
 
+    /// Returns the tick of `when`, rounded up; 0 if it has passed at `start`.
+    fn ticks_until(&mut self, when: Instant) -> u64 {
+        let start = *self.start.get_or_insert_with(now);
+        let ticks = when.duration_since(start).as_nanos().div_ceil(TICK.as_nanos());
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
     /// Wakes the task unless its sleep ends at `when` or before.
     fn wake_before(&mut self, when: Instant) {
         if self.delay.as_ref().is_none_or(|delay| when < delay.deadline()) {
@@ -268,12 +287,6 @@ impl<T> DelayQueue<T> {
 }
 
 const STALE: &str = "invalid key: its entry has left the queue";
-
-/// Returns the tick of `when`, rounded up; 0 if it has passed at `start`.
-fn ticks_until(start: Instant, when: Instant) -> u64 {
-    let ticks = when.duration_since(start).as_nanos().div_ceil(TICK.as_nanos());
-    u64::try_from(ticks).unwrap_or(u64::MAX)
-}
 
 impl<T> Expired<T> {
     /// Returns the value.

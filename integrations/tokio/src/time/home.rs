@@ -4,7 +4,7 @@ use std::{cell::RefCell, sync::OnceLock};
 
 use corewheel::future::Timers;
 
-use super::virtual_time;
+use super::{Instant, virtual_time};
 
 thread_local! {
     /// This thread's wheel, while the thread's runtime drives it.
@@ -17,12 +17,13 @@ static CHOSEN: OnceLock<Timers> = OnceLock::new();
 /// Sets the timers for all threads of the process that drive no wheel with [`run`](crate::run) or
 /// [`spawn_local`](crate::spawn_local).
 ///
-/// Call it before the first future is created, to choose the number of threads, the tick or a
-/// limit.
+/// Call it before the first future is created or the first [`DelayQueue`](super::DelayQueue) is
+/// used, to choose the number of threads, the tick or a limit.
 ///
 /// # Errors
 ///
-/// If the timers were set before, or a future was created before. The error returns `timers`.
+/// If the timers were set before, or a future or [`DelayQueue`](super::DelayQueue) has needed
+/// timers before. The error returns `timers`.
 ///
 /// # Examples
 ///
@@ -53,6 +54,11 @@ pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     create(driven.as_ref().unwrap_or_else(|| CHOSEN.get_or_init(start)))
 }
 
+/// Returns the present time of the clock that a future created on this thread uses.
+pub(super) fn now() -> Instant {
+    virtual_time::now().unwrap_or_else(|| with_timers(Timers::now)).into()
+}
+
 /// Creates the default wheels of a process that has not called `use_timers`.
 fn start() -> Timers {
     Timers::per_worker().expect("a thread for the timers")
@@ -65,9 +71,17 @@ pub(crate) struct Driven(());
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Driven {
-    pub(crate) fn new() -> Self {
-        DRIVEN.set(Some(Timers::new(&[corewheel::local_timer().shard_ref()])));
-        Self(())
+    /// Returns an error if the wheel is driven already.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        DRIVEN.with_borrow_mut(|driven| {
+            if driven.is_some() {
+                let text =
+                    "this thread's wheel has a driver already: call `run` or `spawn_local` once";
+                return Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, text));
+            }
+            *driven = Some(Timers::new(&[corewheel::local_timer().shard_ref()]));
+            Ok(Self(()))
+        })
     }
 }
 

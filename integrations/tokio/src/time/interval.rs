@@ -10,7 +10,7 @@ use std::{
 pub use corewheel::future::MissedTickBehavior;
 use futures_core::Stream;
 
-use super::{Instant, Sleep, sleep, sleep_until};
+use super::{Instant, Sleep, home, sleep, sleep_until};
 
 /// A tick is missed if it is taken later than this after its deadline.
 const MISSED: Duration = Duration::from_millis(5);
@@ -51,7 +51,8 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 
 /// Ticks once a period; from [`interval`] and [`interval_at`].
 ///
-/// [`MissedTickBehavior`] applies to a tick that is taken more than 5 ms late, as in tokio.
+/// [`MissedTickBehavior`] applies to a tick that is taken more than 5 ms late, as in tokio, by the
+/// clock of this thread's [timers](super#which-wheel-a-future-uses).
 #[derive(Debug)]
 pub struct Interval {
     /// Waits for the next tick.
@@ -90,7 +91,7 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.delay).poll(cx));
         let due = self.delay.deadline();
-        self.reset_at(next(self.missed, due, Instant::now(), self.period));
+        self.reset_at(next(self.missed, due, home::now(), self.period));
         Poll::Ready(due)
     }
 
@@ -101,12 +102,12 @@ impl Interval {
 
     /// Moves the next tick to now.
     pub fn reset_immediately(&mut self) {
-        self.reset_at(Instant::now());
+        self.reset_at(home::now());
     }
 
     /// Moves the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
-        self.reset_at(Instant::now().saturating_add(after));
+        self.reset_at(home::now().saturating_add(after));
     }
 
     /// Moves the next tick to `deadline`.
