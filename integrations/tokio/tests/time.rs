@@ -464,3 +464,15 @@ fn a_paused_sleep_without_end_is_no_busy_loop() {
         other.join().expect("no panic");
     });
 }
+
+#[test]
+fn a_sleep_after_resume_is_not_early() {
+    paused(|| async {
+        time::advance(SECOND).await;
+        time::resume();
+        thread::sleep(millis(60));
+        let begun = Instant::now();
+        time::sleep(millis(30)).await;
+        assert!(begun.elapsed() >= millis(30));
+    });
+}

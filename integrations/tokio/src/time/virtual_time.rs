@@ -249,7 +249,12 @@ pub fn clock() -> Clock {
 
 /// Returns the timers that follow the virtual time of this thread, if it has one.
 pub(super) fn timers() -> Option<Timers> {
-    here().map(|here| here.timers.clone())
+    let here = here()?;
+    if let Some(resumed) = here.resumed.get() {
+        // The helper sets the clock only when it wakes up, and a new deadline counts from now.
+        here.clock.set(since(resumed));
+    }
+    Some(here.timers.clone())
 }
 
 /// Panics if a sleep of this thread has ended because nothing advances the clock.
