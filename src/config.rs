@@ -183,10 +183,10 @@ impl Config {
     /// none. The results are in [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
-    /// if that is [`Clock::fast`]. A `Shard<T>` has no callbacks and measures nothing, and a wheel of
-    /// `Timers::per_worker_with` measures nothing either. If several
-    /// kinds of callbacks alternate, `one_in` and their number should have no common factor.
-    /// Otherwise some kinds are never measured.
+    /// if the wheel's clock is [`Clock::fast`]. A `Shard<T>` has no callbacks to measure. A wheel
+    /// of `Timers::per_worker_with` measures nothing. If several kinds of callbacks alternate,
+    /// `one_in` and the number of kinds should have no common factor. Otherwise some kinds are
+    /// never measured.
     ///
     /// # Examples
     ///
@@ -213,9 +213,9 @@ impl Config {
     ///
     /// The thread that cancels a timer drops its callback if [`ShardRef`](crate::ShardRef) added
     /// the timer. The owner drops all other callbacks. If the owner is in a sleep longer than
-    /// `time`, the first remote cancel of such a callback wakes it. Its next sleeps are at most
-    /// `time` long, until it has dropped no callback for `time`. Remote cancels cause at most two
-    /// extra wake-ups per `time`.
+    /// `time`, the first remote cancel of such a callback wakes the owner. The owner's next sleeps
+    /// are at most `time` long, until it has dropped no callback for `time`. Remote cancels cause
+    /// at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. A loop that
     /// sleeps for `time_until_next` drops the captures in its next turn.

@@ -35,12 +35,11 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
 pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
 /// The first level of a wheel holds 2^`NEAR_REVOLUTION_BITS` revolutions. At a tick of a
-/// millisecond, the first level of a shard reaches 129 s ahead, so that most timers of a server
-/// never cascade.
+/// millisecond, the first level of a shard reaches at least 129 s ahead, so that most timers of a
+/// server never cascade.
 pub(crate) const NEAR_REVOLUTION_BITS: u32 = if TINY { 2 } else { 6 };
 
-/// The number of slots whose lists are prefetched side by side. A walk along a single list would
-/// wait for each entry's cache line.
+/// The number of slots whose lists are prefetched side by side.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
 /// Maximum number of deferred resets in a slot of the first level. The slot's tick relinks the
@@ -63,7 +62,7 @@ pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 
 /// A `Wheel<T>` retires an index whose generation reaches this value.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
-/// This bit of a generation marks a timer that another thread has armed.
+/// This bit of a generation marks a timer that another thread has added.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 
 /// The last generation of the owner's timers: 54 bits. Remote timers have as many generations, with
@@ -75,8 +74,8 @@ pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 
 /// The number of times that a thread advances the epoch at the end of a shard or before a long
-/// sleep. Three times suffice to free retired memory that no pinned thread may read. Loom models
-/// advance it once, because each step multiplies the interleavings.
+/// sleep. Three times would suffice to free retired memory that no pinned thread may read. Loom
+/// models advance it once, because each step multiplies the interleavings.
 pub(crate) const EPOCH_FLUSHES: usize = if LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one step of a turn frees. The limit keeps turns short (P7).

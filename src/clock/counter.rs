@@ -101,7 +101,6 @@ pub(super) use self::machine::read_ordered;
 mod tests {
     use std::fs;
 
-    /// Compares `is_usable` with the kernel's description of the processor.
     #[test]
     fn it_is_used_where_the_kernel_uses_it_and_it_runs_at_one_speed() {
         let source =

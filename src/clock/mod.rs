@@ -84,18 +84,18 @@ impl Clock {
     ///
     /// Most readings read only the counter, which costs less than reading the monotonic clock. A
     /// reading is an interval of at most 10 us. Adds and resets use its later end, and turns use
-    /// its earlier end. So a timer is not early, and fires about 10 us later at most than with the
+    /// its earlier end. So a timer is not early, and fires at most about 10 us later than with the
     /// monotonic clock.
     ///
     /// Use it in a loop that adds, resets or turns more than once in ten microseconds. In a slower
     /// loop, each reading reads both the counter and the monotonic clock, and so costs more. Do not
     /// use the fast clock with ticks near 10 us or below.
     ///
-    /// The fast clock needs `x86_64`, Linux, and an invariant counter. The file
-    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` must contain `tsc`, which
-    /// means that the kernel uses the counter for its own clock, or be unreadable. In virtual
-    /// machines the file often contains `kvm-clock`, which can be changed. If a condition does not
-    /// hold, this is the monotonic clock, and [`is_fast`](Self::is_fast) returns false.
+    /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
+    /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must
+    /// contain `tsc`: then the kernel uses the counter for its own clock. In virtual machines the
+    /// file often contains `kvm-clock`, which can be changed. If a condition does not hold, this is
+    /// the monotonic clock, and [`is_fast`](Self::is_fast) returns false.
     ///
     /// # Why it can be trusted
     ///
@@ -205,7 +205,6 @@ impl Clock {
         matches!(self.0, Source::Manual(_))
     }
 
-    /// Returns a new reader of this clock, for one shard.
     pub(crate) fn reader(&self) -> ClockReader {
         ClockReader::new(self.is_fast())
     }

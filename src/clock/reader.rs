@@ -54,12 +54,12 @@ impl ClockReader {
         }
     }
 
-    /// Reads the clock itself, and updates the estimator. `before` is a count that was read
-    /// earlier.
+    /// Reads the clock itself, and updates the estimator. `before` is a count that was read before
+    /// this call.
     ///
-    /// The clock must be read between the two counts of the anchor. The kernel's reading of the
-    /// counter waits for the instruction that read `before`. `read_ordered` waits for the reading
-    /// of the clock.
+    /// The clock must be read between the two counts of the anchor. The reading of the clock waits
+    /// for the instruction that read `before`, and `read_ordered` waits for the reading of the
+    /// clock.
     #[cold]
     fn read_clock_and_update(&mut self, before: u64, clock: &Clock) -> Reading {
         let nanos = clock.nanos();

@@ -1,6 +1,6 @@
 //! The schedule of a periodic timer.
 
-/// The schedule of a periodic timer, in nanoseconds of the shard's clock.
+/// Times in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
     /// The time of the next run. Rounding it to a tick would make the period drift.
@@ -9,8 +9,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Advances `due` by a period, and by further periods until it is after `now`. Returns the new
-    /// `due`. So missed runs are skipped.
+    /// Advances `due` by a period, and by further periods until it is after `now`, which skips
+    /// missed runs. Returns the new `due`.
     pub(crate) fn advance_past(&mut self, now: u64) -> u64 {
         let missed = now.saturating_sub(self.due) / self.period;
         self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));

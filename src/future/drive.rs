@@ -92,7 +92,6 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     .await;
 }
 
-/// A task that drives the thread's wheel until it is dropped.
 struct DrivingTask {
     /// `None` if the thread had no wheel.
     id: Option<DriverTaskId>,

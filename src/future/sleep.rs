@@ -71,8 +71,8 @@ pub struct Sleep<H: Backend = LocalTimer> {
 enum State<Handle> {
     /// The duration exceeds [`UNCHECKED_SLEEP_NANOS`], and the sleep has not been polled yet.
     LongUnpolled,
-    /// The delay is zero, so the next poll is ready. An inexact clock might not yet show that the
-    /// deadline has elapsed, so that poll does not read it.
+    /// The delay is zero, so the next poll is ready. The poll does not read the clock, because an
+    /// inexact clock might not yet show that the deadline has elapsed.
     ZeroDelay,
     /// The sleep has no timer. The next poll compares its deadline with the clock.
     Unarmed,
@@ -329,8 +329,8 @@ impl<H: Backend> Sleep<H> {
         self.arm_unless_elapsed(cx)
     }
 
-    /// Adds a timer unless the clock shows that the deadline has elapsed. An earlier timer may have
-    /// ended before the deadline, together with its wheel.
+    /// Adds a timer unless the clock shows that the deadline has elapsed. The end of a previous
+    /// timer does not show this, because the timer may have ended with its wheel.
     fn arm_unless_elapsed(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;

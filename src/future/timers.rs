@@ -99,7 +99,6 @@ enum KeepAlive {
     Wheels { wheels: Arc<WorkerWheels>, _kept: Arc<StopWatcherOnDrop> },
 }
 
-/// On drop, stops the threads of [`Timers::start`].
 #[cfg(feature = "cores")]
 struct StopThreadsOnDrop(Cores<()>);
 
@@ -110,7 +109,6 @@ impl Drop for StopThreadsOnDrop {
     }
 }
 
-/// On drop, tells the watcher of the wheels to end.
 struct StopWatcherOnDrop(Arc<WorkerWheels>);
 
 impl Drop for StopWatcherOnDrop {
@@ -143,7 +141,7 @@ pub struct Remote {
 }
 
 impl Timers {
-    /// Starts this number of threads, at least one, which only run timers. One or two threads are
+    /// Starts `threads` threads, at least one, which only run timers. One or two threads are
     /// enough for most programs, since they only wake tasks. The threads are not pinned to cores.
     ///
     /// The threads end when all clones and futures of the `Timers` have been dropped. The last drop
@@ -203,10 +201,9 @@ impl Timers {
         ))
     }
 
-    /// Makes a wheel for each core. A future adds its timer directly to the wheel of the thread
-    /// that created the future. A separate thread, the *watcher*, sleeps until the earliest
-    /// deadline of all wheels, and fires the timers. So a worker that is busy or blocked delays no
-    /// timer.
+    /// Makes a wheel for each core. All futures that one thread creates add their timers directly
+    /// to the same wheel. A separate thread, the *watcher*, sleeps until the earliest deadline of
+    /// all wheels, and fires the timers. So a worker that is busy or blocked delays no timer.
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
@@ -242,7 +239,7 @@ impl Timers {
         Ok(timers)
     }
 
-    /// Makes this number of wheels, at least one, for a [`Watcher`] that the caller runs. `config`
+    /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config`
     /// returns the configuration of the wheel with the given index. Before the watcher's first
     /// turn, an add [reports](crate::metrics) a timer that is more than 1 s late. See
     /// [`per_worker`](Self::per_worker).
@@ -631,7 +628,7 @@ impl BackendOps for Remote {
 }
 
 per_thread! {
-    /// This thread's number, from 1; 0 if it has none yet.
+    /// The number, from 1, that selects the wheel of this thread's futures; 0 if not assigned yet.
     static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 

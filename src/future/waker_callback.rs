@@ -15,8 +15,8 @@ impl WakerCallback {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // Identifies the original waker, which the task's next poll passes again, if the clone
-        // keeps the same data alive. Otherwise identifies the clone.
+        // If the clone keeps the data of the original waker alive, identifies the original, which
+        // the task's next poll passes again. Otherwise identifies the clone.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let waker_id = WakerId::of(kept);
         (Self(Some(clone)), waker_id)

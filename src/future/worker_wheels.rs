@@ -430,7 +430,6 @@ impl WorkerWheels {
         &self.wheels[at]
     }
 
-    /// Tells the watcher to end.
     pub(super) fn stop_watcher(&self) {
         // Relaxed: the fence in `must_wake` comes between this store and the load of the
         // announcement. So either `must_wake` sees the announced sleep, or the watcher reads true.
@@ -500,9 +499,9 @@ impl Watcher {
     /// returns. A timeout of `None` means until a wake-up.
     ///
     /// During `wait`, each request that must [end a sleep](crate::LocalTimer::prepare_sleep) calls
-    /// the wake hook ([`Config::on_wake`](crate::Config::on_wake)). So does the last drop of the
-    /// `Timers` and their futures. By default, the hook unparks the thread that announced the
-    /// sleep.
+    /// the wake hook ([`Config::on_wake`](crate::Config::on_wake)) of its wheel. The last drop of
+    /// the `Timers` and their futures calls the first wheel's hook. By default, a hook unparks the
+    /// thread that announced the sleep.
     ///
     /// # Examples
     ///

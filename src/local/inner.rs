@@ -38,8 +38,8 @@ per_thread! {
 }
 
 per_thread! {
-    /// A pointer to the value in `LOCAL`. It has no destructor, so an access need not check whether
-    /// it was destroyed.
+    /// A pointer to the value in `LOCAL`. The pointer needs no destructor, so on most platforms an
+    /// access need not check whether the thread has destroyed `CURRENT`.
     static CURRENT: Cell<Option<NonNull<Local>>> = Cell::new(None);
 }
 
@@ -65,7 +65,6 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// Identifies a task that drives a thread's wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DriverTaskId(u32);
 
@@ -208,7 +207,8 @@ impl Local {
     /// Returns true if the thread's wheel was drained, or if the thread is exiting and has dropped
     /// its wheel or is dropping it.
     pub(crate) fn has_ended() -> bool {
-        // `current_shard` is only one load, and returns `Some` if the thread owns a live wheel.
+        // Calls `current_shard` first: it costs only one load, and returns `Some` if the thread
+        // owns a live wheel.
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
@@ -301,7 +301,7 @@ impl Local {
     }
 
     /// Ends the registration of a descriptor or task. If no driver is left, marks the wheel as
-    /// undriven, except in a turn.
+    /// undriven, unless it is in a turn or was drained.
     pub(super) fn remove_driver(&self) {
         self.driver_count.update(|drivers| drivers - 1);
         let is_last = self.driver_count.get() == 0 && !self.has_registered_loop.get();
@@ -318,8 +318,8 @@ impl Local {
         catch_panic_silently(|| drop(forgotten));
     }
 
-    /// Called when a driving task is dropped, or a descriptor that has announced a sleep. Wakes the
-    /// other drivers, each of which turns and announces its own sleep.
+    /// Wakes all drivers except the one that is being dropped, so that each turns and announces its
+    /// own sleep. Forgets the waker of `dropped`, which is `None` if the driver is a descriptor.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
@@ -340,8 +340,8 @@ impl Local {
         }
     }
 
-    /// Publishes that no loop drives the wheel, and that `undriven_remote_due` is the earliest
-    /// deadline of queued remote requests.
+    /// Publishes that no loop drives the wheel, and that queued remote requests count as due at
+    /// `undriven_remote_due`; `u64::MAX` means that none is queued.
     fn mark_undriven(&self, undriven_remote_due: u64) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.record_undriven(undriven_remote_due);
@@ -384,9 +384,9 @@ impl Local {
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
-    /// Handles a new deadline at `nanos` of this thread when no sleep is announced. If the loop has
-    /// not begun, publishes the wheel's next deadline for other threads. Without a driver, also
-    /// reports a timer that has been overdue for too long.
+    /// Handles a new deadline at `nanos` when no sleep is announced. With a driver, records that
+    /// the thread is awake. Until the loop has begun, publishes the wheel's next deadline for other
+    /// threads. Without a driver, also reports a timer that has been overdue for too long.
     fn publish_deadline_if_undriven(&self, nanos: u64) {
         match self.driver.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
@@ -396,14 +396,14 @@ impl Local {
                 self.announced_until.set(AWAKE);
                 self.with_engine(|engine| {
                     let _ = engine.publish_before_first_turn();
-                    // The add after the next one checks for an overdue timer.
+                    // The second add from now checks for an overdue timer.
                     let _ = engine.allow_adds(1);
                 });
             }
             DriverState::Undriven => {
                 let (next, now) = self.with_engine(|engine| engine.publish_before_first_turn());
                 let next = next.min(self.shared.gauges.undriven_remote_due());
-                // A timer that was added after its own deadline does not report itself.
+                // The new timer itself is not reported, even if it was added after its deadline.
                 if next < nanos {
                     self.shared.report_undriven(now.saturating_sub(next));
                 }
@@ -419,7 +419,7 @@ impl Local {
         Self::turn_unless_idle(usize::MAX, |engine| engine.try_idle_turn_at(now))
     }
 
-    /// Runs a turn. Ends it at once if `try_idle` returns true, because there is no work. Most
+    /// Runs a turn. If `try_idle` returns true, there is no work, and the turn ends at once. Most
     /// turns of a busy loop are idle.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
@@ -482,7 +482,7 @@ impl Local {
     }
 
     /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
-    /// cancelled timers. At the beginning of a pass, the engine yields urgent requests only.
+    /// cancelled timers. At the beginning of a pass, consumes only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -594,7 +594,6 @@ impl Local {
         self.time_until_turn()
     }
 
-    /// Returns an identifier for a task that is going to drive the wheel.
     pub(crate) fn new_driver_task(&self) -> DriverTaskId {
         DriverTaskId(self.next_driver_task.replace(self.next_driver_task.get().wrapping_add(1)))
     }
@@ -612,21 +611,22 @@ impl Local {
             self.driver_tasks.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // This fails if another thread is waking the task right now. Then the task must not sleep.
+        // `set_driver_task` fails while another thread is waking the task, which then must not
+        // sleep.
         if !self.shared.hooks.set_driver_task(Some(waker)) {
             return PreparedSleep::zero_length();
         }
         self.prepare_sleep()
     }
 
-    /// Returns the time until the wheel next needs a turn. Returns zero if a flush is pending,
-    /// because the last flush may have called a wake hook that queued further messages.
+    /// Returns the time until the wheel next needs a turn. Returns zero if a flush is pending: a
+    /// wake hook that the last flush called may have queued further messages.
     fn time_until_turn(&self) -> Option<Duration> {
         let time = self.with_engine(|engine| engine.time_until_next());
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
-    /// Frees spare memory before a long sleep, and announces a sleep until the next deadline.
+    /// Frees spare memory before a long sleep, and announces a sleep until the wheel needs a turn.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
@@ -675,8 +675,8 @@ impl Local {
     /// would expire for another client that gets its identifier.
     pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
-        // The other clients keep their positions, because timers refer to clients by position. So
-        // do the timers that a drain has returned.
+        // The other clients keep their positions, because timers refer to clients by position.
+        // After a drain, no position is reused, because the returned timers refer to positions too.
         let is_drained = matches!(self.driver.get(), DriverState::Ended);
         let is_free = |client: &Weak<_>| !is_drained && client.strong_count() == 0;
         let free = clients.iter().position(is_free);
@@ -816,8 +816,8 @@ impl Local {
     }
 
     /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
-    /// client must cancel the timer before it reuses `index`. It must call
-    /// [`wake_for_client_timer`](Self::wake_for_client_timer) as soon as it holds no borrow.
+    /// client must cancel the timer before it reuses `index`. After the add, it must call
+    /// [`wake_for_client_timer`](Self::wake_for_client_timer) as soon as its state is not borrowed.
     #[inline(never)]
     pub(crate) fn add_client_timer(
         client: ClientId,
@@ -932,6 +932,6 @@ fn is_turning() -> bool {
 }
 
 fn share(handle: TimerHandle) {
-    // Nothing needs to be shared if the timer has ended.
+    // Without a wheel, the timer has ended.
     let _ = Local::with_current_engine(|engine| engine.share(handle));
 }

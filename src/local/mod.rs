@@ -117,7 +117,7 @@ pub struct Turn {
     pub live: usize,
     /// Number of times that a wheel entry was linked, moved, unlinked or fired during the turn.
     pub touched: u64,
-    /// The next turn has work left: this turn used up its budget, or more than 1,024 remote
+    /// Work is left for the next turn: this turn used up its budget, or more than 1,024 remote
     /// requests waited.
     pub behind: bool,
     /// The turn was called by a callback of another turn, and did nothing.
@@ -261,9 +261,8 @@ impl LocalTimer {
         Self::insert_periodic(period, CallSite::caller(), callback)
     }
 
-    /// Adds a timer as [`add`](Self::add) does, but one that only this thread can cancel or move,
-    /// so that no atomic swap is needed when it ends. [`LocalHandle::share`] lets other threads
-    /// cancel and move it too.
+    /// Adds a timer as [`add`](Self::add) does. Only this thread can cancel or move the timer, so
+    /// its end needs no atomic swap. [`LocalHandle::share`] lets other threads cancel and move it.
     ///
     /// # Panics
     ///
@@ -339,8 +338,8 @@ impl LocalTimer {
     /// constant for each timer, plus its callback. Each elapsed tick relinks a few entries of a
     /// higher level of the wheel, and at most 96 entries that were reset from this tick to a later
     /// one. Each consumed request costs about a cache miss. Putting remote adds and resets into
-    /// FIFO order costs another cache miss for each, for at most 4,096 in a turn, regardless of the
-    /// budget.
+    /// FIFO order costs another cache miss per request. A turn puts at most 4,096 requests in
+    /// order, regardless of the budget.
     ///
     /// # Examples
     ///
@@ -384,8 +383,8 @@ impl LocalTimer {
     /// clock.
     ///
     /// `now` must be an instant of the wheel's clock. If `now` is before the wheel's latest
-    /// reading, the turn uses that reading. If `now` is in the future, timers fire early, and until
-    /// the clock reaches `now`, timers that are added count their delay from `now`.
+    /// reading, the turn uses that reading. If `now` is in the future, timers fire early. Until the
+    /// clock reaches `now`, the delays of new timers count from `now`.
     ///
     /// # Examples
     ///
@@ -580,7 +579,7 @@ impl LocalTimer {
     /// local_timer().run_until(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     /// ```
     pub fn register_driver(self) {
-        // An exiting thread has no wheel, and its futures return that error.
+        // Without a wheel, futures report the error when they are polled.
         let _ = Local::with(Local::register_driver);
     }
 

@@ -17,7 +17,7 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
-/// If the callback has dropped the timer, it stays cancelled.
+/// If the callback has dropped the timer, the timer stays cancelled.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
 /// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], which
@@ -151,8 +151,8 @@ impl OwnedTimer {
         }
     }
 
-    /// Arms the timer, and returns an error where [`arm`](Self::arm) panics. Returns true if it was
-    /// pending.
+    /// Arms the timer, and returns an error where [`arm`](Self::arm) panics. Returns true if the
+    /// timer was pending.
     ///
     /// # Errors
     ///

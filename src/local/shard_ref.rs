@@ -27,9 +27,9 @@ use crate::{
 /// [`Cores::shards`](crate::Cores::shards).
 ///
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
-/// thread nor its wheel alive: after the thread has ended, an add returns an error. It keeps some
-/// memory: the hooks, the descriptor, and the nodes. The nodes take 88 bytes times the largest
-/// number of live timers so far.
+/// thread nor its wheel alive: after the thread has ended, no timer can be added. But a reference
+/// keeps some memory: the hooks, the descriptor, and the nodes. The nodes take 88 bytes times the
+/// largest number of live timers so far.
 ///
 /// # Examples
 ///

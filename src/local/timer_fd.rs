@@ -60,7 +60,7 @@ use crate::{
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
 /// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
 /// descriptor readable, so that the holder of the other one turns and arms it again. Dropping a
-/// task of [`drive`](crate::future::drive) does so too.
+/// task of [`drive`](crate::future::drive) also makes the descriptor readable.
 ///
 /// The descriptor stays open until the thread's wheel has ended and no
 /// [`ShardRef`](crate::ShardRef) of this wheel exists. It is non-blocking, and is closed by `exec`.

@@ -96,7 +96,7 @@ pub struct ShardMetrics {
     /// The name from [`Config::name`](crate::Config::name), or else the name of the thread that
     /// created the shard, or else empty.
     pub name: String,
-    /// The counts of the shard's timers, as one snapshot. Two parts are current instead:
+    /// The counts of the shard's timers, as one snapshot. Two parts are newer than the snapshot:
     /// [`panicked`](Counts::panicked), and the messages in the mailbox, which count as
     /// [`queued`](Counts::queued) and partly as [`held`](Counts::held). For other threads,
     /// [`turns`](Counts::turns) leaves out up to 64 idle turns.
@@ -106,8 +106,8 @@ pub struct ShardMetrics {
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///
-    /// If the previous turn left work, a timer that was added or moved since then counts here too if
-    /// its deadline is not after the beginning of that turn.
+    /// If the previous turn left work, a timer that was added or moved after that turn counts here
+    /// too, provided that its deadline is not after the beginning of that turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included; zero for a loop that never calls
     /// `prepare_sleep` or `time_until_next`.
@@ -120,8 +120,8 @@ pub struct ShardMetrics {
     ///
     /// On a thread that no loop drives, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), it counts from the earliest deadline at one of the last 256 adds. A
-    /// remote cancel does not reset it.
+    /// [`Shard`](crate::Shard), it counts from the earliest deadline that the shard had at one of
+    /// the last 256 adds. A remote cancel does not reset it.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.

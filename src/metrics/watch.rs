@@ -158,8 +158,7 @@ impl StopSignal {
 
 fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    // Identifies the stall of each shard at the last check, by shard number; `None` if the shard was
-    // not stalled.
+    // For each shard number, the stall at the last check; `None` if the shard was not stalled.
     let mut known = HashMap::new();
     while !stop.wait_for_stop(interval) {
         for number in registry::ever_used_numbers() {

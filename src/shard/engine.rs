@@ -197,8 +197,7 @@ impl<T> Engine<T> {
         self.wheel.touched()
     }
 
-    /// Returns true if work is left: the last pass used up its budget or was abandoned, or an add
-    /// has made room in a full shard.
+    /// Returns true if the backlog has messages, or if the last pass left work in the wheel.
     pub(crate) fn is_behind(&self) -> bool {
         !self.backlog.is_empty() || self.wheel.is_behind()
     }
@@ -216,8 +215,8 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a clock that may go back. Until the clock has caught up,
-    /// other threads add their delays to this reading.
+    /// Publishes the latest reading of a clock that may go back. If the clock goes back, other
+    /// threads add their delays to this reading until the clock has caught up.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
@@ -439,7 +438,8 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
             MoveOutcome::Refused => return false,
-            // The other thread's move is ordered after this one, and replaces its deadline.
+            // Another thread is moving the timer. Its move is ordered after this one, and its
+            // deadline replaces `due`.
             MoveOutcome::Superseded => (),
             MoveOutcome::Begun { .. } => {
                 node.requested_deadline().store_nanos(due);
@@ -497,8 +497,8 @@ impl<T> Engine<T> {
         self.time.tick.start_nanos(self.nodes.entry(index).deadline())
     }
 
-    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, is in
-    /// its last run, has ended, or is of another shard.
+    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, was
+    /// cancelled, has ended, or is of another shard.
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
@@ -509,7 +509,7 @@ impl<T> Engine<T> {
             let period = self.time.tick.period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
-                // The adder has written the period into the node.
+                // The admission will read the period from the node.
                 node.set_requested_period(period);
             } else {
                 self.nodes.schedule_mut(index).period = period;
@@ -586,8 +586,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns free remote nodes to their page, and frees surplus pages. After the shard has ended,
-    /// its pages are freed with its slab.
+    /// Puts freed remote nodes back into their page. Also retires and frees surplus pages, unless
+    /// the shard has ended: then the slab frees them.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
@@ -611,8 +611,8 @@ impl<T> Engine<T> {
         self.backlog.reserve_for_low();
     }
 
-    /// Enables low-priority messages, and takes new messages out of the mailbox. Returns true if
-    /// the backlog is not empty.
+    /// Lets the pass consume low-priority messages, and takes new messages out of the mailbox.
+    /// Returns true if the backlog is not empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.take_remaining_slow()
@@ -630,8 +630,9 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// For each kind of which no taken message is left, takes the queued messages from the mailbox.
-    /// A pass does so at most once per kind. Reverses urgent messages into FIFO order.
+    /// Takes the queued messages out of the mailbox, except those of a kind of which the backlog
+    /// still has messages. A pass takes each kind at most once. Reverses urgent messages into FIFO
+    /// order.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
@@ -820,8 +821,8 @@ impl<T> Engine<T> {
     /// Returns the time at which the shard next needs a turn, in nanoseconds of the clock. Returns
     /// `None` if no timer ever fires.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // A backlog waits for the next pass, and the deadline of an urgent message may have
-        // elapsed.
+        // The loop must turn at once: only a pass consumes the backlog, and an urgent message may
+        // request an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
         }
@@ -909,7 +910,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the number of live timers, against which remote adds check the limit.
+    /// Publishes the number of live timers, which remote adds compare with the limit.
     #[inline]
     pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
@@ -1076,7 +1077,7 @@ impl<T> Engine<T> {
 
 impl<T> Engine<T> {
     /// Consumes urgent messages at the beginning of a pass, until one makes a timer due. Returns
-    /// this timer. If there is none, enables low-priority messages.
+    /// this timer. If there is none, lets the pass consume low-priority messages.
     #[cold]
     pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
@@ -1110,9 +1111,9 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Consumes messages within the budget, until one leaves work to the caller. Adds the number of
-    /// remotely cancelled timers to `collected`. Leaves a payload to the caller if `is_wanted`
-    /// returns true for its node.
+    /// Consumes messages within the budget, until one leaves work to the caller. Returns this work.
+    /// Adds the number of remotely cancelled timers to `collected`. Leaves a payload to the caller
+    /// if `is_wanted` returns true for its node.
     pub(crate) fn next_message_work(
         &mut self,
         collected: &mut usize,
@@ -1203,9 +1204,10 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Collects a remotely cancelled timer. The timer is not in the wheel if the owner has not
-    /// admitted it, or if it was due and the owner could not claim it. Returns true if the caller
-    /// must call [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise frees the node.
+    /// Counts and unlinks a remotely cancelled timer. The timer is not in the wheel if the owner
+    /// has not admitted it, or if it was due and the owner could not claim it. Returns true if the
+    /// caller must call [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise frees
+    /// the node.
     #[inline]
     fn collect_cancelled(
         &mut self,
@@ -1245,7 +1247,8 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Counts the messages in these lists: those about live, remotely cancelled timers, and all.
+    /// Returns two counts of the messages in these lists: of those about live, remotely cancelled
+    /// timers, and of all.
     fn count_messages(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {

@@ -96,7 +96,6 @@ impl<P> Expired<P> {
         Duration::from_nanos(self.times.turn_start.saturating_sub(self.times.due))
     }
 
-    /// Replaces the payload.
     pub(super) fn with_payload<Q>(self, payload: Q) -> Expired<Q> {
         Expired { handle: self.handle, payload, times: self.times }
     }
@@ -144,7 +143,7 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 #[derive(Debug)]
 pub enum Expiry<'shard, T> {
     /// The timer has ended, and its payload is the caller's. Either the timer was one-shot, or
-    /// another thread has cancelled it during this call.
+    /// another thread has cancelled it during `next_expiry`.
     Ended(Expired<T>),
     /// The timer is periodic and expires again. Its payload is lent.
     Periodic(Expired<&'shard mut T>),

@@ -180,13 +180,14 @@ impl<T> Shard<T> {
     /// Adds a timer that expires after each `period` until it is cancelled.
     /// [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
     ///
-    /// Expiry *n* is due *n* periods after the add, so expiries do not drift. An expiry that the
-    /// loop missed is skipped. A period shorter than a tick, zero included, counts as a tick.
+    /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
+    /// are due in one turn, only the first of them happens. A period shorter than a tick, zero
+    /// included, counts as a tick.
     /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) moves the
     /// next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page with periodic timers needs 16 more bytes for
-    /// each of its places up to the last periodic timer.
+    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers also needs 16 bytes for each
+    /// place up to its last periodic timer.
     ///
     /// # Panics
     ///
@@ -306,8 +307,8 @@ impl<T> Shard<T> {
     /// Changes the period of a periodic timer of this shard.
     ///
     /// The next expiry keeps its time; [`reset`](Self::reset) moves it. A period shorter than a
-    /// tick, zero included, counts as a tick. Returns false if the timer has ended or is not
-    /// periodic, or if the handle is of another shard.
+    /// tick, zero included, counts as a tick. Returns false if the timer has ended, was cancelled
+    /// or is not periodic, or if the handle is of another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -332,7 +333,7 @@ impl<T> Shard<T> {
     /// timer, this is the time of the next expiry. While another thread moves the timer, this is
     /// the old deadline or the new one.
     ///
-    /// Returns `None` if the timer has ended, or the handle is of another shard.
+    /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
     /// Cost: constant, no clock, no lock, no allocation.
     ///
@@ -356,8 +357,8 @@ impl<T> Shard<T> {
     /// Returns the time until the deadline of a pending timer of this shard, or zero if the
     /// deadline has elapsed.
     ///
-    /// Returns `None` if the timer has ended, or the handle is of another shard. Cost: constant,
-    /// one reading of the clock.
+    /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
+    /// Cost: constant, one reading of the clock.
     ///
     /// # Examples
     ///
@@ -378,8 +379,8 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a pending timer of this shard.
     ///
-    /// Returns `None` if the timer fired, if any thread has cancelled it, or if the handle is of
-    /// another shard. Cost: constant, no clock, no lock.
+    /// Returns `None` if the timer has ended, if any thread has cancelled it, or if the handle is
+    /// of another shard. Cost: constant, no clock, no lock.
     ///
     /// # Examples
     ///
@@ -401,8 +402,8 @@ impl<T> Shard<T> {
 
     /// Returns the payload of a pending timer of this shard, to change it.
     ///
-    /// Returns `None` if the timer fired, if any thread has cancelled it, or if the handle is of
-    /// another shard. Cost: constant, no clock, no lock.
+    /// Returns `None` if the timer has ended, if any thread has cancelled it, or if the handle is
+    /// of another shard. Cost: constant, no clock, no lock.
     ///
     /// # Examples
     ///
@@ -526,7 +527,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns true if work is left: the last pass used up its budget or was abandoned, or an add
-    /// has made room in a full shard.
+    /// to a full shard has taken messages out of the mailbox and left some to the next pass.
     ///
     /// # Examples
     ///
@@ -636,10 +637,10 @@ impl<T> Shard<T> {
     /// also needs turns to move timers between its slots:
     ///
     /// - A timer due more than 2^17 - 2^11 ticks ahead of the wheel may need up to five turns.
-    /// - One turn moves all timers that were reset from the same tick to a later deadline. If there
-    ///   are more than 96 of them, each may need its own turn.
-    /// - If many timers must be moved together, the turn comes one tick earlier for each 8,192 of
-    ///   them.
+    /// - One turn moves up to 96 timers that were reset from the same tick to a later deadline.
+    ///   Each further timer that is reset from this tick may need its own turn.
+    /// - If more than 8,192 timers must be moved by the same tick, each of the ticks just before it
+    ///   may need a turn, which moves some of these timers.
     ///
     /// # Examples
     ///

@@ -15,13 +15,14 @@ pub(super) struct Stats {
     pub(super) live: u32,
     /// A pass has begun and not ended.
     pub(super) in_pass: bool,
-    /// The driver never abandons a pass. So during a pass, only a callback asks how long to sleep.
+    /// The driver never abandons a pass. So during a pass, only a callback asks how long to
+    /// sleep, and no sleep is recorded.
     pub(super) never_abandons_passes: bool,
     /// Work was left to this pass, by the preceding pass or by an add that made room.
     backlog_left: bool,
-    /// A turn before this time may be idle. The time is the wake-up time that the loop has
-    /// published since the last pass, or the maximum without one. It is zero if a pass was
-    /// requested, has not ended, or has left work.
+    /// A turn before this time may be idle. The time is zero if a pass was requested, has not
+    /// ended, or has left work. Otherwise it is the earliest wake-up time published since the last
+    /// pass, or the maximum if none was published.
     may_skip_pass_until: Cell<u64>,
     /// The tick of the timers that fired last, and the number of these timers whose lateness is not
     /// published.
@@ -29,8 +30,8 @@ pub(super) struct Stats {
     last_due_count: u32,
     /// The last pass has ended, and its length was not measured yet.
     turn_is_unmeasured: Cell<bool>,
-    /// What `Engine::publish` compares to find out whether counts have changed: the sum of the
-    /// counters and the number of messages in the backlog, when the counts were last published.
+    /// The sum of the counters and the number of messages in the backlog when the counts were last
+    /// published. `Engine::publish` compares them to find out whether a count has changed.
     pub(super) last_published_sums: Cell<(u64, u32)>,
     /// The number of the turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,

@@ -43,7 +43,8 @@ impl Time {
         is_later
     }
 
-    /// Handles a reading that overlaps the previous one or is before it.
+    /// Merges a reading that overlaps the latest one or is before it. Counts it as a regression if
+    /// it is before.
     #[cold]
     #[inline(never)]
     fn apply_overlap(&mut self, reading: Reading) {

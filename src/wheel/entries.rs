@@ -55,7 +55,6 @@ pub(super) struct Entries<T> {
 // SAFETY: `Entries` owns its pages exclusively.
 unsafe impl<T: Send> Send for Entries<T> {}
 
-/// A reference to an entry.
 pub(super) struct EntryRef<'e, T> {
     page: &'e Page<T>,
     index: u32,
@@ -392,7 +391,7 @@ impl<T> Entries<T> {
 impl<T> Drop for Entries<T> {
     fn drop(&mut self) {
         let mut left = DropEntries { entries: self, indices: self.indices() };
-        // If a destructor panics, the unwinding drops `left`, which continues.
+        // If a destructor panics, the unwinding drops `left`, which drops the remaining values.
         left.drop_values();
     }
 }

@@ -20,7 +20,6 @@ pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
     last >> differing << differing
 }
 
-/// The conversions of one geometry.
 #[derive(Debug)]
 pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
@@ -156,9 +155,9 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
-    /// Returns the lowest level that reaches a deadline, which the first level does not reach. The
-    /// deadline's slot in that level is neither the current one, which has cascaded, nor the next
-    /// one, which is being cascaded.
+    /// Returns the lowest level that reaches a deadline beyond the first level. The deadline's slot
+    /// in that level is neither the current slot, which has cascaded, nor the next slot, which may
+    /// be cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }

@@ -245,9 +245,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Ok(Key { index, generation: entry.generation() })
     }
 
-    /// Adds an entry that fires at a tick from `deadline` to `slack` ticks later. This is the
-    /// future tick in the range that is divisible by the largest power of two. Most entries with
-    /// slack share such ticks, so that one wake-up serves many entries.
+    /// Adds an entry that fires at a tick from `deadline` to `slack` ticks later. Of the future
+    /// ticks in this range, the wheel chooses the one that is divisible by the largest power of
+    /// two. Most entries with slack share such ticks, so that one wake-up serves many entries.
     ///
     /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
     ///
@@ -298,9 +298,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
     /// the entry has left the wheel.
     ///
-    /// Cost: constant. A reset to a later deadline is usually one store. The wheel moves such an
-    /// entry only at the old deadline, so [`next_deadline`](Self::next_deadline) may still return
-    /// that tick.
+    /// Cost: constant. A reset to a later deadline is usually one store, and leaves the entry in
+    /// its slot. So [`next_deadline`](Self::next_deadline) may still return the old deadline.
     ///
     /// # Examples
     ///
@@ -328,8 +327,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
     /// a bitmap. A call also moves entries to lower levels, each entry at most `LEVELS` - 1 times.
     /// A call for a tick up to [`next_deadline`](Self::next_deadline) moves at most 8,192 entries
-    /// in this way. Each elapsed tick also moves at most 96 entries that were reset from it to a
-    /// later deadline.
+    /// in this way. For each elapsed tick, a call also moves at most 96 entries that were reset
+    /// from this tick to a later deadline.
     ///
     /// # Examples
     ///
@@ -350,7 +349,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Moves time to `now` and returns the due entries, as [`advance`](Self::advance) does, but
-    /// returns or moves at most `budget` entries. If that leaves work,
+    /// returns or moves at most `budget` entries. If work is left,
     /// [`is_behind`](Self::is_behind) returns true, and the next call continues in order.
     ///
     /// # Examples
@@ -414,8 +413,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// - At the start of each slot above the first level that has entries.
     /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
     ///   were reset from one tick, each further entry may add another tick.
-    /// - In the last ticks before a slot above the first level that has more than 8,192 entries, so
-    ///   that no call moves more than 8,192.
+    /// - If a slot above the first level has more than 8,192 entries, in the last ticks before the
+    ///   slot starts, so that no call moves more than 8,192.
     ///
     /// # Examples
     ///
@@ -608,8 +607,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Returns the deadline of an entry, in ticks; `None` if the entry has left the wheel. A
-    /// deadline that was set in the past was replaced by the wheel's time at that moment. Cost:
-    /// constant.
+    /// deadline that is in the past when it is set is replaced by the wheel's time. Cost: constant.
     ///
     /// # Examples
     ///

@@ -1,9 +1,8 @@
 //! Prefetches the entries of the next ticks.
 //!
-//! A walk along one list waits for each entry's cache line. So the lists of several ticks are
-//! walked side by side, and each cache line has time to arrive until its walker's next step. For
-//! each entry that the pass unlinks, two walkers take a step. When a list changes, its walker may
-//! end up in another list, which does no harm.
+//! A walk along one list waits for each entry's cache line. So several walkers, each on the list of
+//! another tick, step in turn, and a cache line has time to arrive before its walker's next step.
+//! When a list changes, its walker may end up in another list, which does no harm.
 
 use super::{level::Geometry, slot::Slots, storage::Storage};
 use crate::limits::PREFETCHED_TICKS;

@@ -3,17 +3,17 @@
 //! The levels above the first are the *upper levels*. Each linked entry is in exactly one slot,
 //! which starts at or before the entry's deadline:
 //!
-//! * An entry whose deadline the first level reaches is in the first level's slot of that tick.
-//! * Any other entry is in a slot of the lowest level that reaches the deadline. The entries of
-//!   such a slot cascade to lower levels before the slot starts.
+//! * An entry whose deadline the first level reaches is linked into the first level's slot of this
+//!   deadline.
+//! * Any other entry is linked into a slot of the lowest level that reaches the deadline. The
+//!   entries of such a slot cascade to lower levels before the slot starts.
 //! * An entry with slack may be in an *aligned* slot. Each slot of an upper level has an aligned
-//!   slot, for entries that are due at the slot's first tick. They expire from there without
-//!   cascading.
+//!   slot, for entries that are due at the slot's first tick. These entries do not cascade.
 //! * An entry that was already due when it was linked is in the *late* slot. The next pass begins
-//!   by moving the late entries to the slot of their tick. So no pass expires a late entry that was
-//!   linked during that pass (P5).
-//! * An entry that was reset to a later deadline may stay in its slot. Such a *deferred* reset is
-//!   one store. The entry is relinked when that slot expires or cascades.
+//!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
+//!   was linked during that pass (P5).
+//! * An entry that was reset to a later deadline may stay in its slot. Such a reset is *deferred*:
+//!   the entry is relinked when its slot expires or cascades.
 //!
 //! A tick must not have to relink many deferred entries. So each slot of the first level counts its
 //! deferred entries, and a reset beyond [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX) relinks its
@@ -31,9 +31,10 @@
 //! A slot of an upper level cascades while the slot before it is current, a portion at the end of
 //! each pass. A portion is proportional to the time since the last portion, so that the slot is
 //! empty when it starts. It has at most [`CASCADED_MAX`] entries (P7). New entries never go to a
-//! slot that is cascading, because a lower level already covers its ticks. If a slot has more than
-//! one portion left, `next_deadline` is one tick earlier for each further portion. If the loop
-//! sleeps too long, the pass that reaches the slot's start cascades the rest, within its budget.
+//! slot that is cascading, because a lower level already covers its ticks. If a slot has several
+//! portions left, `next_deadline` is before the slot's start, by a tick for each portion except the
+//! last. If the loop sleeps too long, the pass that reaches this start cascades the rest, within
+//! its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -71,8 +72,8 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The number of entries that the pass may still return or move.
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
-    /// The number of entries in slots. It is narrower than `touched`. Otherwise the compiler would
-    /// merge the additions to both into a wide one, which stalls after a narrow store to either.
+    /// The number of entries in slots. It is narrower than `touched`: the compiler would merge
+    /// additions to fields of equal width into a wide one, which stalls after a narrow store.
     pub(super) len: u32,
     /// For each slot of an upper level, the number of its entries that must still cascade.
     pub(super) uncascaded: Box<[u32]>,
@@ -81,7 +82,7 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     pub(super) slots: Slots<BITS, LEVELS>,
 }
 
-/// The work left at tick `current`. An upper level has work only at the start of one of its slots.
+/// The work left at tick `current`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The upper levels' slots that start at this tick may have entries, which must cascade first.
@@ -271,9 +272,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry to a later deadline at once, because its slot has too many deferred entries.
-    /// Counts it as deferred in the slot of the new deadline, so that its next reset is one store.
-    /// If that slot also has too many deferred entries, tries a pseudo-random slot before it. If
-    /// that slot has too many, links the entry at its deadline as `NEAR`.
+    /// Links the entry as deferred, so that its next reset only stores a deadline. If the slot of
+    /// the new deadline also has too many deferred entries, tries a pseudo-random slot before it.
+    /// If both have too many, links the entry at its deadline as `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -329,7 +330,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         } else {
             self.len += 1;
         }
-        // Counts the entry after it is detached: a slot that becomes empty forgets its count.
+        // Counts the entry only now: `detach` may empty this slot, which clears the slot's count.
         let is_counted = self.slots.try_defer(slot);
         debug_assert!(is_counted, "detaching an entry counts none");
         self.touched += 1;
@@ -338,7 +339,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Links or relinks an entry so that this pass or a later one returns it at `deadline`. If the
-    /// pass has already reached `deadline`, stores it, leaves the entry unlinked, and returns
+    /// pass has already reached `deadline`, unlinks the entry, stores `deadline` in it, and returns
     /// `current` as the error.
     #[cfg(feature = "std")]
     pub(crate) fn link_in_order<S: Storage>(
@@ -413,8 +414,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         entry.set_placement(Placement { deadline, links, location: Location::far(slot) });
     }
 
-    /// Marks the slot of `level` that covers `tick` as occupied. The aligned slot beside it shares
-    /// the mark. Lowers `idle_until` to the slot's start.
+    /// Marks the slot of `level` that covers `tick` as occupied. The slot shares this mark with its
+    /// aligned slot. Lowers `idle_until` to the slot's start.
     fn mark_far(&mut self, level: usize, tick: u64) {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, tick);
         self.slots.mark_occupied(Geometry::<BITS, LEVELS>::far_slot_at(level, tick));
@@ -472,8 +473,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Updates the mark of a slot of an upper level, which it shares with its aligned slot. `slot`
-    /// is one of the two and is empty now. If the other is empty too, removes the mark.
+    /// Marks a slot of an upper level as empty if both the slot and its aligned slot are empty.
+    /// `slot` is either of the two slots, which share a mark.
     #[cold]
     #[inline(never)]
     fn on_far_slot_emptied(&mut self, slot: u32) {
@@ -488,7 +489,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     // ---- passes
 
     /// Begins a pass that returns the entries due by tick `pass_end`. The pass returns or moves at
-    /// most `budget` entries. An earlier `pass_end` than before has no effect.
+    /// most `budget` entries. A `pass_end` before the end of the previous pass has no effect.
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
@@ -498,8 +499,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.pass_end = self.pass_end.max(pass_end);
     }
 
-    /// Does a pass up to `pass_end` that has nothing to do. Returns false, and does nothing, if
-    /// there may be work.
+    /// If a pass up to `pass_end` certainly has no work, moves time to `pass_end` and returns true.
+    /// Otherwise only returns false.
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until && pass_end >= self.pass_end;
@@ -517,8 +518,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the last
     /// pass. If `current` is far behind, the slot is in an upper level. There, late entries keep
-    /// their location and are not counted in `uncascaded`. Each portion cascades at least one of
-    /// them, and the cascade at the slot's start moves the rest.
+    /// the location `LATE` and are not counted in `uncascaded`, but cascade with the slot's other
+    /// entries.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -534,8 +535,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage != Stage::Cascade {
-            // No later step would visit the slot: expires it now, even if an aligned slot is
-            // expiring.
+            // This pass would not visit the slot again. So the slot expires now, even if an aligned
+            // slot is expiring.
             self.stage = Stage::Expire;
         }
     }
@@ -614,7 +615,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.stage == Stage::Done && self.current == self.pass_end
     }
 
-    /// Moves two walkers by a step each, for one entry that the pass has unlinked.
+    /// In a large wheel, prefetches up to two entries for an entry that the pass has unlinked.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
@@ -636,7 +637,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.has_work_at_current() || self.current < self.pass_end && is_due()
     }
 
-    /// Moves `current` to the next occupied slot, or to `pass_end` if that comes first.
+    /// Moves `current` to the start of the next occupied slot, or to `pass_end` if that is earlier.
+    /// At `pass_end`, also cascades a portion.
     #[inline]
     fn advance_current(&mut self, storage: &impl Storage) {
         let next = self.current + 1;
@@ -724,8 +726,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Cascades a portion of the next slot of each upper level, proportional to the ticks since the
-    /// last portion. If [`CASCADED_MAX`] entries in each tick until the slot starts would not empty
-    /// the slot, the portion includes the excess.
+    /// last portion. The portion is larger if [`CASCADED_MAX`] entries in each later tick would not
+    /// empty the slot by its start.
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
@@ -829,8 +831,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.next_work().into_iter().chain(late).chain(self.next_cascade_tick()).min()
     }
 
-    /// Returns the tick of the next pass that must cascade a portion, other than a slot's last
-    /// portion.
+    /// Returns the next tick at which a pass must cascade a portion. Ignores the last portion of a
+    /// slot, which cascades at the slot's start.
     fn next_cascade_tick(&self) -> Option<u64> {
         if self.uncascaded_total <= CASCADED_MAX {
             return None;
@@ -842,7 +844,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
                 let position = Geometry::<BITS, LEVELS>::position(level, number);
                 entries +=
                     self.uncascaded_in(Geometry::<BITS, LEVELS>::upper_slot(level, position));
-                // The last portion cascades at the slot's start.
                 let portions = u64::from(entries.div_ceil(CASCADED_MAX).saturating_sub(1));
                 let start = Geometry::<BITS, LEVELS>::slot_start(level, number);
                 let slot_before = start - Geometry::<BITS, LEVELS>::slot_start(level, 1);

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Slots are numbered in this order: first level, upper levels, aligned slots of the upper levels,
-//! late slot. `raw` explains aligned and late slots. The bit of an upper level's slot marks that
-//! slot or its aligned slot as occupied.
+//! late slot. `raw` explains aligned and late slots. The bit of an upper level's slot is set if
+//! that slot or its aligned slot has entries.
 
 #![allow(unsafe_code)]
 
@@ -34,7 +34,6 @@ const _: () = assert!(
     "an index and a count fit a head"
 );
 
-/// The slots of a wheel.
 #[derive(Debug)]
 pub(super) struct Slots<const BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
@@ -115,7 +114,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         Some(place as u32 * 64 + bits.trailing_zeros())
     }
 
-    /// Returns how many slots of a range are occupied.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the metrics of a shard"))]
     pub(super) fn count_occupied(&self, slots: Range<u32>) -> u32 {
         let count = |word: u32| {
@@ -223,9 +221,9 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         }
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.set_previous(next, previous);
-        // Always makes both writes, because a branch on the entry's position in the list would be
-        // unpredictable. One write has no effect: it goes to index 0, whose links are never read,
-        // or leaves slot 0 as it is.
+        // Always makes the next two writes, because a branch on the entry's position in the list
+        // would be unpredictable. One of them has no effect: it goes to index 0, whose links are
+        // never read, or leaves slot 0 as it is.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);

@@ -53,7 +53,7 @@ pub(crate) struct Placement {
 /// An entry's neighbours in its slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Links {
-    /// The previous entry, or the slot if the entry is the first; see `slot`.
+    /// The previous entry, or the slot if the entry is the first; see the module `slot`.
     pub(crate) previous: u32,
     /// The next entry; 0 if there is none.
     pub(crate) next: u32,
@@ -64,7 +64,8 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// In no slot, and not linked since the storage set this value. It is zero, as in new memory.
+    /// In no slot, and not linked since the storage set this value. The value is zero, as in new
+    /// memory.
     #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for shards"))]
     pub(crate) const NEVER_LINKED: Self = Self(0);
     /// In no slot.

@@ -1,7 +1,5 @@
 //! Estimates the machine's clock from the processor's counter, between two readings of the clock.
 //!
-//! The values of the counter and the clock are arguments, so that tests can choose them.
-//!
 //! # Why the interval contains the time
 //!
 //! An *anchor* is a reading of the clock between two readings of the counter, `count_before` and
@@ -18,17 +16,17 @@
 //!
 //! A count is used only if it is greater than the last count and within the window; otherwise the
 //! clock itself is read. So if the counter jumps ahead, `min` is ahead of the clock by at most a
-//! window. `max` falls behind the clock only if the counter stops or goes backwards, and later
-//! counts are still used. Each new anchor is checked against the last anchor. A contradiction
+//! window. `max` falls behind the clock only if the counter stops or goes backwards, and then runs
+//! on within the window. Each new anchor is checked against the last anchor. A contradiction
 //! counts as a fault, and the rate is measured again. After eight faults, each within a minute of
 //! the previous one, the counter is abandoned.
 
 use super::Reading;
 
-/// How long an anchor is used, at the rate `max`. The interval of a reading is then at most 10 us
-/// long. The difference of the rates adds two fifths of the window. The *bracket*, the span between
-/// the two counts of an anchor, adds at most an eighth. The slack adds a microsecond. A longer
-/// window would widen the interval; a shorter window would need more readings of the clock.
+/// How long an anchor is used, if the counter runs at the rate `max`. The interval of a reading is
+/// at most 10 us long: the difference of the rates adds two fifths of the window, the *bracket*
+/// adds at most an eighth, and [`READ_ERROR_NANOS`] adds a microsecond. The bracket is the span
+/// between the two counts of an anchor. A shorter window would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// Added to the upper bound, because the processor may read the counter up to a microsecond too

@@ -55,7 +55,7 @@ struct UnfinishedTask {
     waker: Waker,
 }
 
-/// The tasks of a core that wait for a poll.
+/// The ready tasks of a core.
 #[derive(Default)]
 struct ReadyQueue(Mutex<QueueState>);
 

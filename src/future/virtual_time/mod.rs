@@ -218,9 +218,9 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Spawns a future on the first core, and runs all tasks until the future is ready. Advances
-    /// the clock whenever all tasks are idle. Returns the output of the future. Tasks that have not
-    /// finished stay for later calls.
+    /// Calls `make` on the first core, spawns the returned future there, and runs all tasks until
+    /// this future is ready. Advances the clock whenever all tasks are idle. Returns the output of
+    /// the future. Unfinished tasks stay for later calls.
     ///
     /// # Panics
     ///

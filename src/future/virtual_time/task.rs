@@ -26,7 +26,7 @@ use std::{
 pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
-    /// The task has not finished. The waker belongs to the task that awaits its output.
+    /// The waker belongs to the task that awaits the output.
     Running(Option<Waker>),
     /// `None` means that the output has been taken.
     Finished(Option<T>),
