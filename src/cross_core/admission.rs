@@ -1,9 +1,9 @@
 //! The limit of a shard's live timers, as remote adds check it.
 //!
 //! The owner counts its live timers itself, so its own adds keep the limit exactly. It publishes
-//! their number at both ends of each pass, at each admission of a remote timer, before a sleep, and
-//! after a cancel during a sleep. Until its admission, a remote timer is counted separately. A
-//! remote add is accepted if the published number plus this count, minus the cancelled timers that
+//! their number at least at both ends of each pass, at each admission of a remote timer, before a
+//! sleep, and after a cancel during a sleep. Remote timers that are not yet admitted are counted
+//! separately. A remote add is accepted if the sum of both numbers, minus the cancelled timers that
 //! the owner still counts, is below the limit. So remote adds may exceed the limit by the number of
 //! timers that the owner has added since its last publication. Without a limit, nothing is counted.
 

@@ -297,7 +297,6 @@ impl OneShotCallback {
     }
 }
 
-/// A callback that may move to another thread.
 pub(crate) struct SendCallback(Callback);
 
 // SAFETY: the original closure is `Send` (`SendCallback::assume_send`).

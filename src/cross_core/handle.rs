@@ -178,9 +178,10 @@ impl TimerHandle {
     /// * [`Cancel::Cancelled`]: the callback has not started and never will. When this returns, the
     ///   callback has been dropped if the timer belongs to this thread's wheel, or was added by a
     ///   [`ShardRef`](crate::ShardRef). Any other callback is dropped by the owner in its next
-    ///   turn, or in a later turn if more than 1,024 messages wait. An owner that announces its
-    ///   sleeps turns within [`Config::drop_within`](crate::Config::drop_within). If another thread
-    ///   is moving the timer during a remote cancel, the drop waits for that move.
+    ///   turn, or in a later turn if more than 1,024 messages wait. If the owner announces its
+    ///   sleeps, its next turn begins within [`Config::drop_within`](crate::Config::drop_within).
+    ///   If another thread is moving the timer during a remote cancel, the drop waits for that
+    ///   move.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
     ///   this answer. A periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer fired, was cancelled or was handed back before this call. If
@@ -188,7 +189,7 @@ impl TimerHandle {
     ///
     /// Cost: constant. On the owner's thread, no lock and no system call. A remote cancel makes one
     /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox.
-    /// No thread waits for another. A destructor that panics is reported to
+    /// It may wake the owner. No thread waits for another. A destructor that panics is reported to
     /// [`Config::on_panic`](crate::Config::on_panic).
     ///
     /// # Examples
@@ -233,8 +234,9 @@ impl TimerHandle {
         .unwrap_or(Cancel::Ended)
     }
 
-    /// Calls `ask` with the shard; returns `None` if the shard has ended. Then wakes the owner and
-    /// drops that payload, if necessary. Both run user code, so nothing is borrowed then.
+    /// Calls `ask` with the shard; returns `None` if the shard has ended. Then wakes the owner if
+    /// necessary, and drops the payload that `ask` has stored. Both may run user code, so this
+    /// function borrows nothing then.
     #[inline]
     fn send_request<R>(
         self,
@@ -286,9 +288,9 @@ impl TimerHandle {
     /// cases the captures may be dropped later, as after `cancel`. This is also true of `Ended`, if
     /// another thread had cancelled the timer.
     ///
-    /// This thread polls at intervals that grow to a millisecond, at no cost to the owner. The wait
-    /// lasts as long as the callback runs, so the callback must not wait for this thread. This call
-    /// also returns when the shard ends, because then no callback of the shard runs.
+    /// This thread polls at intervals that grow to a millisecond, without work for the owner. The
+    /// wait lasts as long as the callback runs, so the callback must not wait for this thread. This
+    /// call also returns when the shard ends, because then no callback of the shard runs.
     ///
     /// # Errors
     ///
@@ -732,8 +734,8 @@ per_thread! {
     static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 
-/// Calls `turn`, whose callbacks must not wait for a callback of the same turn: during this call,
-/// [`TimerHandle::cancel_wait`] is an error. `turn` must not panic.
+/// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
+/// because a callback must not wait for a callback of the same turn. `turn` must not panic.
 #[cfg(feature = "futures")]
 pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
     let before = IN_WORKER_TURN.with(|flag| flag.replace(true));

@@ -157,7 +157,7 @@ enum WakeMethod {
     Unpark(TryLock<Thread>),
 }
 
-/// A call of a wake hook in progress: the address of its [`Hooks`], and the sleep to be ended.
+/// An unfinished call of a wake hook: the address of its [`Hooks`], and the sleep to be ended.
 type HookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {

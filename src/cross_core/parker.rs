@@ -24,9 +24,9 @@
 //!
 //! A waking thread clears the announcement only after its call of the hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a waking thread that stalls or whose hook panics. The only exceptions are the locks of the
-//! default hook and of the driver task, which a waking thread holds while it copies a handle
-//! (`hooks`).
+//! on a waking thread that stalls or whose hook panics. There is one exception: while a waking
+//! thread holds the lock of the default hook or of the driver task, to copy a handle, other threads
+//! rely on that thread (`hooks`).
 //!
 //! If the hook is called before the owner falls asleep, that sleep must end at once. `unpark`, a
 //! write to an eventfd and `mio::Waker::wake` have this property.

@@ -98,8 +98,8 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     }
 }
 
-/// Frees memory of ended shards. This drops the user's hooks, so the caller must have borrowed
-/// nothing.
+/// Frees memory of ended shards. This drops the user's hooks, so the caller must hold no borrow of
+/// corewheel's state.
 pub(crate) fn free_ended_shards() {
     reclaim::free_garbage();
     slab::free_orphaned_pages();

@@ -66,7 +66,6 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// The result of a remote operation.
 #[must_use]
 pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
@@ -75,7 +74,6 @@ pub(crate) struct RemoteOutcome<R> {
     pub(crate) wake: Option<SleepId>,
 }
 
-/// A timer that this thread has added to another core.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteTimer {
     pub(crate) index: u32,
@@ -160,9 +158,9 @@ impl Shared {
         }
     }
 
-    /// Reports that no loop drives the wheel, if a timer's `overdue` nanoseconds have reached the
-    /// grace period. Reports only once, until the wheel loses another driver. The caller must hold
-    /// no borrow of corewheel's state.
+    /// Reports that no loop drives the wheel, if `overdue`, the lateness of a timer in nanoseconds,
+    /// has reached the grace period. Reports again only after the wheel has lost another driver.
+    /// The caller must hold no borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
         if self.gauges.claim_undriven_report(overdue) {

@@ -26,7 +26,7 @@ macro_rules! counts {
             }
         }
 
-        /// The number of counts that an owner publishes together, the first ones. All but in models.
+        /// The number of fields that an owner publishes together: all, or two in loom models.
         pub(crate) const WORD_COUNT: usize =
             if PUBLISHED_COUNTERS < FIELDS.len() { PUBLISHED_COUNTERS } else { FIELDS.len() };
         const FIELDS: &[&str] = &[$(stringify!($field)),*];
@@ -62,16 +62,18 @@ counts! {
         pub live: u64,
         /// One-shot timers that fired.
         pub fired: u64,
-        /// Timers that were cancelled. A remote cancel counts once the owner has collected it.
+        /// Timers that were cancelled. A remote cancel counts after the owner has consumed its
+        /// message.
         pub cancelled: u64,
         /// The part of `cancelled` that other cores cancelled.
         pub cancelled_elsewhere: u64,
         /// Timers handed back when the shard was drained.
         pub handed_back: u64,
-        /// The part of `live` that another core has cancelled and the owner has not collected yet.
-        /// Exact for the owner, except for timers that a third thread is moving at that moment.
-        /// Other threads read the number of queued messages about cancelled timers. It is a lower
-        /// bound from 3,072 on, and includes timers that the owner has not counted as live.
+        /// The part of `live` that other cores have cancelled and whose messages the owner has not
+        /// consumed. Exact for the owner, except for timers that a third thread is moving at that
+        /// moment. Other threads read the number of queued messages about cancelled timers. That
+        /// number is a lower bound from 3,072 on, and includes timers that the owner has not
+        /// counted as live.
         pub held: u64,
         /// Messages from other cores about cancelled, moved and added timers that the owner has not
         /// consumed. Exact for the owner. Other threads read a lower bound if more than 3,072

@@ -11,7 +11,6 @@ use crate::{
 /// value of a cell exceeds its other values by at most a quarter.
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
-/// The count of each cell, the sum and the maximum, written by one thread.
 #[derive(Debug)]
 pub(super) struct AtomicHistogram {
     counts: [AtomicU64; HISTOGRAM_CELLS],
@@ -78,8 +77,8 @@ fn upper_bound_of(cell: usize) -> u64 {
 /// A histogram of durations.
 ///
 /// It counts durations in 130 ranges. Durations below a microsecond share the first range.
-/// Durations above 73 minutes share the last, and are reported as the longest duration. The end of
-/// each other range exceeds its durations by at most a quarter.
+/// Durations above 73 minutes share the last range, and are reported as the longest duration. In
+/// all ranges between these two, the end exceeds the durations by at most a quarter.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
 //! The owner counts in its own fields. It copies them here when its loop computes its sleep, and at
-//! least every 64 turns. Other threads write only the stalls, the request to publish the levels,
+//! least every 64 turns. Other threads write only the stalls, the request for the occupied slots,
 //! and the numbers about a missing driver. A reader never delays the owner, and a stalled owner
 //! never delays a reader.
 //!
@@ -58,7 +58,7 @@ pub(crate) struct Gauges {
     stalls: AtomicU64,
 }
 
-/// The value of a level that was never published.
+/// The value of `occupied_slots` for a level that was never published.
 const UNPUBLISHED: u64 = u64::MAX;
 
 /// The state of a shard's turns. Times are in nanoseconds of the shard's clock.
@@ -176,7 +176,7 @@ impl Gauges {
         }
     }
 
-    /// Allows the loop of a new shard more time to begin before an overdue timer is reported.
+    /// Sets the longer of the two grace periods, after which a missing loop is reported.
     pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -184,8 +184,7 @@ impl Gauges {
         }
     }
 
-    /// Allows the loop of a registered driver more time to begin before an overdue timer is
-    /// reported.
+    /// Raises the time after which a missing loop is reported to the longer of its two values.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -253,7 +252,6 @@ impl Gauges {
         self.occupancy_requested.store(0, Ordering::Relaxed);
     }
 
-    /// Asks the owner to publish the occupied slots.
     pub(crate) fn request_occupancy(&self) {
         // Relaxed: the owner may see the request a little later.
         self.occupancy_requested.store(1, Ordering::Relaxed);
@@ -267,7 +265,6 @@ impl Gauges {
         (!occupied_slots.contains(&UNPUBLISHED)).then_some(occupied_slots)
     }
 
-    /// Counts a stall that a watch has reported.
     pub(crate) fn count_stall(&self) {
         // Relaxed: an independent counter.
         self.stalls.fetch_add(1, Ordering::Relaxed);

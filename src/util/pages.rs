@@ -3,9 +3,9 @@
 //! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed size, so no
 //! entry ever moves and no vector of entries doubles. Each page has its own free list, so that a
 //! page can be freed without a search of other lists. The place that was freed last is reused
-//! first, because it is still in the cache. Until then it is kept outside the lists, so that most
-//! adds need no list, and its page counts it as used. It joins its page's list when another place
-//! is freed, when no entry is left, or before empty pages are freed.
+//! first, because it is still in the cache. Until then it is in no list, so that most adds need no
+//! list, but its page counts it as used. It joins its page's list when another place is freed, when
+//! no timer is live, or before empty pages are freed.
 //!
 //! # When memory goes back
 //!
@@ -123,7 +123,7 @@ struct PageFreeList {
     /// The first place of the list plus one, or 0 if the list is empty.
     first_free: u16,
     used: u16,
-    /// The first place that was never used. This and all later places are in no list.
+    /// The first place that was never in the list. All later places were not in it either.
     first_unused: u16,
     /// The page exists, and belongs to this owner.
     is_own: bool,
@@ -190,8 +190,8 @@ impl FreePlaces {
         mem::replace(&mut self.last_freed, index)
     }
 
-    /// Takes the first place of the current page's free list, whose link `link_of` returns. Returns
-    /// the page's number and the place.
+    /// Takes the first place of the current page's free list. `link_of` returns the place's link.
+    /// Returns the page's number and the place.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take_from_current_page(
@@ -305,8 +305,8 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that were ever used. For a page that is not in these lists, such
-    /// as one that adders allocated, returns all places.
+    /// Returns the places of a page that may have been used. For a page that is not in these lists,
+    /// such as one that adders allocated, returns all places.
     pub(crate) fn used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))
@@ -368,8 +368,6 @@ pub(crate) fn allocate<P>() -> NonNull<P> {
     page
 }
 
-/// Frees the memory of a page.
-///
 /// # Safety
 ///
 /// The page is from [`allocate`], its parts have been dropped, and nothing refers to it any more.

@@ -14,7 +14,6 @@
 
 use crate::util::sync::{AtomicU64, Ordering, fence};
 
-/// Words that one thread publishes together.
 #[derive(Debug)]
 pub(crate) struct Snapshot<const N: usize> {
     version: AtomicU64,

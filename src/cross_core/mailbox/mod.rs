@@ -105,7 +105,6 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// The priority of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     /// The message is about a cancelled timer whose payload the owner must drop.
@@ -186,7 +185,8 @@ impl Mailbox {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued messages about cancelled timers.
+    /// Returns the number of queued messages about cancelled timers. From `COUNT_LIMIT` on, it is a
+    /// lower bound.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }

@@ -71,8 +71,8 @@ pub(crate) struct Protected<'p, T> {
     pinned: &'p Pinned,
 }
 
-/// A cell for a pointer: any thread may publish one if the cell is empty, and one thread retracts
-/// it. The cell does not own the target.
+/// A cell for a pointer: any thread may publish a pointer if the cell is empty, and one thread
+/// retracts it. The cell does not own the target.
 #[derive(Debug)]
 pub(crate) struct PublishedPointer<T>(Atomic<T>);
 
@@ -253,8 +253,8 @@ pub(crate) fn advance_epoch() {
 /// Stores a value that no thread can see any more. The next thread that ends a shard frees it.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if LOOM_SEES_EPOCHS {
-        // `GARBAGE` outlives an execution of a loom model, which must not free values of an earlier
-        // one. So nothing is stored there.
+        // `GARBAGE` outlives an execution of a loom model, and the next execution must not free its
+        // values. So a model stores nothing in `GARBAGE`.
         drop(value);
         return;
     }
@@ -265,8 +265,7 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     }
 }
 
-/// Advances the epochs as far as possible, and frees all stored values. Called by a thread that
-/// ends a shard.
+/// Advances the epoch by several steps, and frees all values in `GARBAGE`.
 pub(crate) fn free_garbage() {
     for _ in 0..EPOCH_FLUSHES {
         advance_epoch();

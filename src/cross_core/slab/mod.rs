@@ -14,18 +14,18 @@
 //! page of the adders by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a new
 //! page. From then on the node belongs to that adder. It writes the payload, the requested deadline
 //! and, for a periodic timer, the period. Then it arms the word as *queued* and *moved*, which
-//! publishes these values (S3 in `state`). The owner consumes the message, adopts the page if it is
-//! new, admits the timer, and links the node into its wheel. After the timer has ended and its last
-//! message was consumed, the owner returns the node to its page, together with other nodes of that
-//! page.
+//! publishes these values (S3 in `state`). The owner consumes the message, *adopts* a new page by
+//! adding it to its private table, *admits* the timer by counting it as live, and links the node
+//! into its wheel. After the timer has ended and its last message was consumed, the owner returns
+//! the node to its page, together with other nodes of that page.
 //!
 //! # Generations
 //!
 //! One generation bit distinguishes the adders' timers from the owner's. The owner numbers its
 //! timers by a counter. An adder gives its timer the node's last generation plus one, so adders
 //! share no counter. The nodes of a new page begin after all generations of the retired pages. An
-//! add uses one generation of its node. So the number of nodes that the owner has returned to a
-//! page bounds the page's generations.
+//! add uses one generation of its node, and the owner returns the node before another add uses it.
+//! So the owner bounds a page's generations by counting the nodes that it has returned to the page.
 //!
 //! # Publication and retirement
 //!
@@ -49,8 +49,8 @@
 //!
 //! * no page;
 //! * the retired page, whose words are all `Idle`;
-//! * a new page, whose words have generation 0, which no timer has, or the generation of a later
-//!   timer.
+//! * a new page, whose words have generation 0 or the generation of a later timer. No timer has
+//!   generation 0.
 //!
 //! *A handle of a live timer finds its node.* The page was published before the handle existed, and
 //! is not retired while the timer lives.
@@ -173,8 +173,8 @@ pub(crate) struct Slab {
     hints: Hints,
 }
 
-/// Fields that remote adds may change. They share no cache line with the fields that every remote
-/// operation reads.
+/// Fields that adders or the owner change. They share no cache line with the fields that every
+/// remote operation reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
@@ -230,7 +230,7 @@ impl PageSlot {
 }
 
 impl Slab {
-    /// Creates a slab. Returns the view of the other threads, and the owner's view.
+    /// Creates a slab without remote adds. Returns the other threads' view, and the owner's view.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
         Self::with_layout(false)
     }
@@ -370,7 +370,7 @@ impl Slab {
         };
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Reads the first generation after the publication, so it is after the generations of all
+        // Reads the first generation after the publication. So this generation exceeds those of all
         // earlier pages with this number.
         header.release_to_adders(self.first_generation());
         if PAGE_LEN > 1 {
@@ -394,8 +394,8 @@ impl Slab {
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Publishes a page in an empty slot: slot 0 for the owner's first page, another slot for all
-    /// other pages. Returns the slot's number, or `None` if no slot is empty.
+    /// Publishes a page in an empty slot: slot 0 for the owner's first page, another slot for any
+    /// other page. Returns the slot's number, or `None` if no slot is empty.
     fn publish(&self, page: PagePtr, is_first: bool) -> Option<usize> {
         if is_first {
             return self.publish_at(0, page).then_some(0);
@@ -490,8 +490,9 @@ impl NodeView<'_> {
         )
     }
 
-    /// Moves the payload to `payload_out`, after the word has returned [`FollowUp::TakePayload`] to
-    /// this thread. Then makes the timer `Cancelled`, and returns the next step.
+    /// Moves the payload to `payload_out`, after the state word has returned
+    /// [`FollowUp::TakePayload`] to this thread. Then makes the timer `Cancelled`, and returns the
+    /// next step.
     #[cold]
     #[inline(never)]
     fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> FollowUp {

@@ -90,14 +90,14 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).as_page_of() }
     }
 
-    /// Adopts the page of a handle's node if the timer is remote. Returns false if that page is not
-    /// published. The node of a stale handle may hold another timer, with another generation.
+    /// Adds the page of a handle's node to the owner's table if the timer is remote. Returns false
+    /// if that page is not published. The node of a stale handle may hold another timer, with
+    /// another generation.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt_page(page_of(index))
     }
 
-    /// Takes a free node, if one is left.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as in `FreePlaces::take_from_current_page`")]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
@@ -121,7 +121,7 @@ impl<T> OwnerNodes<T> {
         })
     }
 
-    /// Frees the node of an ended timer of this generation. No message about it may be queued.
+    /// Frees the node of an ended timer of this generation. No message of the node may be queued.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -143,7 +143,7 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Adds the node of an ended remote timer to the return chain.
+    /// Adds the node of an ended remote timer to `freed_remote_nodes`.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
         let (number, place) = (page_of(index), place_of(index));
@@ -163,14 +163,14 @@ impl<T> OwnerNodes<T> {
         *count += 1;
     }
 
-    /// Returns true if the return chain has nodes, or there may be pages to free.
+    /// Returns true if freed remote nodes wait to be returned, or there may be pages to free.
     #[inline]
     pub(crate) fn has_housekeeping(&self) -> bool {
         self.freed_remote_nodes.count | u32::from(self.has_garbage) != 0
     }
 
-    /// Returns the nodes of the return chain to their page. If too many adders' pages are empty,
-    /// retires some.
+    /// Returns the freed remote nodes to the free list of their page. If too many adders' pages are
+    /// empty, retires some.
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first, last, count, .. } =
@@ -216,7 +216,7 @@ impl<T> OwnerNodes<T> {
         self.take_from_other_page()
     }
 
-    /// Adopts the page of this number. Returns false if it is not published.
+    /// Adds the page of this number to the owner's table. Returns false if it is not published.
     #[inline]
     pub(crate) fn adopt_page(&mut self, number: usize) -> bool {
         self.pages.has(number) || self.adopt_page_slow(number)
@@ -235,7 +235,7 @@ impl<T> OwnerNodes<T> {
         self.pages.has(page_of(index))
     }
 
-    /// Returns the node of a message, and adopts its page if necessary.
+    /// Returns the node of a message. Adopts the node's page if necessary.
     #[inline]
     pub(crate) fn node_of_message(&mut self, index: u32) -> NodeRef<'_, T> {
         let is_there = self.adopt_page(page_of(index));
@@ -272,7 +272,7 @@ impl<T> OwnerNodes<T> {
         self.free.raise_min_spare(SPARE_PAGES);
     }
 
-    /// Returns the indices of all nodes that may have a timer or a payload. Some are free.
+    /// Returns the indices of all nodes that may have a timer or a payload. Some of them are free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places = |number| (number, self.free.used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
@@ -287,8 +287,7 @@ impl<T> OwnerNodes<T> {
         self.has_garbage
     }
 
-    /// Retires surplus empty pages, and frees some retired pages that no other thread can see. Each
-    /// turn calls it while [`has_garbage`](Self::has_garbage) returns true.
+    /// Retires surplus empty pages, and frees some retired pages that no other thread can see.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -372,7 +371,7 @@ impl<T> OwnerNodes<T> {
         self.retired.get_mut().push(page);
     }
 
-    /// Returns the add records of the admitted timers that have a payload and are not running.
+    /// Returns the creation records of the admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
     pub(crate) fn creation_records(&self) -> impl Iterator<Item = CreationRecord> {
         let nodes = self.indices().map(|index| self.entry(index));
@@ -599,7 +598,8 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.creation_record().set(CreationRecord::new(call_site, now)) };
     }
 
-    /// Takes the payload of a timer that the owner has just claimed, cancelled, collected or swept.
+    /// Takes the payload of a timer that the owner has just claimed, cancelled or swept, or found
+    /// cancelled in a message.
     #[inline]
     pub(crate) fn take_payload(self) -> T {
         // SAFETY: this is the owner. The caller's last transition of the word proves that the

@@ -56,7 +56,7 @@ pub(crate) struct NodeHeader {
 #[repr(C, align(64))]
 pub(super) struct Node<T> {
     pub(super) header: NodeHeader,
-    /// The payload. The state word determines whether it is initialised.
+    /// The state word determines whether the payload is initialised.
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct PageHeader {
     pub(super) free: FreeList,
     /// The generation with which the nodes begin, if the page belongs to the adders.
     first_generation: AtomicU64,
-    /// Counts each return of a node to the adders.
+    /// The number of nodes that the owner has returned to the adders.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// The page has been retracted, and no thread but the owner can read it.
@@ -107,7 +107,7 @@ pub(super) struct Page<T> {
     pub(super) nodes: [Node<T>; PAGE_LEN],
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
-    /// The deadlines at which the owner has linked *deferrable* timers.
+    /// The deadlines at which the owner has linked *deferrable* timers (`state`).
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbours of a timer in its slot of the wheel, or the link of a free node of the owner.
     pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
@@ -356,8 +356,8 @@ impl<T> Node<T> {
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
-/// G1: returning nodes releases, and taking a node acquires, the links and all work of the node's
-/// last user (S2 in `state` relies on this). Swaps continue the release sequence.
+/// G1: returning nodes releases their links and all work of their last users. Taking a node
+/// acquires both (S2 in `state` relies on this). Swaps continue the release sequence.
 #[derive(Debug)]
 pub(super) struct FreeList(AtomicU64);
 

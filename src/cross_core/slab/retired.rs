@@ -41,7 +41,6 @@ impl RetiredPages {
         self.0.len()
     }
 
-    /// Returns true if one more page may be retired (P8).
     pub(super) fn has_room(&self) -> bool {
         self.0.len() < RETIRED_PAGES_MAX
     }

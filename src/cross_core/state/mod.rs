@@ -19,8 +19,8 @@
 //! | flag | meaning |
 //! |---|---|
 //! | *periodic* | the timer repeats; constant while the timer lives |
-//! | *queued* | a message about the node is in the mailbox, or will be pushed by the thread that set the flag |
-//! | *moved* | the owner has not taken over the requested deadline yet |
+//! | *queued* | a message of the node is unconsumed, or the thread that set the flag pushes one |
+//! | *moved* | a deadline was requested that the owner has not taken over yet |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer; either the owner has taken the payload, or the last run is in progress |
 //! | *deferrable* | a reset needs no message unless it moves the timer before its [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
@@ -66,7 +66,7 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! The transitions of other threads:
+//! The transitions of other threads, and of an owner that resets a timer before its admission:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -79,20 +79,20 @@
 //! | `begin_move` | `Armed` | `Moving` |
 //! | `end_move` | `Moving` | `Armed`, queued, moved |
 //! | `end_deferred_move` | `Moving`, deferrable | `Armed`, moved, deferrable |
-//! | `end_move` | `Cancelling`, added by another thread | payload taken |
-//! | `end_move` | `Cancelling`, payload taken or added by the owner | `Cancelled`, queued |
+//! | remote `end_move` | `Cancelling`, added and cancelled by other threads | payload taken |
+//! | `end_move` | any other `Cancelling`, or payload taken | `Cancelled`, queued |
 //!
 //! # Exactly one ending
 //!
-//! In every phase, either only one thread may write, or all writers swap the whole word, generation
-//! included. So of several threads that try to end an armed timer, one succeeds. A periodic timer
-//! returns to `Armed` by a swap from `Running`, which fails if a cancel has made it `Stopping`. A
-//! moved timer returns to `Armed` by a swap from `Moving`, which fails if a cancel has made it
-//! `Cancelling`.
+//! While a timer is pending, either only the owner may write its word, or all writers swap the
+//! whole word, generation included. So of several threads that try to end an armed timer, one
+//! succeeds. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a cancel
+//! has made it `Stopping`. A moved timer returns to `Armed` by a swap from `Moving`, which fails if
+//! a cancel has made it `Cancelling`.
 //!
 //! # Four hazards
 //!
-//! 1. *Twice in the mailbox.* A swap that needs a message sets *queued*, and only the thread that
+//! 1. *Twice in the mailbox.* A change that needs a message sets *queued*, and only the thread that
 //!    has set the flag pushes the node. So a node is in the mailbox at most once. The owner clears
 //!    the flag when it consumes the message, so that the next request pushes the node again. If a
 //!    timer ends while its message is queued, its node is reused only after the owner has consumed
@@ -100,8 +100,8 @@
 //! 2. *Leftover entries.* A timer is one entry in the wheel, in at most one slot. A move leaves the
 //!    entry there or relinks it, and never makes a second entry. If a timer is `Moving`,
 //!    `Cancelling`, `Cancelled` or *moved*, its entry may be in a slot. The entry is in no slot if
-//!    the timer was due and its claim failed, or if the owner has not admitted the timer. The
-//!    owner's next operation on the timer handles both cases.
+//!    the timer was due and its claim failed, or if the owner has not admitted the timer. So the
+//!    owner's next operation on the timer checks whether the entry is in a slot.
 //! 3. *Reset from another core.* A mover has exclusive use of the requested deadline from its swap
 //!    to `Moving` until its second swap. The node is not reused between these swaps: a cancel only
 //!    changes `Moving` to `Cancelling`, and only the mover ends that phase. The last sweep ends
@@ -238,7 +238,7 @@ impl Phase {
         (word & !(PHASE_MASK | DEFERRABLE)) | self as u64
     }
 
-    /// Returns the phase `Idle` with only the generation and the flag *queued* of `word`.
+    /// Returns an `Idle` word with the generation and the flag *queued* of `word`.
     const fn idle(word: u64) -> u64 {
         word & (u64::MAX << GENERATION_SHIFT | QUEUED)
     }
@@ -353,7 +353,7 @@ pub(crate) enum Freed {
 pub(crate) enum OwnMoveOutcome {
     /// The timer is pending, one-shot, and linked in the wheel.
     Fast,
-    /// The timer is pending. It is linked, unless `may_be_unlinked` is true.
+    /// The timer is pending. If `may_be_unlinked` is false, it is linked in the wheel.
     Slow { periodic: bool, may_be_unlinked: bool },
     /// The timer has ended or is running.
     Refused,
@@ -371,7 +371,7 @@ pub(crate) enum ConsumedMessage {
     /// Another thread has added or moved the timer: the owner must link it at its requested
     /// deadline.
     Moved { periodic: bool },
-    /// The message requires nothing.
+    /// The message requires no action.
     Nothing,
 }
 
@@ -393,7 +393,7 @@ pub(crate) enum Swept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum FollowUp {
-    /// Push the node on the owner's mailbox.
+    /// Push the node onto the owner's mailbox.
     Push,
     /// Take the payload of the cancelled timer, and then call [`end_move`](StateWord::end_move).
     TakePayload,
@@ -407,7 +407,6 @@ pub(crate) enum Mover {
     Remote,
 }
 
-/// The result of an attempt to move a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum MoveOutcome {
@@ -429,7 +428,6 @@ impl FollowUp {
     }
 }
 
-/// The state word of one node.
 #[derive(Debug)]
 pub(crate) struct StateWord(AtomicU64);
 
@@ -466,8 +464,8 @@ impl StateWord {
             TimerKind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
-        // Release (S2): a stale handle of the node's previous timer may read this word instead of
-        // the `Idle` that `finish` stored.
+        // Release (S2): publishes earlier runs to a stale handle that reads this word instead of
+        // `Idle`.
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
@@ -476,12 +474,12 @@ impl StateWord {
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): a stale handle may read this word instead of `Idle`.
+            // Release (S2): publishes earlier runs to a stale handle that reads this word.
             self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
 
-    /// Tries to fire the timer.
+    /// Makes the timer `Running` if no other thread has moved or cancelled it.
     #[inline]
     pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
@@ -494,8 +492,8 @@ impl StateWord {
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): a stale handle may read this word instead of `Idle`. No other thread
-            // writes the word of a private timer.
+            // Release (S2): publishes earlier runs to a stale handle that reads this word. No other
+            // thread writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -539,8 +537,8 @@ impl StateWord {
             return Ok(Freed::Now);
         }
         if word == Phase::Private.set_in(idle) {
-            // Release (S2): a stale handle may read this word instead of an earlier `Idle`. No
-            // other thread writes the word of a private timer.
+            // Release (S2): publishes earlier runs to a stale handle that reads this word. No other
+            // thread writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
             return Ok(Freed::Now);
         }
@@ -611,13 +609,13 @@ impl StateWord {
     /// link.
     #[inline]
     pub(crate) fn consume_message(&self) -> ConsumedMessage {
-        // Acquire (S1): taking the message has acquired the pusher's work, but the canceller may be
-        // another thread.
+        // Acquire (S1): sees the canceller's work. Taking the message has acquired the pusher's
+        // work, but the pusher and the canceller may be different threads.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             Phase::Cancelled => {
-                // Release (S2): a stale handle may read this word instead of an earlier `Idle`.
-                // Only the owner leaves `Cancelled`.
+                // Release (S2): publishes earlier runs to a stale handle that reads this word. Only
+                // the owner changes a `Cancelled` word.
                 self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
                 if word & CANCELLED_BY_OWNER == 0 {
                     ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -802,7 +800,7 @@ impl StateWord {
 /// The operations of any thread. They never wait.
 impl StateWord {
     /// Arms a new timer in a node that this thread has taken from a free list. The timer is due at
-    /// the node's requested deadline. The caller must push the node on the owner's mailbox.
+    /// the node's requested deadline. The caller must push the node onto the owner's mailbox.
     #[inline]
     pub(crate) fn arm_remote(&self, generation: u64, kind: TimerKind) {
         debug_assert!(self.is_free());
@@ -817,7 +815,7 @@ impl StateWord {
     /// handle. Returns false if the owner's last sweep has ended the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): a stale handle may read this word instead of an earlier `Idle`. Relaxed: a
+        // Release (S2): publishes earlier runs to a stale handle that reads this word. Relaxed: a
         // failed swap's value is unused.
         Phase::of(word) == Phase::Armed
             && self
@@ -941,7 +939,7 @@ impl StateWord {
     #[inline(never)]
     fn end_move_slow(&self, by: Mover) -> (bool, FollowUp) {
         loop {
-            // Relaxed: the swap confirms it.
+            // Relaxed: the swap confirms the word.
             let word = self.0.load(Ordering::Relaxed);
             let to = match Phase::of(word) {
                 Phase::Moving => Phase::Armed.set_in(word) | MOVED | QUEUED,
@@ -980,7 +978,7 @@ impl StateWord {
     }
 
     pub(crate) fn is_pending(&self, generation: u64) -> bool {
-        // Relaxed: the answer may be outdated at once, and no other access depends on it.
+        // Relaxed: the answer may be outdated at once, and orders no other access.
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Private)

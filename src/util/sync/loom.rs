@@ -30,7 +30,8 @@ impl<T> TryLock<T> {
     /// Calls `act` under the lock; returns `None` if another thread holds it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: weaker than `Mutex::try_lock`. An unconditional swap would write `true` even if
-        // another thread holds the lock, and loom would let threads read it after the release.
+        // another thread holds the lock, and loom would let threads read this `true` after the
+        // release.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;

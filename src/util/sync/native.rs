@@ -8,7 +8,6 @@ pub(crate) use std::{
 
 pub(crate) const IS_LOOM: bool = false;
 
-/// True if loom sees the pointers of `crossbeam-epoch`.
 pub(crate) const LOOM_SEES_EPOCHS: bool = false;
 
 /// A fence that directly follows a swap. On x86 the swap itself is a full fence, so only the
