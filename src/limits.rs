@@ -98,7 +98,8 @@ pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 /// below `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
-/// The maximum number of messages that a purgatory sends to another core in one batch.
+/// The maximum number of messages that a purgatory sends to another core in one batch. A turn may
+/// exceed its budget by the rest of a batch.
 pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };
 
 /// The maximum depth of nested wake hooks: a hook may send a request that calls another shard's

@@ -472,6 +472,23 @@ fn an_event_of_a_wake_hook_is_not_slept_over() {
     });
 }
 
+#[test]
+fn each_message_of_a_batch_counts_in_the_budget() {
+    let cores = Joined::start(2, &[0, 1]);
+    let seen = cores.add(1, &[1], 50);
+    cores.on(0, |own| (0..64 * 40).for_each(|_| own.notify(&1)));
+    let mut looks = seen.looks();
+    // A turn that begins a batch handles the whole batch. A turn without a budget handles 1,024.
+    for (budget, batches) in [(1, 1), (64, 1), (65, 2), (128, 2), (usize::MAX, 16)] {
+        let turn = cores.on(1, move |_| local_timer().turn_within(budget));
+        assert_eq!((turn.fired, turn.behind), (batches, true));
+        looks += 64 * batches;
+        assert_eq!(seen.looks(), looks);
+    }
+    cores.settle();
+    assert_eq!(seen.looks(), 64 * 40 + 1);
+}
+
 // ---- keys that panic
 
 thread_local! {
