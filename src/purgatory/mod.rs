@@ -1011,12 +1011,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.take_waiting(id)?;
+            // Counted here, because the removal may call a wake hook.
+            table.totals.handed_back += 1;
             self.remove(table, id.index);
             Some(operation)
         };
-        let operations: Vec<Op> = ids.filter_map(take_out).collect();
-        self.table.borrow_mut().totals.handed_back += operations.len() as u64;
-        operations
+        ids.filter_map(take_out).collect()
     }
 
     // ---- other cores

@@ -472,6 +472,42 @@ fn an_event_of_a_wake_hook_is_not_slept_over() {
     });
 }
 
+/// The hook of core 1 reads the counts of the sender's purgatory while that takes operations out.
+#[test]
+fn the_counts_add_up_inside_a_wake_hook() {
+    thread_local! {
+        static SEEN: RefCell<Vec<PurgatoryCounts>> = const { RefCell::new(Vec::new()) };
+    }
+    let configured = Cell::new(0);
+    let cores = Joined::configured(2, |config| {
+        let core = configured.replace(configured.get() + 1);
+        let look = || {
+            let counts = OWN.with_borrow(|own| own.as_ref().map(Purgatory::counts));
+            SEEN.with_borrow_mut(|seen| seen.extend(counts));
+        };
+        if core == 1 { config.on_wake(look) } else { config }
+    });
+    let take: [fn(&Waits) -> usize; 2] =
+        [|own| own.drain().len(), |own| own.cancel_for_key(&0).len()];
+    for take in take {
+        let seen = cores.on(0, |own| (0..200).map(|_| add(own, [0, 1, 3], 50)).collect::<Vec<_>>());
+        cores.settle();
+        cores.on(1, |_| forget(local_timer().prepare_sleep()));
+        let counts = cores.on(0, move |own| {
+            OWN.set(Some(own.clone()));
+            assert_eq!(take(own), 200);
+            OWN.set(None);
+            SEEN.take()
+        });
+        assert!(!counts.is_empty() && counts[0].live > 0, "the hook was called meanwhile");
+        for PurgatoryCounts { added, live, handed_back, .. } in counts {
+            assert_eq!(added, live + handed_back);
+        }
+        cores.settle();
+        drop(seen);
+    }
+}
+
 #[test]
 fn each_message_of_a_batch_counts_in_the_budget() {
     let cores = Joined::start(2, &[0, 1]);
