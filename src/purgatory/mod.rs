@@ -62,6 +62,7 @@
 mod group;
 mod hash;
 mod operation;
+mod records;
 mod table;
 
 use std::{
@@ -81,8 +82,9 @@ use self::{
     group::{Batch, Member, Message, Receiver},
     hash::KeyHash,
     operation::Id,
+    records::NONE,
     table::{
-        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, NONE, RemoteWatch, Table, WatchOwner,
+        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, RemoteWatch, Table, WatchOwner,
     },
 };
 use crate::{
@@ -102,9 +104,12 @@ use crate::{
 ///
 /// In addition to the operation and its timer: about 70 bytes for an operation and its first watch,
 /// 50 for each further watch, space for a key in each watch, and up to 16 bytes for each key. The
-/// memory of completed operations is reused, so a repeated burst allocates nothing. When no
-/// operation waits, tables with room for more than 1,024 entries are freed, in two cases: less than
-/// half of the room was needed in 64 turns, or the thread is about to sleep for a second or more.
+/// records of operations and watches are in pages of 1,024 records. A page is freed when it becomes
+/// empty, except eight spare pages of each kind, so that repeated bursts of up to 8,192 operations
+/// allocate nothing. An operation that waits keeps its page. In each interval of 64 turns, one spare
+/// page of each kind is freed if the interval did not need it. The table of keys halves if the
+/// interval had few keys for its size. If the thread is about to sleep for a second or more, all
+/// this happens at once.
 ///
 /// # Keys
 ///
@@ -232,7 +237,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). An
     /// operation that completes at once touches neither the wheel nor the keys.
     ///
-    /// Cost: constant per key on average. When a table grows, it moves all its entries.
+    /// Cost: constant per key on average. When the table of keys grows, it visits all watches.
     ///
     /// # Errors
     ///
@@ -890,9 +895,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let condition_holds = condition_holds(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
-                CheckOutcome::ConditionHeld => {
-                    table.totals.by_condition += 1;
-                    self.remove(table, index);
+                CheckOutcome::ConditionHeld(latest) => {
+                    self.after_removal(table, latest);
                     self.call_on_complete(operation, Completion::Condition);
                     return true;
                 }
@@ -941,19 +945,31 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Removes an operation's record and all its watches.
+    fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
+        let latest = table.remove(index);
+        self.after_removal(table, latest);
+    }
+
+    /// Drops the keys of a removed operation, frees surplus memory, and removes the operation's
+    /// watches on other cores, of which `latest` is the latest.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
-    fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
-        let remote = table.remove(index);
-        let has_spare_memory = table.has_spare_memory();
+    fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
+        let has_surplus = table.has_surplus();
         drop(table);
+        if has_surplus {
+            self.free_surplus();
+        }
         self.drop_removed_keys();
-        if has_spare_memory {
-            let _ = Local::with(Local::request_trim);
+        if latest != NONE {
+            self.unwatch_remote(latest);
         }
-        if remote != NONE {
-            self.unwatch_remote(remote);
-        }
+    }
+
+    #[cold]
+    fn free_surplus(&self) {
+        self.table.borrow_mut().free_surplus();
+        let _ = Local::with(Local::request_trim);
     }
 
     #[inline]
@@ -1058,8 +1074,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
             }
             Message::Unwatch { watch } => {
-                self.table.borrow_mut().unwatch(watch);
-                self.drop_removed_keys();
+                let mut table = self.table.borrow_mut();
+                table.unwatch(watch);
+                self.after_removal(table, NONE);
             }
         }
     }
@@ -1085,6 +1102,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let RemoteWatch { core, watch, next_of_operation } = taken;
             self.send(core, Message::Unwatch { watch });
             latest = next_of_operation;
+        }
+        if self.table.borrow().has_surplus() {
+            self.free_surplus();
         }
     }
 
