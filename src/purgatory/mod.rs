@@ -674,9 +674,9 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash: KeyHash,
-    /// The number of events on keys of this core. If it changes during an add, the added operation
-    /// checks its condition again.
-    event_count: Cell<u64>,
+    /// The number of events on keys of this core, and of operations that ended without an event. If
+    /// it changes during an add, the added operation checks its condition again, if it still waits.
+    change_count: Cell<u64>,
     /// The current nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
@@ -694,7 +694,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Rc::new(Self {
             table: RefCell::new(Table::new()),
             hash: KeyHash::new(),
-            event_count: Cell::new(0),
+            change_count: Cell::new(0),
             completion_depth: Cell::new(0),
             deferred: RefCell::default(),
             has_deferred: Cell::new(false),
@@ -710,7 +710,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         keys: impl IntoIterator<Item = K>,
         timeout: Duration,
     ) -> Result<Outcome, AddError<Op>> {
-        let events = self.event_count.get();
+        let changes = self.change_count.get();
         if condition_holds(&mut operation) {
             self.complete_at_once(operation);
             return Ok(Outcome::Completed);
@@ -723,12 +723,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             && key.is_some()
         {
             match self.try_park(client, operation, key, timeout) {
-                Ok(id) => return Ok(self.watch_remaining(id, events, None, keys)),
+                Ok(id) => return Ok(self.watch_remaining(id, changes, None, keys)),
                 Err(refused) => (operation, key) = refused,
             }
         }
         let id = self.park_slow(operation, key, timeout)?;
-        Ok(self.watch_remaining(id, events, next, keys))
+        Ok(self.watch_remaining(id, changes, next, keys))
     }
 
     /// Parks an operation with a timer, and with a watch on `key`, which must belong to this core.
@@ -779,21 +779,22 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds an operation's watches on its remaining keys. After an event during the add, checks the
+    /// Adds an operation's watches on its remaining keys. After a change during the add, checks the
     /// condition again.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_remaining(
         &self,
         id: Id,
-        events: u64,
+        changes: u64,
         next: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> Outcome {
         // Stops early if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // The event may have come before the watch on its key.
-        if self.event_count.get() != events {
+        // An event may have come before the watch on its key. And the iterator may have ended the
+        // operation after its last key.
+        if self.change_count.get() != changes {
             self.check_if_waiting(id);
             waits = self.table.borrow_mut().is_parked(id);
         }
@@ -840,7 +841,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn run_event(&self, key: &K) -> usize {
-        self.event_count.set(self.event_count.get() + 1);
+        self.count_change();
         let hash = self.hash.of(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
@@ -854,6 +855,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.check_watchers(event)
             }
         }
+    }
+
+    #[inline]
+    fn count_change(&self) {
+        self.change_count.set(self.change_count.get() + 1);
     }
 
     /// Takes all steps of an event. Returns the number of operations that it has completed by their
@@ -882,7 +888,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// the operation.
     fn check_if_waiting(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
-        operation.is_some_and(|operation| self.check(id.index, operation))
+        let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
+        if has_completed {
+            self.count_change();
+        }
+        has_completed
     }
 
     /// Checks the condition of an operation that is checked out. Then completes the operation or
@@ -946,6 +956,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Removes an operation's record and all its watches.
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
+        self.count_change();
         let latest = table.remove(index);
         self.after_removal(table, latest);
     }

@@ -4,6 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     hash::{Hash, Hasher},
+    iter,
     rc::Rc,
     sync::Arc,
     thread,
@@ -157,6 +158,37 @@ fn an_operation_that_expires_while_its_keys_are_given_leaves_no_watch() {
         seen.assert_ended(Completion::Expired);
         let PurgatoryCounts { added, expired, live, watches, .. } = own.counts();
         assert_eq!((added, expired, live, watches), (1, 1, 0, 0));
+    });
+}
+
+/// Drains a purgatory when it is dropped.
+struct Drains(Waits);
+
+impl Drop for Drains {
+    fn drop(&mut self) {
+        assert_eq!(self.0.drain().len(), 1);
+    }
+}
+
+/// The iterator's last `next`, which returns no key, or its destructor ends the operation.
+#[test]
+fn an_operation_that_ends_after_its_last_key_does_not_wait() {
+    on_a_core(|_| {
+        let own = Waits::new();
+        for given in [&[0][..], &[0, 1]] {
+            let last = || {
+                assert_eq!(own.drain().len(), 1);
+                None
+            };
+            let keys = given.iter().copied().chain(iter::from_fn(last));
+            let added = own.try_complete_else_watch(Seen::new().op(), keys, TICK);
+            assert_eq!(added.expect("there is room"), Outcome::Completed);
+            let drains = Drains(own.clone());
+            let keys = given.iter().map(move |&key| (&drains, key).1);
+            let added = own.try_complete_else_watch(Seen::new().op(), keys, TICK);
+            assert_eq!(added.expect("there is room"), Outcome::Completed);
+            assert!(own.is_empty());
+        }
     });
 }
 
