@@ -20,7 +20,7 @@ pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
 /// the other places stays untouched.
 pub(crate) const UNUSED_PLACES_PER_STEP: usize = if TINY { 1 } else { 64 };
 
-/// After each interval of this many turns, a purgatory frees memory that its empty tables did not
+/// After each interval of this many turns, a purgatory frees a part of the memory that it did not
 /// need during the interval.
 pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
     1
@@ -97,7 +97,8 @@ pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 /// below `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
-/// The maximum number of messages that a purgatory sends to another core in one batch.
+/// The maximum number of messages that a purgatory sends to another core in one batch. A turn may
+/// exceed its budget by the rest of a batch.
 pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };
 
 /// The maximum depth of nested wake hooks: a hook may send a request that calls another shard's
@@ -108,9 +109,19 @@ pub(crate) const HOOKS_NESTED_MAX: usize = 32;
 /// the stack, deeper calls wait until the outermost call returns.
 pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 
-/// A purgatory frees the memory of an empty table only if the table has room for more records than
-/// this.
-pub(crate) const SPARE_RECORDS_MAX: usize = if TINY { 2 } else { 1024 };
+/// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
+pub(crate) const RECORD_PAGE_BITS: u32 = if TINY { 1 } else { 10 };
+
+/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. Of the spare
+/// pages that no interval needs, each interval frees one.
+pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if TINY { 2 } else { 8 };
+
+/// A purgatory keeps this many chains of its hash table, even without keys.
+pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 2 } else { 1024 };
+
+/// A purgatory halves the number of its chains if there are more than this for each key. The number
+/// doubles at two chains for each key.
+pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
 pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };

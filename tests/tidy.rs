@@ -32,7 +32,7 @@ const ORDER: &[(&str, &str)] = &[
     ("metrics", "live_report watch export"),
     ("shard", "expired time stats sleep engine"),
     ("local", "inner client shard_ref owned_timer pending timer_fd cores"),
-    ("purgatory", "operation hash table group"),
+    ("purgatory", "operation hash records table group"),
     (
         "future",
         "waker_callback backend sleep timeout interval worker_wheels timers drive virtual_time",

@@ -706,6 +706,11 @@ impl Local {
         self.with_engine(|engine| engine.request_pass());
     }
 
+    /// Reduces the message budget of the turn by messages that the last message has contained.
+    pub(crate) fn charge_messages(&self, messages: usize) {
+        self.with_engine(|engine| engine.charge_messages(messages));
+    }
+
     #[inline]
     pub(crate) fn flush_is_pending(&self) -> bool {
         self.requested_work.get().flush

@@ -359,7 +359,8 @@ impl LocalTimer {
 
     /// Fires the due timers within a budget. The turn consumes at most `budget` remote requests,
     /// each of which may run a timer. Then it fires or moves at most `budget` entries of the wheel.
-    /// The next turn continues with the rest, in order. If work is left, [`Turn::behind`] is true,
+    /// Each message of a [purgatory](crate::purgatory) counts as a request, but a turn that begins
+    /// a batch of up to 64 messages handles the whole batch. The next turn continues with the rest, in order. If work is left, [`Turn::behind`] is true,
     /// and [`time_until_next`](Self::time_until_next) returns zero until the next turn.
     ///
     /// # Examples

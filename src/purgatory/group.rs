@@ -446,6 +446,9 @@ impl<K: Send + 'static> Batch<K> {
             Endpoint::Connected(Connection(receiver)) => receiver.upgrade(),
         });
         if let Some(receiver) = receiver.flatten() {
+            // The budget of the turn already counts the batch as one message.
+            let others = self.0.messages.len().saturating_sub(1);
+            let _ = Local::with(|local| local.charge_messages(others));
             receiver.receive(self);
         }
     }

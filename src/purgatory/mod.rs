@@ -62,6 +62,7 @@
 mod group;
 mod hash;
 mod operation;
+mod records;
 mod table;
 
 use std::{
@@ -81,8 +82,9 @@ use self::{
     group::{Batch, Member, Message, Receiver},
     hash::KeyHash,
     operation::Id,
+    records::NONE,
     table::{
-        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, NONE, RemoteWatch, Table, WatchOwner,
+        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, RemoteWatch, Table, WatchOwner,
     },
 };
 use crate::{
@@ -102,9 +104,12 @@ use crate::{
 ///
 /// In addition to the operation and its timer: about 70 bytes for an operation and its first watch,
 /// 50 for each further watch, space for a key in each watch, and up to 16 bytes for each key. The
-/// memory of completed operations is reused, so a repeated burst allocates nothing. When no
-/// operation waits, tables with room for more than 1,024 entries are freed, in two cases: less than
-/// half of the room was needed in 64 turns, or the thread is about to sleep for a second or more.
+/// records of operations and watches are in pages of 1,024 records. A page is freed when it becomes
+/// empty, except eight spare pages of each kind, so that repeated bursts of up to 8,192 operations
+/// allocate nothing. An operation that waits keeps its page. In each interval of 64 turns, one spare
+/// page of each kind is freed if the interval did not need it. The table of keys halves if the
+/// interval had few keys for its size. If the thread is about to sleep for a second or more, all
+/// this happens at once.
 ///
 /// # Keys
 ///
@@ -232,7 +237,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). An
     /// operation that completes at once touches neither the wheel nor the keys.
     ///
-    /// Cost: constant per key on average. When a table grows, it moves all its entries.
+    /// Cost: constant per key on average. When the table of keys grows, it visits all watches.
     ///
     /// # Errors
     ///
@@ -669,9 +674,9 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash: KeyHash,
-    /// The number of events on keys of this core. If it changes during an add, the added operation
-    /// checks its condition again.
-    event_count: Cell<u64>,
+    /// The number of events on keys of this core, and of operations that ended without an event. If
+    /// it changes during an add, the added operation checks its condition again, if it still waits.
+    change_count: Cell<u64>,
     /// The current nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
@@ -689,7 +694,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Rc::new(Self {
             table: RefCell::new(Table::new()),
             hash: KeyHash::new(),
-            event_count: Cell::new(0),
+            change_count: Cell::new(0),
             completion_depth: Cell::new(0),
             deferred: RefCell::default(),
             has_deferred: Cell::new(false),
@@ -705,7 +710,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         keys: impl IntoIterator<Item = K>,
         timeout: Duration,
     ) -> Result<Outcome, AddError<Op>> {
-        let events = self.event_count.get();
+        let changes = self.change_count.get();
         if condition_holds(&mut operation) {
             self.complete_at_once(operation);
             return Ok(Outcome::Completed);
@@ -718,12 +723,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             && key.is_some()
         {
             match self.try_park(client, operation, key, timeout) {
-                Ok(id) => return Ok(self.watch_remaining(id, events, None, keys)),
+                Ok(id) => return Ok(self.watch_remaining(id, changes, None, keys)),
                 Err(refused) => (operation, key) = refused,
             }
         }
         let id = self.park_slow(operation, key, timeout)?;
-        Ok(self.watch_remaining(id, events, next, keys))
+        Ok(self.watch_remaining(id, changes, next, keys))
     }
 
     /// Parks an operation with a timer, and with a watch on `key`, which must belong to this core.
@@ -774,21 +779,22 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds an operation's watches on its remaining keys. After an event during the add, checks the
+    /// Adds an operation's watches on its remaining keys. After a change during the add, checks the
     /// condition again.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_remaining(
         &self,
         id: Id,
-        events: u64,
+        changes: u64,
         next: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> Outcome {
         // Stops early if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // The event may have come before the watch on its key.
-        if self.event_count.get() != events {
+        // An event may have come before the watch on its key. And the iterator may have ended the
+        // operation after its last key.
+        if self.change_count.get() != changes {
             self.check_if_waiting(id);
             waits = self.table.borrow_mut().is_parked(id);
         }
@@ -835,7 +841,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn run_event(&self, key: &K) -> usize {
-        self.event_count.set(self.event_count.get() + 1);
+        self.count_change();
         let hash = self.hash.of(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
@@ -849,6 +855,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.check_watchers(event)
             }
         }
+    }
+
+    #[inline]
+    fn count_change(&self) {
+        self.change_count.set(self.change_count.get() + 1);
     }
 
     /// Takes all steps of an event. Returns the number of operations that it has completed by their
@@ -877,7 +888,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// the operation.
     fn check_if_waiting(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
-        operation.is_some_and(|operation| self.check(id.index, operation))
+        let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
+        if has_completed {
+            self.count_change();
+        }
+        has_completed
     }
 
     /// Checks the condition of an operation that is checked out. Then completes the operation or
@@ -890,9 +905,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let condition_holds = condition_holds(&mut operation);
             let mut table = self.table.borrow_mut();
             match table.end_check(index, condition_holds, is_second_check) {
-                CheckOutcome::ConditionHeld => {
-                    table.totals.by_condition += 1;
-                    self.remove(table, index);
+                CheckOutcome::ConditionHeld(latest) => {
+                    self.after_removal(table, latest);
                     self.call_on_complete(operation, Completion::Condition);
                     return true;
                 }
@@ -941,19 +955,32 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Removes an operation's record and all its watches.
+    fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
+        self.count_change();
+        let latest = table.remove(index);
+        self.after_removal(table, latest);
+    }
+
+    /// Drops the keys of a removed operation, frees surplus memory, and removes the operation's
+    /// watches on other cores, of which `latest` is the latest.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
-    fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
-        let remote = table.remove(index);
-        let has_spare_memory = table.has_spare_memory();
+    fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
+        let has_surplus = table.has_surplus();
         drop(table);
+        if has_surplus {
+            self.free_surplus();
+        }
         self.drop_removed_keys();
-        if has_spare_memory {
-            let _ = Local::with(Local::request_trim);
+        if latest != NONE {
+            self.unwatch_remote(latest);
         }
-        if remote != NONE {
-            self.unwatch_remote(remote);
-        }
+    }
+
+    #[cold]
+    fn free_surplus(&self) {
+        self.table.borrow_mut().free_surplus();
+        let _ = Local::with(Local::request_trim);
     }
 
     #[inline]
@@ -1011,12 +1038,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.take_waiting(id)?;
+            // Counted here, because the removal may call a wake hook.
+            table.totals.handed_back += 1;
             self.remove(table, id.index);
             Some(operation)
         };
-        let operations: Vec<Op> = ids.filter_map(take_out).collect();
-        self.table.borrow_mut().totals.handed_back += operations.len() as u64;
-        operations
+        ids.filter_map(take_out).collect()
     }
 
     // ---- other cores
@@ -1058,8 +1085,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
             }
             Message::Unwatch { watch } => {
-                self.table.borrow_mut().unwatch(watch);
-                self.drop_removed_keys();
+                let mut table = self.table.borrow_mut();
+                table.unwatch(watch);
+                self.after_removal(table, NONE);
             }
         }
     }
@@ -1085,6 +1113,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let RemoteWatch { core, watch, next_of_operation } = taken;
             self.send(core, Message::Unwatch { watch });
             latest = next_of_operation;
+        }
+        if self.table.borrow().has_surplus() {
+            self.free_surplus();
         }
     }
 

@@ -15,15 +15,15 @@
 
 use std::{mem, num::NonZeroU64};
 
-use super::operation::{Completion, Id, PurgatoryCounts};
+use super::{
+    operation::{Completion, Id, PurgatoryCounts},
+    records::{NONE, Occupied, Record, Records},
+};
 use crate::{
     cross_core::handle::LocalHandle,
-    limits::{SPARE_RECORDS_MAX, TRIM_INTERVAL_TURNS},
+    limits::{CHAINS_PER_KEY_MAX, SPARE_CHAINS_MAX, TRIM_INTERVAL_TURNS},
     local::Local,
 };
-
-/// The index that means "none".
-pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
@@ -33,12 +33,19 @@ pub(super) struct Table<K, Op> {
     /// power of two, or zero.
     chains: Vec<WatchIndex>,
     key_count: usize,
+    /// When a key is added to this many keys, [`at_key_limit`](Self::at_key_limit) is called. Less
+    /// than half of the chains if there were few keys since the trim interval began.
+    key_limit: usize,
     watch_count: usize,
     /// The cursors of the events in progress, the outermost first.
     cursors: Vec<WatchIndex>,
     /// Keys that must be dropped while the table is not borrowed.
     keys_to_drop: Vec<K>,
     last_number: NonZeroU64,
+    /// The caller must call [`free_surplus`](Self::free_surplus).
+    has_surplus: bool,
+    /// [`trim`](Self::trim) will be called.
+    is_trimming: bool,
     /// The number of calls of [`trim`](Self::trim) since its interval began.
     turns_since_trim: u32,
     /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
@@ -62,6 +69,14 @@ struct ParkedOperation<K, Op> {
     /// Set if an event came while the operation was checked out.
     check_again: bool,
     next_free: u32,
+}
+
+/// The contents of the record of an operation that was freed.
+struct FreedOperation<K> {
+    inline_watch: Watch<K>,
+    last_remote_watch: u32,
+    /// The record that was freed before, which must be put into a list, or [`NONE`].
+    displaced: u32,
 }
 
 /// A watch on a key of this core.
@@ -192,8 +207,8 @@ pub(super) enum EventStep<Op> {
 
 #[must_use]
 pub(super) enum CheckOutcome {
-    /// The check has completed the operation, and the caller removes it.
-    ConditionHeld,
+    /// The check has completed and removed the operation, whose latest [`RemoteWatch`] this is.
+    ConditionHeld(u32),
     /// The operation was completed during the check, and the caller removes it.
     Completed(Completion),
     /// There was an event during the check, so the caller checks once more.
@@ -219,6 +234,19 @@ impl<K, Op> ParkedOperation<K, Op> {
     }
 }
 
+impl<K> FreedOperation<K> {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
+    fn free<Op>(occupied: Occupied<'_, ParkedOperation<K, Op>>) -> Self {
+        let (parked, displaced) = occupied.free();
+        debug_assert!(parked.operation.is_none(), "it would stay in a free record");
+        parked.number = None;
+        let (inline_watch, last_remote_watch) =
+            (parked.inline_watch.take(), parked.last_remote_watch);
+        Self { inline_watch, last_remote_watch, displaced }
+    }
+}
+
 impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
@@ -227,10 +255,13 @@ impl<K, Op> Table<K, Op> {
             remote_watches: Records::new(),
             chains: Vec::new(),
             key_count: 0,
+            key_limit: 0,
             watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
             last_number: NonZeroU64::MIN,
+            has_surplus: false,
+            is_trimming: false,
             turns_since_trim: 0,
             totals: PurgatoryCounts::default(),
         }
@@ -251,7 +282,7 @@ impl<K, Op> Table<K, Op> {
     /// Returns the record of an operation, unless it was removed.
     #[inline]
     fn get(&mut self, id: Id) -> Option<&mut ParkedOperation<K, Op>> {
-        let parked = self.operations.places.get_mut(id.index as usize)?;
+        let parked = self.operations.get_mut(id.index)?;
         (parked.number == Some(id.number)).then_some(parked)
     }
 
@@ -278,11 +309,14 @@ impl<K, Op> Table<K, Op> {
         condition_holds: bool,
         is_second_check: bool,
     ) -> CheckOutcome {
-        let parked = self.operations.record_mut(index);
+        let mut occupied = self.operations.occupied(index);
+        let parked = occupied.get_mut();
         if let Some(how) = parked.completion {
             CheckOutcome::Completed(how)
         } else if condition_holds && parked.try_cancel_timer() {
-            CheckOutcome::ConditionHeld
+            let freed = FreedOperation::free(occupied);
+            self.totals.by_condition += 1;
+            CheckOutcome::ConditionHeld(self.unlink_all(index, freed))
         } else if parked.check_again && !is_second_check {
             parked.check_again = false;
             CheckOutcome::CheckAgain
@@ -322,27 +356,39 @@ impl<K, Op> Table<K, Op> {
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
     /// its latest [`RemoteWatch`], or [`NONE`].
+    pub(super) fn remove(&mut self, index: u32) -> u32 {
+        let freed = FreedOperation::free(self.operations.occupied(index));
+        self.unlink_all(index, freed)
+    }
+
+    /// Unlinks all watches of an operation, whose record is already free. Returns the index of its
+    /// latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
-    pub(super) fn remove(&mut self, index: u32) -> u32 {
-        let parked = self.operations.free(index);
-        debug_assert!(parked.operation.is_none(), "it would stay in a free record");
-        parked.number = None;
-        let (remote, inline_watch) = (parked.last_remote_watch, parked.inline_watch.take());
+    fn unlink_all(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
+        let FreedOperation { inline_watch, last_remote_watch, displaced } = freed;
         if inline_watch.next != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
                 next = self.remove_extra(next.index());
             }
         }
-        remote
+        if displaced != NONE {
+            let is_spare = self.operations.put_in_list(displaced);
+            self.note_removal(is_spare);
+        }
+        last_remote_watch
     }
 
     /// Removes an extra watch. Returns the next watch of its operation.
     fn remove_extra(&mut self, index: u32) -> WatchIndex {
-        let extra = self.extra_watches.free(index);
+        let (extra, displaced) = self.extra_watches.occupied(index).free();
         extra.number = None;
         let watch = extra.watch.take();
+        if displaced != NONE {
+            let is_spare = self.extra_watches.put_in_list(displaced);
+            self.note_removal(is_spare);
+        }
         self.unlink(WatchIndex::extra(index), watch)
     }
 
@@ -358,14 +404,17 @@ impl<K, Op> Table<K, Op> {
 
     /// Frees the record of a watch on another core, and returns its contents.
     pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
-        let watch = *self.remote_watches.record_mut(index);
-        self.remote_watches.free(index);
+        let (&mut watch, displaced) = self.remote_watches.occupied(index).free();
+        if displaced != NONE {
+            let is_spare = self.remote_watches.put_in_list(displaced);
+            self.note_removal(is_spare);
+        }
         watch
     }
 
     /// Removes the watch of another core's operation, unless it was removed before.
     pub(super) fn unwatch(&mut self, watch: Id) {
-        let found = self.extra_watches.places.get(watch.index as usize);
+        let found = self.extra_watches.get(watch.index);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
             self.remove_extra(watch.index);
         }
@@ -374,9 +423,9 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn watch_at(&self, index: WatchIndex) -> Option<&Watch<K>> {
         if index.is_extra() {
-            self.extra_watches.places.get(index.index() as usize).map(|extra| &extra.watch)
+            self.extra_watches.get(index.index()).map(|extra| &extra.watch)
         } else {
-            self.operations.places.get(index.0 as usize).map(|parked| &parked.inline_watch)
+            self.operations.get(index.0).map(|parked| &parked.inline_watch)
         }
     }
 
@@ -454,24 +503,75 @@ impl<K, Op> Table<K, Op> {
         self.keys_to_drop.pop()
     }
 
+    /// Returns the first watch of a chain, or none.
+    #[inline]
+    fn chain(&self, hash: u32) -> WatchIndex {
+        self.chains.get(self.chain_of(hash)).copied().unwrap_or(WatchIndex::NONE)
+    }
+
     #[inline]
     fn chain_of(&self, hash: u32) -> usize {
         hash as usize & self.chains.len().wrapping_sub(1)
     }
 
     #[cold]
+    fn at_key_limit(&mut self) {
+        if 2 * self.key_count >= self.chains.len() {
+            self.double_chains();
+        }
+        self.key_limit = self.chains.len() / 2;
+    }
+
     fn double_chains(&mut self) {
         let len = (self.chains.len() * 2).max(1);
         self.chains.clear();
         self.chains.resize(len, WatchIndex::NONE);
-        let own = self.operations.places.iter_mut().map(|parked| &mut parked.inline_watch);
-        let own = own.zip((0..).map(WatchIndex::inline));
-        let extra = self.extra_watches.places.iter_mut().map(|extra| &mut extra.watch);
-        let extra = extra.zip((0..).map(WatchIndex::extra));
-        for (watch, index) in own.chain(extra).filter(|(watch, _)| watch.key.is_some()) {
+        let own = self.operations.iter_mut();
+        let own = own.map(|(index, parked)| (WatchIndex::inline(index), &mut parked.inline_watch));
+        let extra = self.extra_watches.iter_mut();
+        let extra = extra.map(|(index, extra)| (WatchIndex::extra(index), &mut extra.watch));
+        for (index, watch) in own.chain(extra).filter(|(_, watch)| watch.key.is_some()) {
             let chain = &mut self.chains[watch.hash as usize & (len - 1)];
             watch.next_key = mem::replace(chain, index);
         }
+    }
+
+    /// Halves the number of chains. Visits half of the chains, and the watches in them.
+    fn halve_chains(&mut self) {
+        let half = self.chains.len() / 2;
+        for lower in 0..half {
+            let first = self.chains[half + lower];
+            let mut last = first;
+            while let Some(watch) = self.watch_at(last) {
+                if watch.next_key == WatchIndex::NONE {
+                    self.watch_mut(last).next_key = mem::replace(&mut self.chains[lower], first);
+                    break;
+                }
+                last = watch.next_key;
+            }
+        }
+        self.chains.truncate(half);
+        self.chains.shrink_to_fit();
+    }
+
+    /// Returns true if the table has many more chains than keys.
+    fn has_few_keys(&self) -> bool {
+        self.chains.len() > SPARE_CHAINS_MAX
+            && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
+    }
+
+    /// Ends an interval. Halves the number of chains if there were few keys during the whole
+    /// interval. If `all` is true, halves it until there are not many more chains than keys.
+    fn end_chains_interval(&mut self, all: bool) {
+        let had_few_keys = self.key_limit < self.chains.len() / 2;
+        if had_few_keys && self.has_few_keys() {
+            self.halve_chains();
+        }
+        while all && self.has_few_keys() {
+            self.halve_chains();
+        }
+        let divisor = if self.has_few_keys() { CHAINS_PER_KEY_MAX } else { 2 };
+        self.key_limit = self.chains.len() / divisor;
     }
 
     #[inline]
@@ -500,16 +600,15 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn next_watcher(&self, event: &mut Event) -> Option<WatchOwner> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
-        let place = at.index() as usize;
         let (number, watcher, watch) = if at.is_extra() {
-            let extra = self.extra_watches.places.get(place)?;
+            let extra = self.extra_watches.get(at.index())?;
             let (number, &ExtraWatch { operation, core, .. }) = (extra.number?, extra);
             let watch = Id { number, index: at.index() };
             let other = WatchOwner::Remote { core, operation, watch };
             let watcher = if core == THIS_CORE { WatchOwner::Own(operation) } else { other };
             (number, watcher, &extra.watch)
         } else {
-            let parked = self.operations.places.get(place)?;
+            let parked = self.operations.get(at.index())?;
             let number = parked.number?;
             (number, WatchOwner::Own(Id { number, index: at.index() }), &parked.inline_watch)
         };
@@ -523,20 +622,21 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the operations of other cores that watch a key of this core, once for each watch.
     pub(super) fn remote_operations(&self) -> impl Iterator<Item = (u32, Id)> {
-        let watches = self.extra_watches.places.iter().filter(|watch| watch.number.is_some());
+        let watches = self.extra_watches.iter().map(|(_, watch)| watch);
+        let watches = watches.filter(|watch| watch.number.is_some());
         let others = watches.filter(|watch| watch.core != THIS_CORE);
         others.map(|watch| (watch.core, watch.operation))
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
-        (0..).zip(&self.operations.places).filter_map(|(index, parked)| {
+        self.operations.iter().filter_map(|(index, parked)| {
             let number = parked.number?;
             Some(Id { number, index })
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.operations.len as usize
+        self.operations.len() as usize
     }
 
     pub(super) fn count_completion(&mut self, how: Completion) {
@@ -556,16 +656,26 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns true if no operation waits and [`trim`](Self::trim) may find memory to free.
-    #[inline]
-    pub(super) fn has_spare_memory(&self) -> bool {
-        self.operations.len == 0 && self.has_excess_memory()
+    /// Notes that a record was removed, and perhaps its page has become a spare page.
+    fn note_removal(&mut self, is_page_spare: bool) {
+        self.has_surplus |= is_page_spare || !self.is_trimming && self.has_few_keys();
     }
 
-    fn has_excess_memory(&self) -> bool {
-        self.operations.has_excess_memory()
-            || self.extra_watches.has_excess_memory()
-            || self.remote_watches.has_excess_memory()
+    /// Returns true if the caller must call [`free_surplus`](Self::free_surplus).
+    #[inline]
+    pub(super) fn has_surplus(&self) -> bool {
+        self.has_surplus
+    }
+
+    /// Frees the empty pages that are too many to be spare pages. The caller then requests calls of
+    /// [`trim`](Self::trim).
+    #[cold]
+    pub(super) fn free_surplus(&mut self) {
+        self.has_surplus = false;
+        self.is_trimming = true;
+        self.operations.free_surplus();
+        self.extra_watches.free_surplus();
+        self.remote_watches.free_surplus();
     }
 
     /// Counts a turn. After [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the
@@ -577,11 +687,13 @@ impl<K, Op> Table<K, Op> {
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
             self.remote_watches.end_trim_interval(is_long_sleep);
-            if self.operations.places.capacity() + self.extra_watches.places.capacity() == 0 {
-                self.chains = Vec::new();
-            }
+            self.end_chains_interval(is_long_sleep);
         }
-        self.has_excess_memory()
+        self.is_trimming = self.has_few_keys()
+            || self.operations.has_spare()
+            || self.extra_watches.has_spare()
+            || self.remote_watches.has_spare();
+        self.is_trimming
     }
 }
 
@@ -605,7 +717,21 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Returns the first watch of a key, or none.
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
-        let Some(&(mut at)) = self.chains.get(self.chain_of(hash)) else { return WatchIndex::NONE };
+        let mut at = self.chain(hash);
+        // Records of operations have no index with the flag of extra watches.
+        while let Some(parked) = self.operations.get(at.0) {
+            let watch = &parked.inline_watch;
+            if watch.hash == hash && watch.key.as_ref() == Some(key) {
+                return at;
+            }
+            at = watch.next_key;
+        }
+        if at == WatchIndex::NONE { at } else { self.find_key_slow(at, hash, key) }
+    }
+
+    /// Looks for a key in the rest of its chain, which begins with an extra watch.
+    #[inline(never)]
+    fn find_key_slow(&self, mut at: WatchIndex, hash: u32, key: &K) -> WatchIndex {
         while let Some(watch) = self.watch_at(at) {
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
                 return at;
@@ -707,8 +833,8 @@ impl<K: Eq, Op> Table<K, Op> {
         self.watch_count += 1;
         let mut next_key = WatchIndex::NONE;
         if first == WatchIndex::NONE {
-            if 2 * self.key_count >= self.chains.len() {
-                self.double_chains();
+            if self.key_count >= self.key_limit {
+                self.at_key_limit();
             }
             self.key_count += 1;
             let chain = self.chain_of(hash);
@@ -734,18 +860,27 @@ impl<K: Eq, Op> Table<K, Op> {
     /// operation of that watch out.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
-        let first = self.find_key(hash, key);
-        if !first.is_extra() {
-            let parked = self.operations.record_mut(first.0);
-            if parked.inline_watch.next == first
-                && let Some(operation) = parked.check_out()
-            {
-                return KeyWatchers::Single(first.0, operation);
+        let mut at = self.chain(hash);
+        // Looks each record up once, for the common case of an inline watch.
+        while let Some(parked) = self.operations.get_mut(at.0) {
+            let watch = &parked.inline_watch;
+            if watch.hash == hash && watch.key.as_ref() == Some(key) {
+                if watch.next == at
+                    && let Some(operation) = parked.check_out()
+                {
+                    return KeyWatchers::Single(at.0, operation);
+                }
+                return KeyWatchers::Several(self.event_at(at));
             }
-        } else if first == WatchIndex::NONE {
+            at = watch.next_key;
+        }
+        if at != WatchIndex::NONE {
+            at = self.find_key_slow(at, hash, key);
+        }
+        if at == WatchIndex::NONE {
             return KeyWatchers::Unwatched;
         }
-        KeyWatchers::Several(self.event_at(first))
+        KeyWatchers::Several(self.event_at(at))
     }
 
     fn event_at(&self, next: WatchIndex) -> Event {
@@ -757,24 +892,6 @@ impl<K: Eq, Op> Table<K, Op> {
         let mut event = self.event_at(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
     }
-}
-
-/// A vector of records with a free list.
-struct Records<T> {
-    places: Vec<T>,
-    /// The first free record. [`NONE`] if all are in use.
-    free: u32,
-    len: u32,
-    /// The largest number of records in use since the interval began.
-    peak: u32,
-}
-
-/// A free record has no field to drop.
-trait Record {
-    const FREE: Self;
-
-    /// Returns the field that holds the next free record, if this record is free.
-    fn next_free(&mut self) -> &mut u32;
 }
 
 impl<K, Op> Record for ParkedOperation<K, Op> {
@@ -810,68 +927,6 @@ impl Record for RemoteWatch {
 
     fn next_free(&mut self) -> &mut u32 {
         &mut self.next_of_operation
-    }
-}
-
-impl<T> Records<T> {
-    const fn new() -> Self {
-        Self { places: Vec::new(), free: NONE, len: 0, peak: 0 }
-    }
-
-    #[inline]
-    fn record_mut(&mut self, index: u32) -> &mut T {
-        &mut self.places[index as usize]
-    }
-
-    fn has_excess_memory(&self) -> bool {
-        self.len == 0 && self.places.capacity() > SPARE_RECORDS_MAX
-    }
-
-    /// Ends an interval. Frees the memory if no record is in use, and the capacity exceeds both
-    /// [`SPARE_RECORDS_MAX`] and twice the peak of the interval. If `all` is true, ignores the
-    /// peak.
-    fn end_trim_interval(&mut self, all: bool) {
-        let needed = if all { 0 } else { 2 * self.peak as usize };
-        self.peak = self.len;
-        if self.has_excess_memory() && self.places.capacity() > needed {
-            *self = Self::new();
-        }
-    }
-}
-
-impl<T: Record> Records<T> {
-    /// Returns the index of the next record to be occupied.
-    #[inline]
-    fn next_index(&self) -> u32 {
-        if self.free == NONE { self.fresh_index() } else { self.free }
-    }
-
-    #[cold]
-    fn fresh_index(&self) -> u32 {
-        let index = u32::try_from(self.places.len()).ok().filter(|&index| index < !EXTRA);
-        index.unwrap_or_else(|| panic!("2^31 operations or watches"))
-    }
-
-    /// Occupies the record at [`next_index`](Self::next_index). The caller writes it.
-    #[inline]
-    fn occupy(&mut self, index: u32) -> &mut T {
-        if index as usize == self.places.len() {
-            self.places.push(T::FREE);
-        }
-        self.len += 1;
-        self.peak = self.peak.max(self.len);
-        let record = &mut self.places[index as usize];
-        self.free = *record.next_free();
-        record
-    }
-
-    /// Frees a record. The caller drops its contents.
-    #[inline]
-    fn free(&mut self, index: u32) -> &mut T {
-        self.len -= 1;
-        let record = &mut self.places[index as usize];
-        *record.next_free() = mem::replace(&mut self.free, index);
-        record
     }
 }
 
@@ -1035,8 +1090,7 @@ mod tests {
     }
 
     fn capacities(table: &Numbers) -> [usize; 3] {
-        let (operations, watches) = (&table.operations.places, &table.extra_watches.places);
-        [operations.capacity(), watches.capacity(), table.chains.len()]
+        [table.operations.capacity(), table.extra_watches.capacity(), table.chains.len()]
     }
 
     #[test]
@@ -1059,15 +1113,57 @@ mod tests {
             small.iter().zip(large).all(|(&small, large)| small < large),
             "{small:?} {large:?}"
         );
-        for _ in 0..2 * TRIM_INTERVAL_TURNS {
+        // Each interval halves the number of chains.
+        for _ in 0..10 * TRIM_INTERVAL_TURNS {
             table.trim(false);
         }
         assert!(!table.trim(false), "there is nothing to free");
-        assert_eq!(capacities(&table), [0; 3]);
+        assert_only_spare(&table);
+    }
+
+    /// The first page of each kind has room for four records, because it grows by doubling.
+    fn assert_only_spare(table: &Numbers) {
+        let [operations, watches, chains] = capacities(table);
+        assert!(operations <= 4 && watches <= 4 && chains <= SPARE_CHAINS_MAX);
     }
 
     #[test]
-    fn a_long_sleep_frees_all_memory_that_nothing_uses() {
+    fn one_operation_keeps_one_page_and_few_chains() {
+        for is_long_sleep in [false, true] {
+            let mut table = Numbers::new();
+            let ids: Vec<Id> = (0..500).map(|key| add(&mut table, &[key, 1_000 + key])).collect();
+            for &id in ids[..250].iter().chain(&ids[251..]) {
+                remove(&mut table, id);
+            }
+            assert!(table.has_surplus());
+            table.free_surplus();
+            let turns = if is_long_sleep { 1 } else { 12 * TRIM_INTERVAL_TURNS };
+            (0..turns).for_each(|_| _ = table.trim(is_long_sleep));
+            let [operations, watches, chains] = capacities(&table);
+            assert!(operations <= 4 && watches <= 4, "{operations} {watches}");
+            assert!(chains <= 2 * CHAINS_PER_KEY_MAX, "{chains}");
+            assert_eq!([250, 1_250].map(|key| watchers(&table, key)), [[ids[250]], [ids[250]]]);
+        }
+    }
+
+    #[test]
+    fn halved_chains_keep_their_keys() {
+        let mut table = Numbers::new();
+        let ids: Vec<Id> = (0..200).map(|key| add(&mut table, &[key, key + 1_000])).collect();
+        while table.chains.len() > 2 {
+            table.halve_chains();
+            for (key, &id) in (0..).zip(&ids) {
+                assert_eq!([watchers(&table, key), watchers(&table, key + 1_000)], [[id], [id]]);
+            }
+        }
+        for id in ids {
+            remove(&mut table, id);
+        }
+        assert_empty(&table);
+    }
+
+    #[test]
+    fn a_long_sleep_frees_all_but_one_page_of_each_kind() {
         let mut table = Numbers::new();
         round(&mut table, 100);
         let stays = add(&mut table, &[5]);
@@ -1078,11 +1174,12 @@ mod tests {
         while latest != NONE {
             latest = table.take_remote_watch(latest).next_of_operation;
         }
-        assert!(table.remote_watches.places.capacity() > 0);
+        assert!(table.remote_watches.capacity() > 4);
         table.trim(true);
-        assert_eq!((table.remote_watches.places.capacity(), watchers(&table, 5)), (0, vec![stays]));
+        assert!(table.remote_watches.capacity() <= 4);
+        assert_eq!(watchers(&table, 5), [stays]);
         remove(&mut table, stays);
         assert!(!table.trim(true));
-        assert_eq!(capacities(&table), [0; 3]);
+        assert_only_spare(&table);
     }
 }

@@ -1155,6 +1155,11 @@ impl<T> Engine<T> {
         }
     }
 
+    /// Reduces the message budget of the pass by messages that the last message has contained.
+    pub(crate) fn charge_messages(&mut self, messages: usize) {
+        self.backlog.charge(messages);
+    }
+
     /// Removes the next message from the backlog, within the budget. Returns its index and its
     /// link, or index 0 if there is no message or no budget.
     #[inline]

@@ -385,6 +385,19 @@ pub(crate) unsafe fn free<P>(page: NonNull<P>) {
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
+/// Drops a vector, and returns its memory to the system.
+#[cfg(feature = "std")]
+pub(crate) fn free_records<T>(mut records: Vec<T>) {
+    records.clear();
+    #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
+    // SAFETY: the vector owns this memory, which contains no value.
+    unsafe {
+        let memory = records.spare_capacity_mut();
+        let size = size_of_val(memory);
+        return_to_system(NonNull::from(memory).cast::<u8>(), size);
+    }
+}
+
 /// Returns the system pages that lie completely within the memory to the system. The allocator
 /// keeps their addresses.
 ///

@@ -4,6 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     hash::{Hash, Hasher},
+    iter,
     rc::Rc,
     sync::Arc,
     thread,
@@ -153,6 +154,37 @@ fn an_operation_that_expires_while_its_keys_are_given_leaves_no_watch() {
         seen.assert_ended(Completion::Expired);
         let PurgatoryCounts { added, expired, live, watches, .. } = own.counts();
         assert_eq!((added, expired, live, watches), (1, 1, 0, 0));
+    });
+}
+
+/// Drains a purgatory when it is dropped.
+struct Drains(Waits);
+
+impl Drop for Drains {
+    fn drop(&mut self) {
+        assert_eq!(self.0.drain().len(), 1);
+    }
+}
+
+/// The iterator's last `next`, which returns no key, or its destructor ends the operation.
+#[test]
+fn an_operation_that_ends_after_its_last_key_does_not_wait() {
+    on_a_core(|_| {
+        let own = Waits::new();
+        for given in [&[0][..], &[0, 1]] {
+            let last = || {
+                assert_eq!(own.drain().len(), 1);
+                None
+            };
+            let keys = given.iter().copied().chain(iter::from_fn(last));
+            let added = own.try_complete_else_watch(Seen::new().op(), keys, TICK);
+            assert_eq!(added.expect("there is room"), Outcome::Completed);
+            let drains = Drains(own.clone());
+            let keys = given.iter().map(move |&key| (&drains, key).1);
+            let added = own.try_complete_else_watch(Seen::new().op(), keys, TICK);
+            assert_eq!(added.expect("there is room"), Outcome::Completed);
+            assert!(own.is_empty());
+        }
     });
 }
 
@@ -466,6 +498,59 @@ fn an_event_of_a_wake_hook_is_not_slept_over() {
         assert_eq!(own.counts().unsent, 0, "the next turn sends it");
         OWN.set(None);
     });
+}
+
+/// The hook of core 1 reads the counts of the sender's purgatory while that takes operations out.
+#[test]
+fn the_counts_add_up_inside_a_wake_hook() {
+    thread_local! {
+        static SEEN: RefCell<Vec<PurgatoryCounts>> = const { RefCell::new(Vec::new()) };
+    }
+    let configured = Cell::new(0);
+    let cores = Joined::configured(2, |config| {
+        let core = configured.replace(configured.get() + 1);
+        let look = || {
+            let counts = OWN.with_borrow(|own| own.as_ref().map(Purgatory::counts));
+            SEEN.with_borrow_mut(|seen| seen.extend(counts));
+        };
+        if core == 1 { config.on_wake(look) } else { config }
+    });
+    let take: [fn(&Waits) -> usize; 2] =
+        [|own| own.drain().len(), |own| own.cancel_for_key(&0).len()];
+    for take in take {
+        let seen = cores.on(0, |own| (0..200).map(|_| add(own, [0, 1, 3], 50)).collect::<Vec<_>>());
+        cores.settle();
+        cores.on(1, |_| forget(local_timer().prepare_sleep()));
+        let counts = cores.on(0, move |own| {
+            OWN.set(Some(own.clone()));
+            assert_eq!(take(own), 200);
+            OWN.set(None);
+            SEEN.take()
+        });
+        assert!(!counts.is_empty() && counts[0].live > 0, "the hook was called meanwhile");
+        for PurgatoryCounts { added, live, handed_back, .. } in counts {
+            assert_eq!(added, live + handed_back);
+        }
+        cores.settle();
+        drop(seen);
+    }
+}
+
+#[test]
+fn each_message_of_a_batch_counts_in_the_budget() {
+    let cores = Joined::start(2, &[0, 1]);
+    let seen = cores.add(1, &[1], 50);
+    cores.on(0, |own| (0..64 * 40).for_each(|_| own.notify(&1)));
+    let mut looks = seen.looks();
+    // A turn that begins a batch handles the whole batch. A turn without a budget handles 1,024.
+    for (budget, batches) in [(1, 1), (64, 1), (65, 2), (128, 2), (usize::MAX, 16)] {
+        let turn = cores.on(1, move |_| local_timer().turn_within(budget));
+        assert_eq!((turn.fired, turn.behind), (batches, true));
+        looks += 64 * batches;
+        assert_eq!(seen.looks(), looks);
+    }
+    cores.settle();
+    assert_eq!(seen.looks(), 64 * 40 + 1);
 }
 
 // ---- keys that panic

@@ -1,14 +1,16 @@
 //! A purgatory's memory: a new operation reuses the memory of a completed one, and ended operations
 //! take none.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, iter, rc::Rc};
 
 use corewheel::{
     local_timer,
-    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory},
+    purgatory::{Completion, DelayedOperation, OperationId, Outcome, Purgatory, PurgatoryGroup},
 };
 
-use crate::{TICK, alone_in_virtual_time, calls, fill_kept_pages, held};
+use crate::{
+    TICK, alone_in_virtual_time, calls, fill_kept_pages, free_garbage, held, lockstep::Lockstep,
+};
 
 /// An operation that completes at its first event when the flag is set, or never.
 struct Op {
@@ -99,4 +101,94 @@ fn the_memory_of_a_burst_goes_back() {
 #[test]
 fn the_memory_of_a_burst_goes_back_before_a_long_sleep() {
     assert_that_a_burst_goes_back(30_000, false, || drop(local_timer().prepare_sleep()));
+}
+
+/// Number of operations of a burst.
+const BURST: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
+
+/// Bytes that one turn, or the end of one operation, frees at most: some pages of the wheel, a page
+/// of each kind of record, and half of the table of keys.
+const STEP: i64 = 2 * 1024 * 1024;
+
+fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
+    let op = || Op { is_met: Rc::default(), is_patient: true, _payload: None };
+    (0..BURST).map(|number| add(own, op(), [number, BURST + number], 1_000_000)).collect()
+}
+
+#[test]
+fn the_memory_of_a_burst_goes_back_in_small_steps() {
+    alone_in_virtual_time(|_| {
+        let purgatory = Purgatory::new();
+        fill_kept_pages();
+        let before = held();
+        let ids = add_burst(&purgatory);
+        let most = held() - before;
+        assert!(most > 2 * STEP, "too few for this test");
+        let (mut latest, mut step) = (held(), 0);
+        let ends = ids.into_iter().map(Some).chain(iter::repeat_n(None, 1_000));
+        for end in ends {
+            match end {
+                Some(id) => assert!(purgatory.force_complete(id)),
+                None => _ = local_timer().turn(),
+            }
+            let now = held();
+            (latest, step) = (now, step.max(latest - now));
+        }
+        println!("{step} bytes at once of {most}");
+        assert!(step <= STEP, "{step} bytes are freed at once of {most}");
+        assert!(latest - before < 192 * 1024, "{} bytes are left of {most}", latest - before);
+    });
+}
+
+/// The one operation that waits keeps a page of operations and one of watches.
+#[test]
+fn the_memory_of_a_burst_goes_back_although_one_operation_waits() {
+    for sleeps in [false, true] {
+        alone_in_virtual_time(|_| {
+            let purgatory = Purgatory::new();
+            fill_kept_pages();
+            let before = held();
+            let mut ids = add_burst(&purgatory);
+            let one = ids.swap_remove(ids.len() / 2);
+            assert!(ids.drain(..).all(|id| purgatory.force_complete(id)));
+            drop(ids);
+            if sleeps {
+                drop(local_timer().prepare_sleep());
+            } else {
+                (0..1_000).for_each(|_| _ = local_timer().turn());
+            }
+            let left = held() - before;
+            println!("{left} bytes left");
+            assert!(left < 2 * 192 * 1024 + 512 * 1024, "{left} bytes are left");
+            assert!(purgatory.force_complete(one));
+        });
+    }
+}
+
+/// The core has watches of another core's operations, and no operation of its own.
+#[test]
+fn a_core_of_keys_frees_the_watches_of_other_cores() {
+    alone_in_virtual_time(|_| {
+        let cores = Lockstep::<Option<Purgatory<u64, Op>>>::start(2);
+        let group = PurgatoryGroup::by(|_: &u64| 1);
+        for core in 0..2 {
+            let (group, shards) = (group.clone(), cores.shards.clone());
+            cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        }
+        let settle = || while [0, 1].map(|core| cores.turn(core).behind).contains(&true) {};
+        cores.on(0, |own| _ = add_burst(own.as_ref().expect("it has joined")));
+        settle();
+        cores.on(0, |own| drop(own.as_ref().expect("it has joined").drain()));
+        settle();
+        (0..1_000).for_each(|_| _ = cores.turn(1));
+        let left = cores.on(1, |own| {
+            assert_eq!(own.as_ref().expect("it has joined").counts().watches, 0);
+            let before = held();
+            *own = None;
+            before - held()
+        });
+        println!("{left} bytes left");
+        assert!(left < 192 * 1024, "{left} bytes were left");
+    });
+    free_garbage();
 }

@@ -89,6 +89,11 @@ impl Backlog {
         self.kinds_polled = self.kinds_taken;
     }
 
+    /// Reduces the budget by messages that the last message has contained.
+    pub(crate) fn charge(&mut self, messages: usize) {
+        self.budget = self.budget.saturating_sub(messages);
+    }
+
     /// Sets the budget to zero, so that this pass consumes no further message.
     #[inline]
     pub(crate) fn end_pass(&mut self) {

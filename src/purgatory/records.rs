@@ -1,0 +1,401 @@
+//! Records in pages. A page that becomes empty is freed, except some spare pages.
+//!
+//! Pages have a fixed size, so no record ever moves, and each growth or release of memory takes a
+//! bounded time. Each page has its own free list. Records are taken from one page, the *current*
+//! page, until it is full; then from another page in use, and from a spare page only if all pages
+//! in use are full.
+//!
+//! The record that was freed last is reused first. Until then it is kept outside the lists, so that
+//! most operations need no list, and its page counts it as used.
+
+use std::mem;
+
+use crate::{
+    limits::{RECORD_PAGE_BITS, SPARE_RECORD_PAGES_MAX},
+    util::pages,
+};
+
+/// The index that means "none".
+pub(super) const NONE: u32 = u32::MAX;
+
+const PAGE_LEN: usize = 1 << RECORD_PAGE_BITS;
+
+pub(super) trait Record {
+    /// A free record. It has no field to drop.
+    const FREE: Self;
+
+    /// Returns the field that holds the next free record, if this record is free.
+    fn next_free(&mut self) -> &mut u32;
+}
+
+pub(super) struct Records<T> {
+    pages: Vec<Page<T>>,
+    /// The record that was freed last, if it is in no list, or [`NONE`].
+    last_freed: u32,
+    len: u32,
+    /// The number of the current page, which is in neither of the lists below.
+    current: u32,
+    /// The other pages with free records and with records in use.
+    with_room: Vec<u32>,
+    /// The other pages whose records are all free.
+    spare: Vec<u32>,
+    /// The smallest number of spare pages since the interval began.
+    spare_min: usize,
+}
+
+/// A page without memory has no record.
+struct Page<T> {
+    /// The records that were ever used, free or not.
+    records: Vec<T>,
+    /// The first free record, or [`NONE`].
+    free: u32,
+    used: u32,
+}
+
+impl<T> Records<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            pages: Vec::new(),
+            last_freed: NONE,
+            len: 0,
+            current: 0,
+            with_room: Vec::new(),
+            spare: Vec::new(),
+            spare_min: 0,
+        }
+    }
+
+    /// Returns the number of records in use.
+    #[inline]
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns a record, used or free, if its page exists.
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&T> {
+        self.pages.get(page_of(index))?.records.get(place_of(index))
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.pages.get_mut(page_of(index))?.records.get_mut(place_of(index))
+    }
+
+    #[inline]
+    pub(super) fn record_mut(&mut self, index: u32) -> &mut T {
+        self.get_mut(index).unwrap_or_else(|| no_record())
+    }
+
+    /// Returns all records, used or free, with their indices.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let pages = (0..).zip(&self.pages);
+        pages.flat_map(|(number, page)| (first_of(number)..).zip(&page.records))
+    }
+
+    /// Returns all records, used or free, with their indices.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let pages = (0..).zip(&mut self.pages);
+        pages.flat_map(|(number, page)| (first_of(number)..).zip(&mut page.records))
+    }
+
+    /// Returns the number of records for which there is memory.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.pages.iter().map(|page| page.records.capacity()).sum()
+    }
+
+    pub(super) fn has_spare(&self) -> bool {
+        !self.spare.is_empty()
+    }
+
+    /// Frees the spare pages in excess of [`SPARE_RECORD_PAGES_MAX`].
+    pub(super) fn free_surplus(&mut self) {
+        self.free_spare(SPARE_RECORD_PAGES_MAX);
+    }
+
+    /// Frees spare pages until `kept` are left.
+    fn free_spare(&mut self, kept: usize) {
+        while self.spare.len() > kept {
+            let Some(number) = self.spare.pop() else { break };
+            let page = mem::replace(&mut self.pages[number as usize], Page::ABSENT);
+            pages::free_records(page.records);
+        }
+        self.spare_min = self.spare_min.min(kept);
+    }
+}
+
+impl<T> Page<T> {
+    const ABSENT: Self = Self { records: Vec::new(), free: NONE, used: 0 };
+}
+
+impl<T: Record> Records<T> {
+    /// Ends an interval. Frees a spare page if one was spare during the whole interval. If `all` is
+    /// true, frees all spare pages.
+    pub(super) fn end_trim_interval(&mut self, all: bool) {
+        let last_freed = mem::replace(&mut self.last_freed, NONE);
+        if last_freed != NONE {
+            let _ = self.put_in_list(last_freed);
+        }
+        let unneeded = if all { self.spare.len() } else { self.spare_min.min(1) };
+        self.free_spare(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
+        self.spare_min = self.spare.len();
+    }
+
+    /// Returns the index of the next record to be occupied.
+    #[inline]
+    pub(super) fn next_index(&self) -> u32 {
+        if self.last_freed == NONE { self.next_in_list() } else { self.last_freed }
+    }
+
+    #[inline(never)]
+    fn next_in_list(&self) -> u32 {
+        let fresh = |number: usize, place: usize| {
+            let index = u32::try_from(number << RECORD_PAGE_BITS | place).ok();
+            let index = index.filter(|&index| index < INDICES_END);
+            index.unwrap_or_else(|| panic!("2^31 operations or watches"))
+        };
+        let current = self.current as usize;
+        match self.pages.get(current) {
+            None => return fresh(current, 0),
+            Some(page) if page.free != NONE => return page.free,
+            Some(Page { records, .. }) if records.len() < PAGE_LEN => {
+                return fresh(current, records.len());
+            }
+            Some(_) => (),
+        }
+        if let Some(&number) = self.with_room.last().or(self.spare.last()) {
+            return self.pages[number as usize].free;
+        }
+        let absent = self.pages.iter().position(|page| page.records.is_empty());
+        fresh(absent.unwrap_or(self.pages.len()), 0)
+    }
+
+    /// Occupies the record at [`next_index`](Self::next_index). The caller writes it.
+    #[inline]
+    pub(super) fn occupy(&mut self, index: u32) -> &mut T {
+        self.len += 1;
+        if index == self.last_freed {
+            self.last_freed = NONE;
+        } else {
+            self.take_from_list(index);
+        }
+        self.record_mut(index)
+    }
+
+    #[inline(never)]
+    fn take_from_list(&mut self, index: u32) {
+        let number = page_of(index);
+        if number >= self.pages.len() {
+            self.pages.push(Page::ABSENT);
+        }
+        if self.current as usize != number {
+            // The page is the last one of the first list that is not empty, or new.
+            if self.with_room.pop().is_none() && self.spare.pop().is_some() {
+                self.spare_min = self.spare_min.min(self.spare.len());
+            }
+            self.current = index >> RECORD_PAGE_BITS;
+        }
+        let page = &mut self.pages[number];
+        page.used += 1;
+        if let Some(record) = page.records.get_mut(place_of(index)) {
+            page.free = *record.next_free();
+        } else {
+            // The first page grows by doubling, because most purgatories are small.
+            if number > 0 {
+                page.records.reserve_exact(PAGE_LEN - page.records.len());
+            }
+            page.records.push(T::FREE);
+        }
+    }
+
+    /// Puts a free record into the list of its page. Returns true if the page is now a spare page.
+    #[inline(never)]
+    #[must_use]
+    pub(super) fn put_in_list(&mut self, index: u32) -> bool {
+        let number = index >> RECORD_PAGE_BITS;
+        let page = &mut self.pages[page_of(index)];
+        *page.records[place_of(index)].next_free() = mem::replace(&mut page.free, index);
+        page.used -= 1;
+        if number == self.current {
+            return false;
+        }
+        if page.used == 0 {
+            self.with_room.retain(|&other| other != number);
+            self.spare.push(number);
+            return true;
+        }
+        if page.used as usize == PAGE_LEN - 1 {
+            self.with_room.push(number);
+        }
+        false
+    }
+
+    /// Returns a record in use, for the caller to look at and perhaps to free.
+    #[inline]
+    pub(super) fn occupied(&mut self, index: u32) -> Occupied<'_, T> {
+        let page = self.pages.get_mut(page_of(index));
+        let record = page.and_then(|page| page.records.get_mut(place_of(index)));
+        let record = record.unwrap_or_else(|| no_record());
+        Occupied { record, index, last_freed: &mut self.last_freed, len: &mut self.len }
+    }
+}
+
+/// A record in use.
+pub(super) struct Occupied<'a, T> {
+    record: &'a mut T,
+    index: u32,
+    last_freed: &'a mut u32,
+    len: &'a mut u32,
+}
+
+impl<'a, T: Record> Occupied<'a, T> {
+    #[inline]
+    pub(super) fn get_mut(&mut self) -> &mut T {
+        self.record
+    }
+
+    /// Frees the record. The caller takes its contents. Also returns the record that was freed
+    /// before, or [`NONE`]. The caller [puts](Records::put_in_list) that record into the list of its
+    /// page.
+    #[inline]
+    pub(super) fn free(self) -> (&'a mut T, u32) {
+        *self.len -= 1;
+        (self.record, mem::replace(self.last_freed, self.index))
+    }
+}
+
+/// Indices are below this value. The other bit is for the table's flag.
+const INDICES_END: u32 = (1 << 31) - 1;
+
+/// Panics. Out of line, because a panic with an index costs instructions before the check.
+#[cold]
+#[inline(never)]
+fn no_record() -> ! {
+    unreachable!("an index leads to a record")
+}
+
+#[inline]
+fn page_of(index: u32) -> usize {
+    index as usize >> RECORD_PAGE_BITS
+}
+
+#[inline]
+fn place_of(index: u32) -> usize {
+    index as usize % PAGE_LEN
+}
+
+fn first_of(number: u32) -> u32 {
+    number << RECORD_PAGE_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of the record in use, or the next free record.
+    struct Numbered(Option<u64>, u32);
+
+    impl Record for Numbered {
+        const FREE: Self = Self(None, NONE);
+
+        fn next_free(&mut self) -> &mut u32 {
+            &mut self.1
+        }
+    }
+
+    fn free(records: &mut Records<Numbered>, index: u32) -> Option<u64> {
+        let (record, displaced) = records.occupied(index).free();
+        let number = record.0.take();
+        if displaced != NONE && records.put_in_list(displaced) {
+            records.free_surplus();
+        }
+        number
+    }
+
+    fn check(records: &Records<Numbered>, used: &[(u32, u64)]) {
+        let in_use = records.iter().filter_map(|(index, record)| Some((index, record.0?)));
+        let mut expected = used.to_vec();
+        expected.sort_unstable();
+        assert_eq!(in_use.collect::<Vec<_>>(), expected);
+        assert_eq!(records.len() as usize, used.len());
+        for (number, page) in (0..).zip(&records.pages) {
+            let is_own = |index: u32| index >> RECORD_PAGE_BITS == number;
+            let own = used.iter().filter(|&&(index, _)| is_own(index)).count();
+            let is_last = records.last_freed != NONE && is_own(records.last_freed);
+            assert_eq!(page.used as usize, own + usize::from(is_last));
+            let is_current = number == records.current;
+            let is_spare = !is_current && page.used == 0 && !page.records.is_empty();
+            let has_room = !is_current && page.used > 0 && (page.used as usize) < PAGE_LEN;
+            let times = |list: &[u32]| list.iter().filter(|&&other| other == number).count();
+            assert_eq!(times(&records.spare), usize::from(is_spare), "page {number}");
+            assert_eq!(times(&records.with_room), usize::from(has_room), "page {number}");
+        }
+        assert!(records.spare.len() <= SPARE_RECORD_PAGES_MAX);
+    }
+
+    #[test]
+    fn a_record_is_used_once_until_it_is_freed() {
+        let (mut records, mut used) = (Records::new(), Vec::new());
+        let mut random = fastrand::Rng::with_seed(5);
+        for round in 0..if cfg!(miri) { 300 } else { 20_000_u64 } {
+            // Phases with more uses alternate with phases with more frees.
+            if random.u64(..4) < 1 + round / 50 % 3 && !used.is_empty() {
+                let (index, number) = used.swap_remove(random.usize(..used.len()));
+                assert_eq!(free(&mut records, index), Some(number));
+            } else {
+                let index = records.next_index();
+                let needs_page = records.with_room.is_empty() && !records.has_spare();
+                let before = records.capacity();
+                let record = records.occupy(index);
+                assert!(record.0.replace(round).is_none());
+                used.push((index, round));
+                assert!(needs_page || records.capacity() == before, "a page has room");
+            }
+            if round % 64 == 0 {
+                records.end_trim_interval(round % 1_024 == 0);
+            }
+            check(&records, &used);
+        }
+        used.drain(..).for_each(|(index, _)| _ = free(&mut records, index));
+        records.end_trim_interval(true);
+        check(&records, &[]);
+        assert!(records.capacity() <= PAGE_LEN.max(4), "only the current page is left");
+    }
+
+    #[test]
+    fn pages_in_use_are_preferred_to_spare_pages() {
+        let mut records = Records::<Numbered>::new();
+        for index in 0..first_of(4) {
+            assert_eq!(records.next_index(), index);
+            records.occupy(index).0 = Some(0);
+        }
+        // One record of page 0, all of page 1, and one record of page 2.
+        let freed = [0].into_iter().chain(first_of(1)..=first_of(2));
+        freed.for_each(|index| _ = free(&mut records, index));
+        for expected in [first_of(2), 0] {
+            assert_eq!(records.next_index(), expected);
+            records.occupy(expected).0 = Some(0);
+        }
+        assert_eq!(page_of(records.next_index()), 1);
+    }
+
+    #[test]
+    fn an_interval_frees_a_page_that_it_did_not_need() {
+        let mut records = Records::<Numbered>::new();
+        let round = |records: &mut Records<Numbered>| {
+            (0..first_of(2)).for_each(|_| records.occupy(records.next_index()).0 = Some(0));
+            (0..first_of(2)).for_each(|index| _ = free(records, index));
+        };
+        round(&mut records);
+        records.end_trim_interval(false);
+        let all = records.capacity();
+        for _ in 0..3 {
+            round(&mut records);
+            records.end_trim_interval(false);
+            assert_eq!(records.capacity(), all, "each interval needs all pages");
+        }
+        records.end_trim_interval(false);
+        assert!(records.capacity() < all && !records.has_spare());
+    }
+}
