@@ -371,10 +371,15 @@ impl<K, Op> Table<K, Op> {
             }
         }
         if unlisted != NONE {
-            let is_spare = self.operations.put_in_list(unlisted);
-            self.note_removal(is_spare);
+            self.put_operation_in_list(unlisted);
         }
         last_remote_watch
+    }
+
+    #[inline(never)]
+    fn put_operation_in_list(&mut self, index: u32) {
+        let is_spare = self.operations.put_in_list(index);
+        self.note_removal(is_spare);
     }
 
     /// Removes an extra watch. Returns the next watch of its operation.
@@ -711,14 +716,17 @@ impl<K: Eq, Op> Table<K, Op> {
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut at = self.chain(hash);
         // Records of operations have no index with the flag of extra watches.
-        while let Some(parked) = self.operations.get(at.0) {
+        while at != WatchIndex::NONE {
+            let Some(parked) = self.operations.get(at.0) else {
+                return self.find_key_slow(at, hash, key);
+            };
             let watch = &parked.inline_watch;
             if watch.hash == hash && watch.key.as_ref() == Some(key) {
                 return at;
             }
             at = watch.next_key;
         }
-        if at == WatchIndex::NONE { at } else { self.find_key_slow(at, hash, key) }
+        at
     }
 
     /// Looks for a key in the rest of its chain, which begins with an extra watch.
