@@ -961,26 +961,16 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.after_removal(table, latest);
     }
 
-    /// Drops the keys of a removed operation, frees surplus memory, and removes the operation's
-    /// watches on other cores, of which `latest` is the latest.
+    /// Drops the keys of a removed operation, and removes its watches on other cores, of which
+    /// `latest` is the latest.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
-        let has_surplus = table.has_surplus();
         drop(table);
-        if has_surplus {
-            self.free_surplus();
-        }
         self.drop_removed_keys();
         if latest != NONE {
             self.unwatch_remote(latest);
         }
-    }
-
-    #[cold]
-    fn free_surplus(&self) {
-        self.table.borrow_mut().free_surplus();
-        let _ = Local::with(Local::request_trim);
     }
 
     #[inline]
@@ -1085,9 +1075,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 }
             }
             Message::Unwatch { watch } => {
-                let mut table = self.table.borrow_mut();
-                table.unwatch(watch);
-                self.after_removal(table, NONE);
+                self.table.borrow_mut().unwatch(watch);
+                self.drop_removed_keys();
             }
         }
     }
@@ -1113,9 +1102,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             let RemoteWatch { core, watch, next_of_operation } = taken;
             self.send(core, Message::Unwatch { watch });
             latest = next_of_operation;
-        }
-        if self.table.borrow().has_surplus() {
-            self.free_surplus();
         }
     }
 

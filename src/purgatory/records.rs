@@ -4,9 +4,6 @@
 //! bounded time. Each page has its own free list. Records are taken from one page, the *current*
 //! page, until it is full; then from another page in use, and from a spare page only if all pages
 //! in use are full.
-//!
-//! The record that was freed last is reused first. Until then it is kept outside the lists, so that
-//! most operations need no list, and its page counts it as used.
 
 use std::mem;
 
@@ -19,6 +16,7 @@ use crate::{
 pub(super) const NONE: u32 = u32::MAX;
 
 const PAGE_LEN: usize = 1 << RECORD_PAGE_BITS;
+const PAGE_LEN_U32: u32 = 1 << RECORD_PAGE_BITS;
 
 pub(super) trait Record {
     /// A free record. It has no field to drop.
@@ -30,8 +28,8 @@ pub(super) trait Record {
 
 pub(super) struct Records<T> {
     pages: Vec<Page<T>>,
-    /// The record that was freed last, if it is in no list, or [`NONE`].
-    last_freed: u32,
+    /// The first free record of the current page, or [`NONE`].
+    free: u32,
     len: u32,
     /// The number of the current page, which is in neither of the lists below.
     current: u32,
@@ -47,8 +45,9 @@ pub(super) struct Records<T> {
 struct Page<T> {
     /// The records that were ever used, free or not.
     records: Vec<T>,
-    /// The first free record, or [`NONE`].
+    /// The first free record, or [`NONE`]. Not valid in the current page.
     free: u32,
+    /// The number of records in use. Not valid in the current page.
     used: u32,
 }
 
@@ -56,7 +55,7 @@ impl<T> Records<T> {
     pub(super) const fn new() -> Self {
         Self {
             pages: Vec::new(),
-            last_freed: NONE,
+            free: NONE,
             len: 0,
             current: 0,
             with_room: Vec::new(),
@@ -133,10 +132,6 @@ impl<T: Record> Records<T> {
     /// Ends an interval. Frees a spare page if one was spare during the whole interval. If `all` is
     /// true, frees all spare pages.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
-        let last_freed = mem::replace(&mut self.last_freed, NONE);
-        if last_freed != NONE {
-            let _ = self.put_in_list(last_freed);
-        }
         let unneeded = if all { self.spare.len() } else { self.spare_min.min(1) };
         self.free_spare(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
         self.spare_min = self.spare.len();
@@ -145,11 +140,11 @@ impl<T: Record> Records<T> {
     /// Returns the index of the next record to be occupied.
     #[inline]
     pub(super) fn next_index(&self) -> u32 {
-        if self.last_freed == NONE { self.next_in_list() } else { self.last_freed }
+        if self.free == NONE { self.next_in_other_page() } else { self.free }
     }
 
     #[inline(never)]
-    fn next_in_list(&self) -> u32 {
+    fn next_in_other_page(&self) -> u32 {
         let fresh = |number: usize, place: usize| {
             let index = u32::try_from(number << RECORD_PAGE_BITS | place).ok();
             let index = index.filter(|&index| index < INDICES_END);
@@ -158,7 +153,6 @@ impl<T: Record> Records<T> {
         let current = self.current as usize;
         match self.pages.get(current) {
             None => return fresh(current, 0),
-            Some(page) if page.free != NONE => return page.free,
             Some(Page { records, .. }) if records.len() < PAGE_LEN => {
                 return fresh(current, records.len());
             }
@@ -175,21 +169,26 @@ impl<T: Record> Records<T> {
     #[inline]
     pub(super) fn occupy(&mut self, index: u32) -> &mut T {
         self.len += 1;
-        if index == self.last_freed {
-            self.last_freed = NONE;
-        } else {
-            self.take_from_list(index);
+        if index != self.free {
+            self.make_first_free(index);
         }
-        self.record_mut(index)
+        let record = self.pages.get_mut(page_of(index));
+        let record = record.and_then(|page| page.records.get_mut(place_of(index)));
+        let record = record.unwrap_or_else(|| no_record());
+        self.free = *record.next_free();
+        record
     }
 
+    /// Makes `index`, the [`next_index`](Self::next_index), the first free record of the current
+    /// page. Until now that page was full.
     #[inline(never)]
-    fn take_from_list(&mut self, index: u32) {
+    fn make_first_free(&mut self, index: u32) {
         let number = page_of(index);
         if number >= self.pages.len() {
             self.pages.push(Page::ABSENT);
         }
         if self.current as usize != number {
+            self.pages[self.current as usize].used = PAGE_LEN_U32;
             // The page is the last one of the first list that is not empty, or new.
             if self.with_room.pop().is_none() && self.spare.pop().is_some() {
                 self.spare_min = self.spare_min.min(self.spare.len());
@@ -197,19 +196,19 @@ impl<T: Record> Records<T> {
             self.current = index >> RECORD_PAGE_BITS;
         }
         let page = &mut self.pages[number];
-        page.used += 1;
-        if let Some(record) = page.records.get_mut(place_of(index)) {
-            page.free = *record.next_free();
-        } else {
+        page.free = NONE;
+        if page.records.len() == place_of(index) {
             // The first page grows by doubling, because most purgatories are small.
             if number > 0 {
                 page.records.reserve_exact(PAGE_LEN - page.records.len());
             }
             page.records.push(T::FREE);
         }
+        self.free = index;
     }
 
-    /// Puts a free record into the list of its page. Returns true if the page is now a spare page.
+    /// Puts a record into the list of its page, which is not the current page. Returns true if the
+    /// page is now a spare page.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_list(&mut self, index: u32) -> bool {
@@ -217,15 +216,12 @@ impl<T: Record> Records<T> {
         let page = &mut self.pages[page_of(index)];
         *page.records[place_of(index)].next_free() = mem::replace(&mut page.free, index);
         page.used -= 1;
-        if number == self.current {
-            return false;
-        }
         if page.used == 0 {
             self.with_room.retain(|&other| other != number);
             self.spare.push(number);
             return true;
         }
-        if page.used as usize == PAGE_LEN - 1 {
+        if page.used == PAGE_LEN_U32 - 1 {
             self.with_room.push(number);
         }
         false
@@ -237,7 +233,8 @@ impl<T: Record> Records<T> {
         let page = self.pages.get_mut(page_of(index));
         let record = page.and_then(|page| page.records.get_mut(place_of(index)));
         let record = record.unwrap_or_else(|| no_record());
-        Occupied { record, index, last_freed: &mut self.last_freed, len: &mut self.len }
+        let Self { current, free, len, .. } = self;
+        Occupied { record, index, current, free, len }
     }
 }
 
@@ -245,7 +242,9 @@ impl<T: Record> Records<T> {
 pub(super) struct Occupied<'a, T> {
     record: &'a mut T,
     index: u32,
-    last_freed: &'a mut u32,
+    current: &'a u32,
+    /// The first free record of the current page.
+    free: &'a mut u32,
     len: &'a mut u32,
 }
 
@@ -255,13 +254,16 @@ impl<'a, T: Record> Occupied<'a, T> {
         self.record
     }
 
-    /// Frees the record. The caller takes its contents. Also returns the record that was freed
-    /// before, or [`NONE`]. The caller [puts](Records::put_in_list) that record into the list of its
-    /// page.
+    /// Frees the record. The caller takes its contents, and then puts the returned index, unless it
+    /// is [`NONE`], [into a list](Records::put_in_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
-        (self.record, mem::replace(self.last_freed, self.index))
+        if self.index >> RECORD_PAGE_BITS != *self.current {
+            return (self.record, self.index);
+        }
+        *self.record.next_free() = mem::replace(self.free, self.index);
+        (self.record, NONE)
     }
 }
 
@@ -305,9 +307,9 @@ mod tests {
     }
 
     fn free(records: &mut Records<Numbered>, index: u32) -> Option<u64> {
-        let (record, displaced) = records.occupied(index).free();
+        let (record, unlisted) = records.occupied(index).free();
         let number = record.0.take();
-        if displaced != NONE && records.put_in_list(displaced) {
+        if unlisted != NONE && records.put_in_list(unlisted) {
             records.free_surplus();
         }
         number
@@ -320,11 +322,10 @@ mod tests {
         assert_eq!(in_use.collect::<Vec<_>>(), expected);
         assert_eq!(records.len() as usize, used.len());
         for (number, page) in (0..).zip(&records.pages) {
-            let is_own = |index: u32| index >> RECORD_PAGE_BITS == number;
-            let own = used.iter().filter(|&&(index, _)| is_own(index)).count();
-            let is_last = records.last_freed != NONE && is_own(records.last_freed);
-            assert_eq!(page.used as usize, own + usize::from(is_last));
+            let own =
+                used.iter().filter(|&&(index, _)| index >> RECORD_PAGE_BITS == number).count();
             let is_current = number == records.current;
+            assert!(is_current || page.used as usize == own);
             let is_spare = !is_current && page.used == 0 && !page.records.is_empty();
             let has_room = !is_current && page.used > 0 && (page.used as usize) < PAGE_LEN;
             let times = |list: &[u32]| list.iter().filter(|&&other| other == number).count();
@@ -370,13 +371,11 @@ mod tests {
             assert_eq!(records.next_index(), index);
             records.occupy(index).0 = Some(0);
         }
-        // One record of page 0, all of page 1, and one record of page 2.
-        let freed = [0].into_iter().chain(first_of(1)..=first_of(2));
+        // Page 3 is current. All of page 1, and then one record of page 0.
+        let freed = (first_of(1)..first_of(2)).chain([0]);
         freed.for_each(|index| _ = free(&mut records, index));
-        for expected in [first_of(2), 0] {
-            assert_eq!(records.next_index(), expected);
-            records.occupy(expected).0 = Some(0);
-        }
+        assert_eq!(records.next_index(), 0);
+        records.occupy(0).0 = Some(0);
         assert_eq!(page_of(records.next_index()), 1);
     }
 
