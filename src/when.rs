@@ -16,9 +16,9 @@ use crate::{
 /// # Deadlines
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. A timer with a delay of zero or
-/// an instant in the past fires in the next turn. If a callback adds it, this is not the turn in
-/// progress. If another thread adds it during a turn, it may fire at the end of that turn. A timer
-/// that is due after more than 584 years never fires.
+/// an instant in the past fires in the next turn. If a callback adds it, or another thread while
+/// callbacks run, this is not the turn in progress. A timer that is due after more than 584 years
+/// never fires.
 ///
 /// Most timeouts need not be exact:
 ///

@@ -419,7 +419,7 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
 /// before it ends. The waiting thread is woken with an answer.
 #[test]
 fn the_last_turn_wakes_or_the_end_does() {
-    explore(5_400, || {
+    explore(4_300, || {
         let owner = race(|| {
             let wheel = Wheel::own();
             let mut sleep = wheel.timers.sleep(TICK);

@@ -123,7 +123,7 @@ fn a_node_that_fires_before_its_message_is_used_again_after_it() {
 
 #[test]
 fn two_resets_both_hold_and_one_of_them_counts() {
-    explore(42_000, || {
+    explore(34_000, || {
         let (mut shard, clock, handle) = shard_with_due(());
         let movers = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
         let fired = expired(&mut shard).len();
@@ -280,7 +280,7 @@ fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
 /// mover, it would never link the timer again.
 #[test]
 fn a_timer_that_comes_due_while_it_is_moved_to_later_is_not_lost() {
-    explore(13_000, || {
+    explore(9_300, || {
         let (mut shard, clock, handle) = shard_with_deferrable(());
         clock.advance(TICK * 2);
         let mover = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));

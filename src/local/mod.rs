@@ -323,13 +323,12 @@ impl LocalTimer {
     ///    [`ShardRef::run`], and callbacks whose deadlines passed before the last turn.
     /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
     ///    is unspecified.
-    /// 3. The turn consumes remote cancels. It may also consume requests that arrived during the
-    ///    turn.
+    /// 3. The turn consumes remote cancels.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
     /// waiting cancels. If requests are left, [`Turn::behind`] is true, and
     /// [`time_until_next`](Self::time_until_next) returns zero until the next turn. A timer that a
-    /// callback adds fires in a later turn.
+    /// callback adds, or another thread while callbacks run, fires in a later turn.
     ///
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn that
     /// a callback calls does nothing, and sets [`Turn::nested`].

@@ -212,9 +212,9 @@ impl ShardRef {
         })
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
-    /// current one. The callback counts as a timer that is already due. A sleeping owner is woken.
-    /// See [`add`](Self::add) for the cost.
+    /// Runs `callback` once on the thread that owns the wheel, in its next turn. The callback
+    /// counts as a timer that is already due. A sleeping owner is woken. See [`add`](Self::add) for
+    /// the cost.
     ///
     /// Closures of one remote thread run in FIFO order. A turn consumes up to 1,024 messages, or
     /// its budget if that is smaller. Up to half of this number is reserved for waiting cancels.
@@ -266,9 +266,8 @@ impl ShardRef {
         self.try_add_at_nanos(0, CallSite::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, in its next turn or later in the
-    /// current one, even if the wheel is full. Drops `callback` if the wheel has ended. Wakes a
-    /// sleeping owner.
+    /// Runs `callback` once on the thread that owns the wheel, in its next turn, even if the wheel
+    /// is full. Drops `callback` if the wheel has ended. Wakes a sleeping owner.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };

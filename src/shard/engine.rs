@@ -611,8 +611,7 @@ impl<T> Engine<T> {
         self.backlog.reserve_for_low();
     }
 
-    /// Lets the pass consume low-priority messages, and takes new messages out of the mailbox.
-    /// Returns true if the backlog is not empty.
+    /// Lets the pass consume low-priority messages, and takes them out of the mailbox. Returns true if the backlog is not empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.take_remaining_slow()
@@ -1087,7 +1086,7 @@ impl<T> Engine<T> {
         claimed
     }
 
-    /// Consumes the remaining and new messages, until one makes a timer due. Returns this timer. If
+    /// Consumes the remaining messages, until one makes a timer due. Returns this timer. If
     /// there is none, ends the pass.
     pub(super) fn next_due_or_end_pass(&mut self) -> Option<ClaimedTimer> {
         let claimed =

@@ -22,9 +22,7 @@ pub(crate) struct Backlog {
     pub(super) reversals_left: usize,
     /// The kinds of which this pass has taken queued messages.
     kinds_taken: [bool; 2],
-    /// The kinds that this pass has polled. It polls them again only after
-    /// [`end_urgent_phase`](Self::end_urgent_phase), because other threads write to a stack's cache
-    /// line.
+    /// The kinds that this pass does not poll again: other threads write to a stack's cache line.
     kinds_polled: [bool; 2],
     /// Only urgent messages are consumed, because the pass is at its beginning.
     in_urgent_phase: bool,
@@ -78,15 +76,17 @@ impl Backlog {
         self.in_urgent_phase
     }
 
-    /// Lets the pass consume low-priority messages, and poll again each kind of which it has taken
-    /// nothing. A pass that began without messages gets this `budget`.
+    /// Lets the pass consume low-priority messages, and poll them again if it has taken none.
+    /// Queued urgent messages wait for the next pass: a timer that another thread adds while
+    /// callbacks run does not fire in the same turn. A pass that began without messages gets this
+    /// `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
         if self.began_empty {
-            return self.begin_pass(budget);
+            self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.reserved_for_low);
         self.in_urgent_phase = false;
-        self.kinds_polled = self.kinds_taken;
+        self.kinds_polled = [true, self.kinds_taken[LOW]];
     }
 
     /// Reduces the budget by messages that the last message has contained.
