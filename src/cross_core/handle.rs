@@ -189,7 +189,8 @@ impl TimerHandle {
     ///
     /// Cost: constant. On the owner's thread, no lock and no system call. A remote cancel makes one
     /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox.
-    /// It may wake the owner. No thread waits for another. A destructor that panics is reported to
+    /// A compare-and-swap that another thread disturbs is repeated. The cancel may wake the owner.
+    /// No thread waits for another. A destructor that panics is reported to
     /// [`Config::on_panic`](crate::Config::on_panic).
     ///
     /// # Examples
@@ -381,9 +382,9 @@ impl TimerHandle {
     /// of earlier calls no longer apply.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
-    /// or three compare-and-swaps on the timer and at most one on the owner's mailbox. Most resets
-    /// that only postpone a timer send no message. A remote reset wakes the owner if the owner
-    /// would sleep past the new deadline.
+    /// or three compare-and-swaps on the timer and at most one on the owner's mailbox. One that
+    /// another thread disturbs is repeated. Most resets that only postpone a timer send no message.
+    /// A remote reset wakes the owner if the owner would sleep past the new deadline.
     ///
     /// # Examples
     ///

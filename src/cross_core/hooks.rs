@@ -139,13 +139,13 @@ pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 pub(crate) struct Hooks {
-    wake: WakeMethod,
+    wake_method: WakeMethod,
     descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
     /// announced, so a thread that sees the sleep also sees the waker. The field is an `OnceLock`,
     /// because a `SetOnce` would add a step to every wake-up in the loom models.
     driver_task: OnceLock<TryLock<Option<Arc<Waker>>>>,
-    panic: Option<PanicHook>,
+    panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
 }
 
@@ -167,14 +167,14 @@ per_thread! {
 }
 
 impl Hooks {
-    pub(crate) fn new(wake: Option<WakeHook>, panic: Option<PanicHook>) -> Self {
-        let wake =
+    pub(crate) fn new(wake: Option<WakeHook>, panic_hook: Option<PanicHook>) -> Self {
+        let wake_method =
             wake.map_or_else(|| WakeMethod::Unpark(TryLock::new(this_thread())), WakeMethod::Hook);
         Self {
-            wake,
+            wake_method,
             descriptor: LazyDescriptor::default(),
             driver_task: OnceLock::new(),
-            panic,
+            panic_hook,
             panic_count: AtomicU64::new(0),
         }
     }
@@ -224,7 +224,7 @@ impl Hooks {
     }
 
     fn wake_owner(&self, asleep: SleepId) -> bool {
-        match &self.wake {
+        match &self.wake_method {
             WakeMethod::Hook(hook) => {
                 let mut has_woken = false;
                 self.call_unless_nested(asleep, || {
@@ -251,8 +251,8 @@ impl Hooks {
     /// shard, even through another shard's hook, is not called inside itself.
     fn call_unless_nested(&self, asleep: SleepId, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
-        // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals are
-        // destroyed.
+        // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
+        // are destroyed.
         let _ = ACTIVE_HOOK_CALLS.try_with(|called| {
             let outside = called.iter().take_while(|hook| hook.get().is_some());
             let is_inside = outside.clone().any(|hook| hook.get() == this);
@@ -267,7 +267,7 @@ impl Hooks {
     /// Makes the default wake-up unpark the calling thread. Returns false if another thread is
     /// waking the owner at this moment.
     pub(crate) fn set_thread_to_unpark(&self) -> bool {
-        let WakeMethod::Unpark(sleeper) = &self.wake else { return true };
+        let WakeMethod::Unpark(sleeper) = &self.wake_method else { return true };
         let remember = |sleeper: &mut Thread| {
             let this = this_thread();
             if sleeper.id() != this.id() {
@@ -305,7 +305,7 @@ impl Hooks {
         self.panic_count.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
         let hook = || {
-            if let Some(hook) = &self.panic {
+            if let Some(hook) = &self.panic_hook {
                 hook(&report);
             }
         };
@@ -327,8 +327,8 @@ pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
 impl Drop for Hooks {
     fn drop(&mut self) {
         // Dropping the values that a hook captured may panic.
-        let wake = mem::replace(&mut self.wake, WakeMethod::Hook(Arc::new(|| ())));
-        let panic = self.panic.take();
+        let wake = mem::replace(&mut self.wake_method, WakeMethod::Hook(Arc::new(|| ())));
+        let panic = self.panic_hook.take();
         let task = self.driver_task.take();
         catch_panic_silently(|| drop(wake));
         catch_panic_silently(|| drop(task));

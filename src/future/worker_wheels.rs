@@ -82,7 +82,7 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct WorkerWheel {
     is_claimed: AtomicBool,
-    owned: UnsafeCell<OwnerState>,
+    owner_state: UnsafeCell<OwnerState>,
     shard_ref: ShardRef,
     shared: Arc<Shared>,
 }
@@ -101,8 +101,8 @@ struct OwnerState {
 // engine whose payloads are `Send` is `Send`.
 unsafe impl Send for WorkerWheel {}
 
-// SAFETY: `owned` is reached through `ClaimGuard` alone, by the one thread that has claimed the
-// wheel. The other fields are `Sync`.
+// SAFETY: `owner_state` is reached through `ClaimGuard` alone, by the one thread that has claimed
+// the wheel. The other fields are `Sync`.
 unsafe impl Sync for WorkerWheel {}
 
 /// A wheel that this thread has claimed. Dropping the guard releases the wheel.
@@ -115,7 +115,7 @@ impl Deref for ClaimGuard<'_> {
     fn deref(&self) -> &OwnerState {
         // SAFETY: this thread alone has claimed the wheel. While `self` is borrowed, `deref_mut`
         // cannot be called.
-        self.0.owned.with_mut(|owned| unsafe { &*owned })
+        self.0.owner_state.with_mut(|state| unsafe { &*state })
     }
 }
 
@@ -123,7 +123,7 @@ impl DerefMut for ClaimGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut OwnerState {
         // SAFETY: this thread alone has claimed the wheel, and `self` is borrowed exclusively.
-        self.0.owned.with_mut(|owned| unsafe { &mut *owned })
+        self.0.owner_state.with_mut(|state| unsafe { &mut *state })
     }
 }
 
@@ -144,7 +144,7 @@ impl WorkerWheel {
         Ok(Self {
             is_claimed: AtomicBool::new(false),
             shard_ref: ShardRef::new(engine.number(), Arc::clone(&shared)),
-            owned: UnsafeCell::new(OwnerState {
+            owner_state: UnsafeCell::new(OwnerState {
                 engine,
                 announced_until: 0,
                 earliest_woken_deadline: u64::MAX,
@@ -185,7 +185,7 @@ impl WorkerWheel {
     /// ends too late.
     #[cold]
     #[inline(never)]
-    fn wake(&self) {
+    fn wake_watcher(&self) {
         // The caller's claim has acquired the last announcement, so no fence is needed.
         if let Some(asleep) = self.shared.parker.sleep_in_progress() {
             self.shared.wake(asleep);
@@ -223,8 +223,8 @@ impl WorkerWheel {
         call_site: CallSite,
         callback: &mut Option<RunOnce<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
-        let mut owned = self.claim_with_retries()?;
-        let OwnerState { engine, .. } = &mut *owned;
+        let mut guard = self.claim_with_retries()?;
+        let OwnerState { engine, .. } = &mut *guard;
         let mut overdue = None;
         if !engine.may_add()
             && let Err(reason) = Self::allow_adds(engine, &mut overdue)
@@ -240,9 +240,9 @@ impl WorkerWheel {
             if overdue.is_some() {
                 let _ = engine.publish_before_first_turn();
             }
-            self.release_and_wake_for(owned, due);
+            self.release_and_wake_for(guard, due);
         } else {
-            drop(owned);
+            drop(guard);
         }
         if let Some(nanos) = overdue {
             self.shared.report_undriven(nanos);
@@ -269,14 +269,14 @@ impl WorkerWheel {
 
     /// Releases the wheel, and wakes the watcher if its sleep ends after the deadline `due`.
     #[inline]
-    fn release_and_wake_for(&self, mut owned: ClaimGuard<'_>, due: u64) {
-        let is_missed = due < owned.announced_until;
+    fn release_and_wake_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
+        let is_missed = due < guard.announced_until;
         if is_missed {
-            owned.earliest_woken_deadline = owned.earliest_woken_deadline.min(due);
+            guard.earliest_woken_deadline = guard.earliest_woken_deadline.min(due);
         }
-        drop(owned);
+        drop(guard);
         if is_missed {
-            self.wake();
+            self.wake_watcher();
         }
     }
 
@@ -298,13 +298,13 @@ impl WorkerWheel {
 
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Cancel {
-        let Some(mut owned) = self.claim_with_retries() else { return handle.cancel() };
-        let cancelled = owned.engine.cancel(handle, OwnerNodes::needs_drop);
+        let Some(mut guard) = self.claim_with_retries() else { return handle.cancel() };
+        let cancelled = guard.engine.cancel(handle, OwnerNodes::needs_drop);
         let left = cancelled.ok().flatten();
-        let callback = left.map(|freed| owned.engine.take_cancelled(handle, freed));
+        let callback = left.map(|freed| guard.engine.take_cancelled(handle, freed));
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
-        owned.engine.publish_live();
-        drop(owned);
+        guard.engine.publish_live();
+        drop(guard);
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
         }
@@ -312,20 +312,20 @@ impl WorkerWheel {
     }
 
     pub(super) fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
-        let Some(mut owned) = self.claim_with_retries() else {
+        let Some(mut guard) = self.claim_with_retries() else {
             return handle.reset_to_nanos(nanos);
         };
-        if !owned.engine.reset_to_nanos(handle, nanos) {
+        if !guard.engine.reset_to_nanos(handle, nanos) {
             return false;
         }
-        let due = owned.engine.tick_length().round_up(nanos);
-        self.release_and_wake_for(owned, due);
+        let due = guard.engine.tick_length().round_up(nanos);
+        self.release_and_wake_for(guard, due);
         true
     }
 
     pub(super) fn is_pending(&self, handle: TimerHandle) -> bool {
         match self.claim_with_retries() {
-            Some(mut owned) => owned.engine.is_pending(handle),
+            Some(mut guard) => guard.engine.is_pending(handle),
             None => handle.is_pending(),
         }
     }
@@ -333,13 +333,13 @@ impl WorkerWheel {
     /// Fires the due timers and consumes the mailbox. Runs and drops callbacks while the wheel is
     /// released. Does nothing if another thread has claimed the wheel.
     fn try_turn(&self) {
-        let Some(mut owned) = self.try_claim() else { return };
-        if !owned.engine.try_idle_turn() {
-            owned.engine.begin_pass(usize::MAX);
+        let Some(mut guard) = self.try_claim() else { return };
+        if !guard.engine.try_idle_turn() {
+            guard.engine.begin_pass(usize::MAX);
         }
-        while let Some(taken) = owned.engine.take_next_callback() {
-            drop(owned);
-            owned = match taken {
+        while let Some(taken) = guard.engine.take_next_callback() {
+            drop(guard);
+            guard = match taken {
                 TakenCallback::Due(claimed, callback) => {
                     self.shared.hooks.catch_panic(PanicPlace::Callback, || callback.run());
                     self.finish_after_run(claimed)
@@ -355,24 +355,24 @@ impl WorkerWheel {
     /// Finishes a timer whose callback has run. Arms a periodic timer again, unless it was
     /// cancelled during the run.
     fn finish_after_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
-        let mut owned = self.wait_for_claim();
+        let mut guard = self.wait_for_claim();
         if run.is_periodic() {
-            let next = owned.engine.advance_schedule(index);
-            let Some(callback) = owned.engine.rearm(index, next) else { return owned };
-            drop(owned);
+            let next = guard.engine.advance_schedule(index);
+            let Some(callback) = guard.engine.rearm(index, next) else { return guard };
+            drop(guard);
             // `cancel_wait` waits for `finish`, and so also for this drop.
             self.shared.hooks.drop_catching_panic(callback);
-            owned = self.wait_for_claim();
+            guard = self.wait_for_claim();
         }
-        owned.engine.finish(index, run);
-        owned
+        guard.engine.finish(index, run);
+        guard
     }
 
     /// Waits until no thread has claimed the wheel, and makes this thread the owner.
     fn wait_for_claim(&self) -> ClaimGuard<'_> {
         loop {
-            if let Some(owned) = self.try_claim() {
-                return owned;
+            if let Some(guard) = self.try_claim() {
+                return guard;
             }
             yield_now();
         }
@@ -381,10 +381,10 @@ impl WorkerWheel {
     /// Announces the watcher's sleep, and frees spare memory if the sleep is long. Returns `None`
     /// if another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
-        let mut owned = self.try_claim()?;
-        let (until, is_long) = owned.engine.sleep_end();
-        owned.engine.trim_before_sleep(until);
-        let OwnerState { engine, announced_until, earliest_woken_deadline } = &mut *owned;
+        let mut guard = self.try_claim()?;
+        let (until, is_long) = guard.engine.sleep_end();
+        guard.engine.trim_before_sleep(until);
+        let OwnerState { engine, announced_until, earliest_woken_deadline } = &mut *guard;
         if engine.has_elapsed(*earliest_woken_deadline) {
             *earliest_woken_deadline = u64::MAX;
         }

@@ -83,9 +83,9 @@ pub(crate) struct Local {
     has_registered_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
-    /// The end of the last announced sleep, in nanoseconds of the clock. The first add or reset
-    /// after that sleep sets it to [`AWAKE`]. Without a driver it is `u64::MAX`, so that adds check
-    /// for overdue timers.
+    /// [`AWAKE`], or a value that makes the next add or reset take a slow path: during an announced
+    /// sleep, the end of that sleep in nanoseconds of the clock; without a driver, `u64::MAX`,
+    /// so that adds check for overdue timers.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -801,9 +801,9 @@ impl Local {
                     local.engine.borrow_mut().free(handle.index(), handle.generation());
                 }
                 Ok(Some(Freed::Later)) => {
-                    // Dropping the callback runs user code, which may turn the wheel. Such a turn may
-                    // consume the timer's message and free the node. So the callback leaves the node
-                    // first.
+                    // Dropping the callback runs user code, which may turn the wheel. Such a turn
+                    // may consume the timer's message and free the node. So the callback leaves the
+                    // node first.
                     let callback = engine.take_cancelled(handle, Freed::Later);
                     drop(engine);
                     local.publish_live_if_asleep();

@@ -54,8 +54,8 @@ use crate::{
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. The same
-/// is true of a thread that cannot have a wheel because 16,384 shards exist.
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. A
+/// thread that cannot have a wheel, because 16,384 shards exist, gets these answers too.
 ///
 /// # Examples
 ///
@@ -359,8 +359,9 @@ impl LocalTimer {
     /// Fires the due timers within a budget. The turn consumes at most `budget` remote requests,
     /// each of which may run a timer. Then it fires or moves at most `budget` entries of the wheel.
     /// Each message of a [purgatory](crate::purgatory) counts as a request, but a turn that begins
-    /// a batch of up to 64 messages handles the whole batch. The next turn continues with the rest, in order. If work is left, [`Turn::behind`] is true,
-    /// and [`time_until_next`](Self::time_until_next) returns zero until the next turn.
+    /// a batch of up to 64 messages handles the whole batch. The next turn continues with the rest,
+    /// in order. If work is left, [`Turn::behind`] is true, and
+    /// [`time_until_next`](Self::time_until_next) returns zero until the next turn.
     ///
     /// # Examples
     ///
@@ -944,7 +945,7 @@ impl LocalTimer {
         call_site: CallSite,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        let due = |engine: &mut Engine<Callback>| engine.due_every(period);
+        let due = |engine: &mut Engine<Callback>| engine.periodic_due_time(period);
         Self::insert_in_place(TimerKind::Periodic, call_site, due, RunRepeatedly(callback))
             .map_err(|(reason, RunRepeatedly(callback))| AddError::new(reason, callback))
     }

@@ -93,14 +93,14 @@ pub struct Stall {
 #[derive(Debug)]
 #[must_use = "the watch ends when this is dropped"]
 pub struct Watch {
-    stop: Arc<StopSignal>,
+    stop_signal: Arc<StopSignal>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
 struct StopSignal {
     is_stopped: Mutex<bool>,
-    changed: Condvar,
+    stop_condvar: Condvar,
 }
 
 impl Watch {
@@ -125,18 +125,18 @@ impl Watch {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
-        let stop = Arc::<StopSignal>::default();
-        let watched = Arc::clone(&stop);
+        let stop_signal = Arc::<StopSignal>::default();
+        let watched = Arc::clone(&stop_signal);
         let watch = move || watch(limit, report, &watched);
         let thread = thread::Builder::new().name("corewheel-watch".to_owned()).spawn(watch)?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop_signal, thread: Some(thread) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        *self.stop.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.changed.notify_all();
+        *self.stop_signal.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop_signal.stop_condvar.notify_all();
         // A report may drop its own watch, but a thread cannot join itself.
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
@@ -151,16 +151,17 @@ impl StopSignal {
     /// Waits for `wait` at most. Returns true as soon as the watch is stopped.
     fn wait_for_stop(&self, wait: Duration) -> bool {
         let is_stopped = self.is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(is_stopped, wait, |is_stopped| !*is_stopped);
+        let waited =
+            self.stop_condvar.wait_timeout_while(is_stopped, wait, |is_stopped| !*is_stopped);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop: &StopSignal) {
+fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop_signal: &StopSignal) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
     // For each shard number, the stall at the last check; `None` if the shard was not stalled.
     let mut known = HashMap::new();
-    while !stop.wait_for_stop(interval) {
+    while !stop_signal.wait_for_stop(interval) {
         for number in registry::ever_used_numbers() {
             let found = registry::with_shard(number, |seen| {
                 seen.and_then(|shared| check_stall(number, &shared, limit))
@@ -238,21 +239,21 @@ mod tests {
 
     #[test]
     fn a_wait_ends_in_time_or_when_it_is_over() {
-        let stop = StopSignal::default();
+        let stop_signal = StopSignal::default();
         let begun = Instant::now();
-        assert!(!stop.wait_for_stop(Duration::from_millis(50)));
+        assert!(!stop_signal.wait_for_stop(Duration::from_millis(50)));
         assert!(
             begun.elapsed() >= Duration::from_millis(50),
             "it waits and does not ask again and again"
         );
         thread::scope(|scope| {
             scope.spawn(|| {
-                *stop.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                stop.changed.notify_all();
+                *stop_signal.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                stop_signal.stop_condvar.notify_all();
             });
-            assert!(stop.wait_for_stop(Duration::MAX));
+            assert!(stop_signal.wait_for_stop(Duration::MAX));
         });
-        assert!(stop.wait_for_stop(Duration::MAX), "and stays so");
+        assert!(stop_signal.wait_for_stop(Duration::MAX), "and stays so");
     }
 
     #[test]

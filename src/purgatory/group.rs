@@ -222,7 +222,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             core: index as u32,
             core_count: count,
-            unsent: RefCell::new(shards.iter().map(|_| None).collect()),
+            unsent_batches: RefCell::new(shards.iter().map(|_| None).collect()),
             spare_batches: RefCell::default(),
         }
     }
@@ -323,7 +323,7 @@ pub(super) struct Member<K: Send + 'static> {
     core: u32,
     core_count: usize,
     /// For each core, the batch that is being filled.
-    unsent: RefCell<Vec<Option<Batch<K>>>>,
+    unsent_batches: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
     spare_batches: RefCell<Vec<Batch<K>>>,
 }
@@ -340,8 +340,8 @@ impl<K: Send + 'static> Member<K> {
     /// loop next turns or prepares to sleep.
     pub(super) fn send(&self, core: u32, message: Message<K>) {
         let (count, full) = {
-            let mut unsent = self.unsent.borrow_mut();
-            let Some(place) = unsent.get_mut(core as usize) else { return };
+            let mut unsent_batches = self.unsent_batches.borrow_mut();
+            let Some(place) = unsent_batches.get_mut(core as usize) else { return };
             let batch = place.get_or_insert_with(|| self.empty_batch());
             batch.0.messages.push(message);
             let count = batch.0.messages.len();
@@ -375,9 +375,9 @@ impl<K: Send + 'static> Member<K> {
     }
 
     pub(super) fn flush(&self) {
-        let core_count = self.unsent.borrow().len();
+        let core_count = self.unsent_batches.borrow().len();
         for (core, at) in (0..).zip(0..core_count) {
-            let batch = self.unsent.borrow_mut()[at].take();
+            let batch = self.unsent_batches.borrow_mut()[at].take();
             if let Some(batch) = batch {
                 self.post(core, batch);
             }
@@ -390,8 +390,13 @@ impl<K: Send + 'static> Member<K> {
         Local::catch_panic(PanicPlace::Drop, || self.group.post(core, batch));
     }
 
-    pub(super) fn unsent(&self) -> u64 {
-        self.unsent.borrow().iter().flatten().map(|batch| batch.0.messages.len() as u64).sum()
+    pub(super) fn unsent_count(&self) -> u64 {
+        self.unsent_batches
+            .borrow()
+            .iter()
+            .flatten()
+            .map(|batch| batch.0.messages.len() as u64)
+            .sum()
     }
 
     /// Connects this thread to the group. Returns the watches that other cores have requested so

@@ -19,14 +19,14 @@ const PRIME: u64 = (1 << 61) - 1;
 const SPLIT_FROM: u64 = 1 << 58;
 
 /// Builds hashers that share a secret point.
-pub(super) struct KeyHash {
+pub(super) struct BuildKeyHasher {
     /// Below 2^60, which keeps [`KeyHasher::sum`] below 2^63.
-    point: u64,
+    secret_point: u64,
 }
 
-impl KeyHash {
+impl BuildKeyHasher {
     pub(super) fn new() -> Self {
-        Self { point: RandomState::new().hash_one(()) >> 4 }
+        Self { secret_point: RandomState::new().hash_one(()) >> 4 }
     }
 
     #[inline]
@@ -36,17 +36,17 @@ impl KeyHash {
     }
 }
 
-impl BuildHasher for KeyHash {
+impl BuildHasher for BuildKeyHasher {
     type Hasher = KeyHasher;
 
     #[inline]
     fn build_hasher(&self) -> KeyHasher {
-        KeyHasher { point: self.point, sum: 1 }
+        KeyHasher { secret_point: self.secret_point, sum: 1 }
     }
 }
 
 pub(super) struct KeyHasher {
-    point: u64,
+    secret_point: u64,
     /// The value of the polynomial so far, plus a small multiple of the prime.
     sum: u64,
 }
@@ -56,7 +56,7 @@ impl KeyHasher {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The product is below 2^124.
     fn append(&mut self, word: u64) {
-        let product = u128::from(self.sum + word) * u128::from(self.point);
+        let product = u128::from(self.sum + word) * u128::from(self.secret_point);
         self.sum = (product as u64 & PRIME) + (product >> 61) as u64;
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     /// Returns the largest number of keys with the same low `bits` of their hash.
-    fn longest_chain(hash: &KeyHash, keys: &[u64], bits: u32) -> usize {
+    fn longest_chain(hash: &BuildKeyHasher, keys: &[u64], bits: u32) -> usize {
         let mut chains = vec![0_usize; 1 << bits];
         for key in keys {
             chains[usize::try_from(hash.hash_one(key) % (1 << bits)).expect("few")] += 1;
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn keys_chosen_against_one_purgatory_do_not_collide_in_another() {
-        let (known, secret) = (KeyHash::new(), KeyHash::new());
+        let (known, secret) = (BuildKeyHasher::new(), BuildKeyHasher::new());
         let chosen: Vec<u64> =
             (0..).filter(|key| known.hash_one(key) % 1_024 == 7).take(64).collect();
         assert_eq!(longest_chain(&known, &chosen, 10), 64);
@@ -138,7 +138,7 @@ mod tests {
         let steps =
             [1, 2, 1_000, 1 << 10, 1 << 20, 1 << 32, 1 << 44, PRIME / 1_024, u64::MAX / 1_024];
         let rounds = if cfg!(miri) { 2 } else { 500 };
-        for hash in (0..rounds).map(|_| KeyHash::new()) {
+        for hash in (0..rounds).map(|_| BuildKeyHasher::new()) {
             for step in steps {
                 let keys: Vec<u64> = (0..1_024).map(|key: u64| key.wrapping_mul(step)).collect();
                 let longest = longest_chain(&hash, &keys, 10);
@@ -147,13 +147,13 @@ mod tests {
         }
     }
 
-    fn hashes<K: Hash>(hash: &KeyHash, keys: impl IntoIterator<Item = K>) -> usize {
+    fn hashes<K: Hash>(hash: &BuildKeyHasher, keys: impl IntoIterator<Item = K>) -> usize {
         keys.into_iter().map(|key| hash.hash_one(key)).collect::<HashSet<_>>().len()
     }
 
     #[test]
     fn different_keys_have_different_hashes() {
-        let hash = KeyHash::new();
+        let hash = BuildKeyHasher::new();
         let zeros = [0_u8; 64];
         assert_eq!(hashes(&hash, (0..64).map(|length| &zeros[..length])), 64);
         assert_eq!(hashes(&hash, (0..64).map(|length| "x".repeat(length))), 64);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn long_keys_do_not_overflow() {
-        let hash = KeyHash { point: (1 << 60) - 1 };
+        let hash = BuildKeyHasher { secret_point: (1 << 60) - 1 };
         assert_ne!(hash.hash_one(vec![u8::MAX; 10_000]), hash.hash_one(vec![u64::MAX; 10_000]));
     }
 }

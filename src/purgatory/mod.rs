@@ -52,9 +52,9 @@
 // other cores by messages.
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
-// core has a watch on that core, and an event on the key sends a message back. The operation checks
-// its condition once more when the other core has acknowledged the watch, because an event may have
-// come before the watch.
+// core has a watch on that core, and an event on the key sends a message back. When the other core
+// has acknowledged the watch, the operation checks its condition once more: an event may have
+// preceded the watch.
 //
 // A purgatory that ends notifies the operations of other cores that watch its keys, and they check
 // their conditions once more.
@@ -80,11 +80,11 @@ pub use self::{
 };
 use self::{
     group::{Batch, Member, Message, Receiver},
-    hash::KeyHash,
+    hash::BuildKeyHasher,
     operation::Id,
     records::NONE,
     table::{
-        CheckOutcome, Event, EventStep, KeyEntry, KeyWatchers, RemoteWatch, Table, WatchOwner,
+        CheckOutcome, EventStep, EventWalk, KeyEntry, KeyWatchers, RemoteWatch, Table, WatchOwner,
     },
 };
 use crate::{
@@ -106,10 +106,10 @@ use crate::{
 /// 50 for each further watch, space for a key in each watch, and up to 16 bytes for each key. The
 /// records of operations and watches are in pages of 1,024 records. A page is freed when it becomes
 /// empty, except eight spare pages of each kind, so that repeated bursts of up to 8,192 operations
-/// allocate nothing. An operation that waits keeps its page. In each interval of 64 turns, one spare
-/// page of each kind is freed if the interval did not need it. The table of keys halves if the
-/// interval had few keys for its size. If the thread is about to sleep for a second or more, all
-/// this happens at once.
+/// allocate nothing. An operation that waits keeps its page. In each interval of 64 turns, one
+/// spare page of each kind is freed if the interval did not need it. The table of keys halves if
+/// the interval had few keys for its size. If the thread is about to sleep for a second or more,
+/// all this happens at once.
 ///
 /// # Keys
 ///
@@ -512,7 +512,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn watched(&self, key: &K) -> usize {
-        let hash = self.0.hash.of(key);
+        let hash = self.0.hash_builder.of(key);
         self.0.table.borrow().watchers(hash, key).count()
     }
 
@@ -594,7 +594,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn counts(&self) -> PurgatoryCounts {
-        let unsent = self.0.member.as_ref().map_or(0, Member::unsent);
+        let unsent = self.0.member.as_ref().map_or(0, Member::unsent_count);
         PurgatoryCounts { unsent, ..self.0.table.borrow().counts() }
     }
 }
@@ -673,7 +673,7 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 /// The operations of one core. No field is borrowed while an operation's own code runs.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
-    hash: KeyHash,
+    hash_builder: BuildKeyHasher,
     /// The number of events on keys of this core, and of operations that ended without an event. If
     /// it changes during an add, the added operation checks its condition again, if it still waits.
     change_count: Cell<u64>,
@@ -686,20 +686,20 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
     /// The purgatory's registration with the thread's wheel, made by `join` or the first park.
-    client: Cell<Option<ClientId>>,
+    client_id: Cell<Option<ClientId>>,
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn new(member: Option<Member<K>>) -> Rc<Self> {
         Rc::new(Self {
             table: RefCell::new(Table::new()),
-            hash: KeyHash::new(),
+            hash_builder: BuildKeyHasher::new(),
             change_count: Cell::new(0),
             completion_depth: Cell::new(0),
             deferred: RefCell::default(),
             has_deferred: Cell::new(false),
             member,
-            client: Cell::new(None),
+            client_id: Cell::new(None),
         })
     }
 
@@ -719,7 +719,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let first = keys.next();
         let is_own = first.as_ref().is_some_and(|key| self.other_core_of(key).is_none());
         let (mut key, next) = if is_own { (first, None) } else { (None, first) };
-        if let Some(client) = self.client.get()
+        if let Some(client) = self.client_id.get()
             && key.is_some()
         {
             match self.try_park(client, operation, key, timeout) {
@@ -744,7 +744,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         timeout: Duration,
     ) -> Result<Id, (Op, Option<K>)> {
         let mut table = self.table.borrow_mut();
-        let entry = key.map(|key| table.entry(self.hash.of(&key), key));
+        let entry = key.map(|key| table.entry(self.hash_builder.of(&key), key));
         let index = table.next_index();
         let Some(timer) = Local::add_client_timer(client, index, timeout, CallSite::caller())
         else {
@@ -767,7 +767,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         key: Option<K>,
         timeout: Duration,
     ) -> Result<Id, AddError<Op>> {
-        let client = self.client.get().map_or_else(|| self.register(), Ok);
+        let client = self.client_id.get().map_or_else(|| self.register(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks, whose
         // destructors may use the table.
         let with_room = |client| Local::with(|local| local.engine_with_room().map(|_room| client))?;
@@ -792,7 +792,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) -> Outcome {
         // Stops early if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // An event may have come before the watch on its key. And the iterator may have ended the
+        // An event may have preceded the watch on its key. And the iterator may have ended the
         // operation after its last key.
         if self.change_count.get() != changes {
             self.check_if_waiting(id);
@@ -813,7 +813,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn register(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
         let this: Rc<dyn Client> = Rc::clone(self) as _;
         let client = Local::with(|local| local.register_client(Rc::downgrade(&this)))?;
-        self.client.set(Some(client));
+        self.client_id.set(Some(client));
         Ok(client)
     }
 
@@ -827,7 +827,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             }
             return waits;
         }
-        let hash = self.hash.of(&key);
+        let hash = self.hash_builder.of(&key);
         let waits = self.table.borrow_mut().watch(id, hash, key);
         self.drop_removed_keys();
         waits
@@ -842,7 +842,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn run_event(&self, key: &K) -> usize {
         self.count_change();
-        let hash = self.hash.of(key);
+        let hash = self.hash_builder.of(key);
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
             KeyWatchers::Unwatched => 0,
@@ -865,7 +865,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Takes all steps of an event. Returns the number of operations that it has completed by their
     /// condition.
     #[inline(never)]
-    fn check_watchers(&self, mut event: Event) -> usize {
+    fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
         loop {
             let next = self.table.borrow_mut().step(&mut event);
@@ -1010,7 +1010,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     fn cancel_for_key(&self, key: &K) -> Vec<Op> {
-        let hash = self.hash.of(key);
+        let hash = self.hash_builder.of(key);
         let watchers: Vec<_> = self.table.borrow().watchers(hash, key).collect();
         self.take_all_waiting(watchers.into_iter().filter_map(|watcher| match watcher {
             WatchOwner::Own(id) => Some(id),
@@ -1058,7 +1058,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.check_if_waiting(operation);
             }
             Message::Watch { key, operation } => {
-                let hash = self.hash.of(&key);
+                let hash = self.hash_builder.of(&key);
                 let watch = self.table.borrow_mut().watch_for_remote(from, operation, hash, key);
                 self.send(from, Message::WatchAck { operation, watch });
                 self.drop_removed_keys();

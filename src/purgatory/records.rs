@@ -1,9 +1,9 @@
 //! Records in pages. A page that becomes empty is freed, except some spare pages.
 //!
-//! Pages have a fixed size, so no record ever moves, and each growth or release of memory takes a
-//! bounded time. Each page has its own free list. Records are taken from one page, the *current*
-//! page, until it is full; then from another page in use, and from a spare page only if all pages
-//! in use are full.
+//! Pages have a fixed capacity, so each growth or release of memory takes a bounded time. Each page
+//! has its own free list. Records are taken from one page, the *current* page, until it is full.
+//! Then another page in use becomes the current page. A spare page does so only if all pages in use
+//! are full.
 
 use std::mem;
 

@@ -190,7 +190,7 @@ pub(super) enum KeyWatchers<Op> {
     /// and the caller checks its condition.
     Single(u32, Op),
     /// All other cases: the caller takes the steps of the event.
-    Several(Event),
+    Several(EventWalk),
 }
 
 pub(super) enum EventStep<Op> {
@@ -579,7 +579,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     #[inline]
-    pub(super) fn step(&mut self, event: &mut Event) -> EventStep<Op> {
+    pub(super) fn step(&mut self, event: &mut EventWalk) -> EventStep<Op> {
         if mem::take(&mut event.is_suspended) {
             event.next = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
@@ -602,7 +602,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the next watcher of an event, and advances the event.
     #[inline]
-    fn next_watcher(&self, event: &mut Event) -> Option<WatchOwner> {
+    fn next_watcher(&self, event: &mut EventWalk) -> Option<WatchOwner> {
         let at = mem::replace(&mut event.next, WatchIndex::NONE);
         let (number, watcher, watch) = if at.is_extra() {
             let extra = self.extra_watches.get(at.index())?;
@@ -695,7 +695,7 @@ impl<K, Op> Table<K, Op> {
 }
 
 /// An event in progress, which walks along the watches of a key.
-pub(super) struct Event {
+pub(super) struct EventWalk {
     next: WatchIndex,
     /// Set between two steps, while one of the table's cursors holds the next watch.
     is_suspended: bool,
@@ -703,7 +703,7 @@ pub(super) struct Event {
     last_number: NonZeroU64,
 }
 
-impl Event {
+impl EventWalk {
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         !self.is_suspended
@@ -883,8 +883,8 @@ impl<K: Eq, Op> Table<K, Op> {
         KeyWatchers::Several(self.event_at(at))
     }
 
-    fn event_at(&self, next: WatchIndex) -> Event {
-        Event { next, is_suspended: false, last_number: self.last_number }
+    fn event_at(&self, next: WatchIndex) -> EventWalk {
+        EventWalk { next, is_suspended: false, last_number: self.last_number }
     }
 
     /// Returns the watches on a key, in the order in which they were added.
@@ -1041,12 +1041,12 @@ mod tests {
         assert_empty(&table);
     }
 
-    fn event(table: &Numbers) -> Event {
+    fn event(table: &Numbers) -> EventWalk {
         table.event_at(table.find_key(hash(9), &9))
     }
 
     /// Takes a step of an event, checks the operation in, and returns its index.
-    fn step(table: &mut Numbers, event: &mut Event) -> Option<u32> {
+    fn step(table: &mut Numbers, event: &mut EventWalk) -> Option<u32> {
         let EventStep::Check(index, operation) = table.step(event) else { return None };
         table.check_in(index, operation);
         Some(index)

@@ -248,7 +248,7 @@ impl<T> Engine<T> {
         DueTime { nanos, slack: saturating_nanos(when.slack), period: 0 }
     }
 
-    pub(crate) fn due_every(&mut self, period: Duration) -> DueTime {
+    pub(crate) fn periodic_due_time(&mut self, period: Duration) -> DueTime {
         let period = self.time.tick.period_nanos(period);
         DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
     }
@@ -611,7 +611,8 @@ impl<T> Engine<T> {
         self.backlog.reserve_for_low();
     }
 
-    /// Lets the pass consume low-priority messages, and takes them out of the mailbox. Returns true if the backlog is not empty.
+    /// Lets the pass consume low-priority messages, and takes them out of the mailbox. Returns true
+    /// if the backlog is not empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.take_remaining_slow()
@@ -1167,8 +1168,8 @@ impl<T> Engine<T> {
         self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
-    /// Takes queued messages out of the mailbox, at most once per kind in a pass. Returns the first
-    /// one, or `None` if there is no message or no budget.
+    /// Takes the queued messages of each kind that the backlog may still poll. Returns the first
+    /// message, or `None` if there is no message or no budget.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
         if !self.backlog.has_unpolled_kind() {

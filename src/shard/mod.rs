@@ -241,7 +241,7 @@ impl<T> Shard<T> {
         period: Duration,
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
-        let due = self.engine.due_every(period);
+        let due = self.engine.periodic_due_time(period);
         self.insert_or_refuse(due, TimerKind::Periodic, payload, CallSite::caller())
     }
 

@@ -351,7 +351,7 @@ fn layout_of<P>() -> Layout {
 const MEMORY_ALIGN: usize = 16;
 
 /// Allocates a page whose bytes are all zero.
-pub(crate) fn allocate<P>() -> NonNull<P> {
+pub(crate) fn allocate_page<P>() -> NonNull<P> {
     let layout = layout_of::<P>();
     // SAFETY: the layout is not of size zero.
     let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
@@ -488,7 +488,7 @@ mod tests {
         struct Aligned([u8; 300]);
 
         for _ in 0..10 {
-            let (page, small) = (allocate::<Aligned>(), allocate::<[u8; 3]>());
+            let (page, small) = (allocate_page::<Aligned>(), allocate_page::<[u8; 3]>());
             assert!(page.is_aligned());
             // SAFETY: zero is a value of an array of bytes.
             assert!(unsafe { page.as_ref() }.0.iter().all(|&byte| byte == 0));

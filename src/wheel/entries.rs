@@ -156,8 +156,8 @@ impl<T> Entry for EntryRef<'_, T> {
 }
 
 impl<T> Page<T> {
-    fn allocate(generation: u32) -> NonNull<Self> {
-        let page = pages::allocate::<Self>();
+    fn allocate_page(generation: u32) -> NonNull<Self> {
+        let page = pages::allocate_page::<Self>();
         // SAFETY: all fields may be zero: they are cells of integers, or may be uninitialised.
         unsafe { page.as_ref() }.generation.set(generation);
         page
@@ -175,7 +175,7 @@ impl<T> Page<T> {
 impl<T> Entries<T> {
     pub(super) fn new() -> Self {
         Self {
-            pages: PageTable::new(Page::allocate(0)),
+            pages: PageTable::new(Page::allocate_page(0)),
             free: FreePlaces::new(),
             vacant_pages: Vec::new(),
             page_numbers_end: 1,
@@ -336,7 +336,7 @@ impl<T> Entries<T> {
             // Reserves the memory now, so that freeing never allocates.
             self.vacant_pages.reserve(self.page_numbers_end);
         }
-        self.pages.set(number, Page::allocate(generation));
+        self.pages.set(number, Page::allocate_page(generation));
         self.free.add_page(number);
         self.take_from_other_page()
     }

@@ -233,7 +233,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline]
     fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline());
-        let is_deferred = location == Location::NEAR && self.slots.try_defer(slot);
+        let is_deferred = location == Location::NEAR && self.slots.try_count_deferred(slot);
         if is_deferred {
             entry.set_location(Location::DEFERRED);
         }
@@ -286,7 +286,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             if tick > self.last_near_tick {
                 return self.link_far(storage, entry, deadline, tick);
             }
-            if self.slots.try_defer(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
+            if self.slots.try_count_deferred(Geometry::<BITS, LEVELS>::near_slot_at(tick)) {
                 return self.link_near(storage, entry, deadline, tick, Location::DEFERRED);
             }
         }
@@ -331,7 +331,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
             self.len += 1;
         }
         // Counts the entry only now: `detach` may empty this slot, which clears the slot's count.
-        let is_counted = self.slots.try_defer(slot);
+        let is_counted = self.slots.try_count_deferred(slot);
         debug_assert!(is_counted, "detaching an entry counts none");
         self.touched += 1;
         self.link_near(storage, entry, deadline, deadline, Location::DEFERRED);

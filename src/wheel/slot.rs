@@ -143,7 +143,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     /// Counts one more deferred entry in a slot. Returns false if the slot already has the maximum.
     #[inline]
-    pub(super) fn try_defer(&mut self, slot: u32) -> bool {
+    pub(super) fn try_count_deferred(&mut self, slot: u32) -> bool {
         let may_defer = self.may_defer(slot);
         if may_defer {
             *self.head_mut(slot) += DEFERRED_ONE;
@@ -362,7 +362,7 @@ mod tests {
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));
             for count in 0..10 {
-                assert_eq!(list.slots.try_defer(1), count < DEFERRED_MAX);
+                assert_eq!(list.slots.try_count_deferred(1), count < DEFERRED_MAX);
                 assert_eq!(list.slots.deferred(1), DEFERRED_MAX.min(count + 1));
             }
             // Unlinks from the middle and the end, and from the front by `unlink` and by `pop`.
@@ -371,7 +371,7 @@ mod tests {
             assert_eq!(list.unlink(entries[3]), None);
             let again = list.link(1);
             assert!(list.slots.pop(&list.entries, 1, again, entries[2]));
-            assert!(!list.slots.try_defer(1));
+            assert!(!list.slots.try_count_deferred(1));
             assert!(!list.slots.pop(&list.entries, 1, entries[2], 0));
             assert!(list.slots.is_empty(1));
         }

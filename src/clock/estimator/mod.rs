@@ -24,9 +24,9 @@
 use super::Reading;
 
 /// How long an anchor is used, if the counter runs at the rate `max`. The interval of a reading is
-/// at most 10 us long: the difference of the rates adds two fifths of the window, the *bracket*
-/// adds at most an eighth, and [`READ_ERROR_NANOS`] adds a microsecond. The bracket is the span
-/// between the two counts of an anchor. A shorter window would need more readings of the clock.
+/// at most 10 us long. The difference of the rates adds two fifths of the window. The *bracket*,
+/// which is the span between the two counts of an anchor, adds at most an eighth. And
+/// [`READ_ERROR_NANOS`] adds a microsecond. A shorter window would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
 /// Added to the upper bound, because the processor may read the counter up to a microsecond too

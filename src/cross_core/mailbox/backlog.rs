@@ -48,7 +48,8 @@ impl Backlog {
         self.reserved_for_low = 0;
     }
 
-    /// Begins a pass without messages. [`end_urgent_phase`](Self::end_urgent_phase) sets its budget.
+    /// Begins a pass without messages. [`end_urgent_phase`](Self::end_urgent_phase) sets its
+    /// budget.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
         (self.in_urgent_phase, self.began_empty) = (false, true);
@@ -118,7 +119,7 @@ impl Backlog {
         }
         self.kinds_polled[kind] = true;
         if stack.has_messages() {
-            let taken = stack.take();
+            let taken = stack.take_all();
             self.kinds_taken[kind] = true;
             let place = if kind == URGENT && taken.second != 0 {
                 &mut self.unreversed
@@ -192,7 +193,7 @@ impl Backlog {
         let [_, low] = mailbox.stacks();
         let messages = &mut self.taken[LOW];
         if messages.first == 0 && low.has_messages() {
-            *messages = low.take();
+            *messages = low.take_all();
         }
         let index = messages.first;
         if index != 0 {

@@ -30,22 +30,22 @@
 //!
 //! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives it
 //!   exclusive use of the node's link until the push.
-//! - The owner: `take`, `close` and `peek`. It reads the links of queued messages, and reads and
-//!   reverses the links of taken messages until it has consumed them (S4).
+//! - The owner: `take_all`, `close` and `peek`. It reads the links of queued messages, and reads
+//!   and reverses the links of taken messages until it has consumed them (S4).
 //!
 //! # Each message is consumed once
 //!
 //! The pushed message becomes the newest, and the old newest message becomes the second. The link
-//! of the pushed node leads to the old second message. So every message is reachable. `take`
+//! of the pushed node leads to the old second message. So every message is reachable. `take_all`
 //! removes all messages at once, and only the owner calls it, so no removal follows a stale link.
-//! ABA does not harm a push: if an equal head comes back, its two indices are again those of the
-//! two newest messages. After `close` every push fails.
+//! ABA does not harm a push: an equal head again has the indices of the two newest messages. After
+//! `close` every push fails.
 //!
 //! # Ordering
 //!
-//! M1: `push` releases; `take`, `close` and `peek` acquire. Each push is a read-modify-write, so it
-//! continues the release sequences of the earlier pushes since the last `take`. So the owner sees
-//! every link, and all work of each pusher before its push.
+//! M1: `push` releases; `take_all`, `close` and `peek` acquire. Each push is a read-modify-write,
+//! so it continues the release sequences of the earlier pushes since the last `take_all`. So the
+//! owner sees every link, and all work of each pusher before its push.
 //!
 //! # Models
 //!
@@ -171,7 +171,7 @@ impl Mailbox {
     /// Returns true if the mailbox is open and the owner sees no message.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed, both: the next turn sees a message that is missed here, and `take` acquires.
+        // Relaxed, both: the next turn sees a message that is missed here, and `take_all` acquires.
         let [urgent, low] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
         urgent | low == EMPTY
     }
@@ -215,7 +215,7 @@ impl Stack {
             link.0.store(second_of(head), Ordering::Relaxed);
             let second = u64::from(newest_of(head)) << INDEX_BITS;
             let new = add_one_to_count(head) & !INDICES_MASK | second | u64::from(index) | payload;
-            // Release (M1): publishes the link to the owner's `take`. Relaxed: a failure only
+            // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failure only
             // returns another head.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
@@ -227,17 +227,17 @@ impl Stack {
         }
     }
 
-    /// Returns true if there are messages. Unlike `take`, it does not write to the cache line to
-    /// which other threads push.
+    /// Returns true if there are messages. Unlike `take_all`, it does not write to the cache line
+    /// to which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: the next turn sees a message that is missed here, and `take` acquires.
+        // Relaxed: the next turn sees a message that is missed here, and `take_all` acquires.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
     /// Takes all messages of a stack that is neither empty nor closed.
     #[inline]
-    fn take(&self) -> MessageList {
+    fn take_all(&self) -> MessageList {
         // Acquire (M1): sees the links, and the pushers' work.
         let head = self.head.swap(EMPTY, Ordering::Acquire);
         MessageList::of(head)

@@ -362,7 +362,7 @@ impl Slab {
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
-        let page = page::Page::<Callback>::allocate();
+        let page = page::Page::<Callback>::allocate_page();
         let Some(number) = self.publish(page, false) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };

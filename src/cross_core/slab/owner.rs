@@ -67,7 +67,7 @@ impl<T> OwnerNodes<T> {
     ///
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
-        let first = Page::<T>::allocate();
+        let first = Page::<T>::allocate_page();
         let is_published = slab.publish(first, true) == Some(0);
         debug_assert!(is_published, "the slab is new");
         Self {
@@ -205,7 +205,7 @@ impl<T> OwnerNodes<T> {
 
     /// Adds a page of the owner, and takes a node of it. Returns `None` if no page number is left.
     fn add_page(&mut self) -> Option<(usize, usize)> {
-        let page = Page::<T>::allocate();
+        let page = Page::<T>::allocate_page();
         let Some(number) = self.slab.publish(page, false) else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };

@@ -182,8 +182,8 @@ impl PageHeader {
 
 impl<T> Page<T> {
     /// Allocates a page. All nodes are idle and have no payload.
-    pub(super) fn allocate() -> PagePtr {
-        let page = pages::allocate::<Self>();
+    pub(super) fn allocate_page() -> PagePtr {
+        let page = pages::allocate_page::<Self>();
         let header = PageHeader {
             free: FreeList::new(),
             first_generation: AtomicU64::new(0),

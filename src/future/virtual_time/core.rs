@@ -38,7 +38,7 @@ pub(super) struct VirtualCore {
     /// `None` tells the core's thread to end.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    ready: Arc<ReadyQueue>,
+    ready_queue: Arc<ReadyQueue>,
 }
 
 /// The tasks of a core, on its thread.
@@ -46,8 +46,8 @@ struct Tasks {
     /// The tasks by number. Ordered, so that unfinished tasks are dropped in the same order each
     /// time.
     futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
-    next: Cell<usize>,
-    ready: Arc<ReadyQueue>,
+    next_task_id: Cell<usize>,
+    ready_queue: Arc<ReadyQueue>,
 }
 
 struct UnfinishedTask {
@@ -63,13 +63,13 @@ struct ReadyQueue(Mutex<QueueState>);
 struct QueueState {
     ids: Vec<usize>,
     /// The set of `ids`, for lookups.
-    queued: HashSet<usize>,
+    queued_ids: HashSet<usize>,
     /// Number of unfinished tasks.
-    live: usize,
+    unfinished_count: usize,
 }
 
 struct TaskWaker {
-    ready: Arc<ReadyQueue>,
+    ready_queue: Arc<ReadyQueue>,
     id: usize,
 }
 
@@ -89,9 +89,9 @@ pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<Task<F:
 impl VirtualCore {
     pub(super) fn start(index: usize, clock: &ManualClock) -> (Self, ShardRef) {
         let (jobs, received) = channel();
-        let ready = Arc::new(ReadyQueue::default());
+        let ready_queue = Arc::new(ReadyQueue::default());
         let (refer, referred) = channel();
-        let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready));
+        let (config, queue) = (Config::new().clock(clock), Arc::clone(&ready_queue));
         let run = move || {
             config.install().expect("a new thread");
             // Seeds `When::spread` with the core's index. The default seed, the shard's number,
@@ -103,8 +103,11 @@ impl VirtualCore {
             run_jobs(&received, queue);
         };
         let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
-        let core =
-            Self { jobs: Some(jobs), thread: Some(thread.expect("a thread for a core")), ready };
+        let core = Self {
+            jobs: Some(jobs),
+            thread: Some(thread.expect("a thread for a core")),
+            ready_queue,
+        };
         (core, referred.recv().expect("it has a timer"))
     }
 
@@ -137,11 +140,11 @@ impl VirtualCore {
     }
 
     pub(super) fn ready_count(&self) -> usize {
-        self.ready.queue().ids.len()
+        self.ready_queue.queue().ids.len()
     }
 
     pub(super) fn task_count(&self) -> usize {
-        self.ready.queue().live
+        self.ready_queue.queue().unfinished_count
     }
 
     /// Runs a job on the core's thread and waits for the result. A panic of the job continues on
@@ -166,8 +169,9 @@ impl Drop for VirtualCore {
     }
 }
 
-fn run_jobs(jobs: &Receiver<Job>, ready: Arc<ReadyQueue>) {
-    let tasks = Rc::new(Tasks { futures: RefCell::default(), next: Cell::new(0), ready });
+fn run_jobs(jobs: &Receiver<Job>, ready_queue: Arc<ReadyQueue>) {
+    let tasks =
+        Rc::new(Tasks { futures: RefCell::default(), next_task_id: Cell::new(0), ready_queue });
     CURRENT.set(Some(Rc::clone(&tasks)));
     for job in jobs {
         job(&tasks);
@@ -180,16 +184,17 @@ fn run_jobs(jobs: &Receiver<Job>, ready: Arc<ReadyQueue>) {
 
 impl Tasks {
     fn add(&self, future: impl Future<Output = ()> + 'static) {
-        let id = self.next.replace(self.next.get() + 1);
-        let waker = Waker::from(Arc::new(TaskWaker { ready: Arc::clone(&self.ready), id }));
+        let id = self.next_task_id.replace(self.next_task_id.get() + 1);
+        let waker =
+            Waker::from(Arc::new(TaskWaker { ready_queue: Arc::clone(&self.ready_queue), id }));
         self.futures.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
-        self.ready.queue().live += 1;
-        self.ready.push(id);
+        self.ready_queue.queue().unfinished_count += 1;
+        self.ready_queue.push(id);
     }
 
     /// Polls one of the ready tasks. Returns true if there was one.
     fn poll(&self, which: usize) -> bool {
-        let Some(id) = self.ready.pop(which) else { return false };
+        let Some(id) = self.ready_queue.pop(which) else { return false };
         // The task is removed for its poll, so that nothing is borrowed while it runs.
         let Some(UnfinishedTask { mut future, waker }) = self.futures.borrow_mut().remove(&id)
         else {
@@ -198,9 +203,9 @@ impl Tasks {
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
         match panic::catch_unwind(AssertUnwindSafe(poll)) {
             Ok(true) => _ = self.futures.borrow_mut().insert(id, UnfinishedTask { future, waker }),
-            Ok(false) => self.ready.queue().live -= 1,
+            Ok(false) => self.ready_queue.queue().unfinished_count -= 1,
             Err(panic) => {
-                self.ready.queue().live -= 1;
+                self.ready_queue.queue().unfinished_count -= 1;
                 panic::resume_unwind(panic);
             }
         }
@@ -215,7 +220,7 @@ impl ReadyQueue {
 
     fn push(&self, id: usize) {
         let mut queue = self.queue();
-        if queue.queued.insert(id) {
+        if queue.queued_ids.insert(id) {
             queue.ids.push(id);
         }
     }
@@ -224,13 +229,13 @@ impl ReadyQueue {
         let mut queue = self.queue();
         let at = which.checked_rem(queue.ids.len())?;
         let id = queue.ids.swap_remove(at);
-        queue.queued.remove(&id);
+        queue.queued_ids.remove(&id);
         Some(id)
     }
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        self.ready.push(self.id);
+        self.ready_queue.push(self.id);
     }
 }
