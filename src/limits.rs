@@ -116,11 +116,16 @@ pub(crate) const RECORD_PAGE_BITS: u32 = if TINY { 1 } else { 10 };
 /// pages that no interval needs, each interval frees one.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if TINY { 2 } else { 8 };
 
-/// A purgatory keeps this many chains of its hash table, even without keys.
-pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 2 } else { 1024 };
+/// A purgatory adds this many chains to its hash table when there are fewer than two for each key.
+pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
-/// A purgatory halves the number of its chains if there are more than this for each key. The number
-/// doubles at two chains for each key.
+/// Maximum number of chains that a turn removes. The limit keeps turns short (P7).
+pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if TINY { 16 } else { 256 };
+
+/// A purgatory keeps this many chains of its hash table, even without keys.
+pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 16 } else { 1024 };
+
+/// A purgatory removes chains while there are more than this for each key.
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.

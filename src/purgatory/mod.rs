@@ -237,7 +237,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). An
     /// operation that completes at once touches neither the wheel nor the keys.
     ///
-    /// Cost: constant per key on average. When the table of keys grows, it visits all watches.
+    /// Cost: constant per key on average. The hash table of the keys grows in small steps, so no call
+    /// visits all keys.
     ///
     /// # Errors
     ///

@@ -92,12 +92,6 @@ impl<T> Records<T> {
         pages.flat_map(|(number, page)| (first_of(number)..).zip(&page.records))
     }
 
-    /// Returns all records, used or free, with their indices.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        let pages = (0..).zip(&mut self.pages);
-        pages.flat_map(|(number, page)| (first_of(number)..).zip(&mut page.records))
-    }
-
     /// Returns the number of records for which there is memory.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {

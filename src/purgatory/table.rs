@@ -11,7 +11,8 @@
 //! so operations may change the ring during the walk.
 //!
 //! The first watches of all keys form a hash table: an array of chains that run through the records
-//! of these watches.
+//! of these watches. The table uses linear hashing (Litwin, VLDB 1980): it grows by a few chains at
+//! a time, and a new chain takes its keys from one other chain. So no call visits all keys.
 
 use std::{mem, num::NonZeroU64};
 
@@ -21,7 +22,10 @@ use super::{
 };
 use crate::{
     cross_core::handle::LocalHandle,
-    limits::{CHAINS_PER_KEY_MAX, SPARE_CHAINS_MAX, TRIM_INTERVAL_TURNS},
+    limits::{
+        CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX, CHAINS_REMOVED_PER_TURN, SPARE_CHAINS_MAX,
+        TRIM_INTERVAL_TURNS,
+    },
     local::Local,
 };
 
@@ -29,13 +33,16 @@ pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     remote_watches: Records<RemoteWatch>,
-    /// The first watch of the first key of each chain, by the low bits of the hash. The length is a
-    /// power of two, or zero.
+    /// The first watch of the first key of each chain; see [`chain_of`](Self::chain_of).
     chains: Vec<WatchIndex>,
+    /// The smallest power of two that is not less than the number of chains, minus one.
+    chain_mask: usize,
     key_count: usize,
-    /// When a key is added to this many keys, [`at_key_limit`](Self::at_key_limit) is called. Less
-    /// than half of the chains if there were few keys since the trim interval began.
+    /// When a key is added to this many keys, [`at_key_limit`](Self::at_key_limit) is called. Zero
+    /// during a growth. Otherwise less than half of the chains if there were few keys since the
+    /// trim interval began.
     key_limit: usize,
+    is_removing_chains: bool,
     watch_count: usize,
     /// The cursors of the events in progress, the outermost first.
     cursors: Vec<WatchIndex>,
@@ -252,8 +259,10 @@ impl<K, Op> Table<K, Op> {
             extra_watches: Records::new(),
             remote_watches: Records::new(),
             chains: Vec::new(),
+            chain_mask: 0,
             key_count: 0,
             key_limit: 0,
+            is_removing_chains: false,
             watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
@@ -513,49 +522,61 @@ impl<K, Op> Table<K, Op> {
         self.chains.get(self.chain_of(hash)).copied().unwrap_or(WatchIndex::NONE)
     }
 
+    /// Returns the chain of a hash: its low bits or, if there is no such chain yet, all but the
+    /// highest of these bits.
     #[inline]
     fn chain_of(&self, hash: u32) -> usize {
-        hash as usize & self.chains.len().wrapping_sub(1)
+        let chain = hash as usize & self.chain_mask;
+        if chain < self.chains.len() { chain } else { self.clear_highest_bit(chain) }
     }
 
+    /// Not inlined, because a branch is faster than a conditional move: between growths, the number
+    /// of chains is a power of two.
+    #[cold]
+    fn clear_highest_bit(&self, chain: usize) -> usize {
+        chain & (self.chain_mask >> 1)
+    }
+
+    /// Adds a few chains if they are too few, or their number is not a power of two. Ends a
+    /// removal.
     #[cold]
     fn at_key_limit(&mut self) {
-        if 2 * self.key_count >= self.chains.len() {
-            self.double_chains();
-        }
-        self.key_limit = self.chains.len() / 2;
-    }
-
-    fn double_chains(&mut self) {
-        let len = (self.chains.len() * 2).max(1);
-        self.chains.clear();
-        self.chains.resize(len, WatchIndex::NONE);
-        let own = self.operations.iter_mut();
-        let own = own.map(|(index, parked)| (WatchIndex::inline(index), &mut parked.inline_watch));
-        let extra = self.extra_watches.iter_mut();
-        let extra = extra.map(|(index, extra)| (WatchIndex::extra(index), &mut extra.watch));
-        for (index, watch) in own.chain(extra).filter(|(_, watch)| watch.key.is_some()) {
-            let chain = &mut self.chains[watch.hash as usize & (len - 1)];
-            watch.next_key = mem::replace(chain, index);
-        }
-    }
-
-    /// Halves the number of chains. Visits half of the chains, and the watches in them.
-    fn halve_chains(&mut self) {
-        let half = self.chains.len() / 2;
-        for lower in 0..half {
-            let first = self.chains[half + lower];
-            let mut last = first;
-            while let Some(watch) = self.watch_at(last) {
-                if watch.next_key == WatchIndex::NONE {
-                    self.watch_mut(last).next_key = mem::replace(&mut self.chains[lower], first);
-                    break;
-                }
-                last = watch.next_key;
+        self.is_removing_chains = false;
+        let mut must_grow = 2 * self.key_count >= self.chains.len();
+        for _ in 0..CHAINS_ADDED_AT_ONCE {
+            if must_grow || !self.chains.len().is_power_of_two() {
+                self.add_chain();
+                must_grow = false;
             }
         }
-        self.chains.truncate(half);
-        self.chains.shrink_to_fit();
+        let is_complete = self.chains.len().is_power_of_two();
+        self.key_limit = if is_complete { self.chains.len() / 2 } else { 0 };
+    }
+
+    /// Adds a chain. Moves those keys to it whose hashes belong to it.
+    fn add_chain(&mut self) {
+        let added = self.chains.len();
+        self.chains.push(WatchIndex::NONE);
+        self.chain_mask = self.chains.len().next_power_of_two() - 1;
+        let other = added & (self.chain_mask >> 1);
+        let mut at = mem::replace(&mut self.chains[other], WatchIndex::NONE);
+        while at != WatchIndex::NONE {
+            let hash = self.watch_mut(at).hash;
+            let chain = self.chain_of(hash);
+            let first = mem::replace(&mut self.chains[chain], at);
+            at = mem::replace(&mut self.watch_mut(at).next_key, first);
+        }
+    }
+
+    /// Removes the last chain. Moves its keys to the chain from which it took keys.
+    fn remove_chain(&mut self) {
+        let Some(mut at) = self.chains.pop() else { return };
+        let other = self.chains.len() & (self.chain_mask >> 1);
+        self.chain_mask = self.chains.len().next_power_of_two() - 1;
+        while at != WatchIndex::NONE {
+            let first = mem::replace(&mut self.chains[other], at);
+            at = mem::replace(&mut self.watch_mut(at).next_key, first);
+        }
     }
 
     /// Returns true if the table has many more chains than keys.
@@ -564,18 +585,28 @@ impl<K, Op> Table<K, Op> {
             && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
     }
 
-    /// Ends an interval. Halves the number of chains if there were few keys during the whole
-    /// interval. If `all` is true, halves it until there are not many more chains than keys.
-    fn end_chains_interval(&mut self, all: bool) {
-        let had_few_keys = self.key_limit < self.chains.len() / 2;
-        if had_few_keys && self.has_few_keys() {
-            self.halve_chains();
+    /// Ends an interval. If there were few keys during the whole interval, begins to remove chains.
+    fn end_chains_interval(&mut self) {
+        if self.has_few_keys() {
+            self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.key_limit);
+            self.key_limit = self.chains.len() / CHAINS_PER_KEY_MAX;
         }
-        while all && self.has_few_keys() {
-            self.halve_chains();
+    }
+
+    /// Removes at most `max` chains. A removal goes on to a power of two.
+    fn remove_chains(&mut self, max: usize) {
+        for _ in 0..max {
+            if !self.has_few_keys() && self.chains.len().is_power_of_two() {
+                self.is_removing_chains = false;
+                self.key_limit = self.chains.len() / 2;
+                break;
+            }
+            self.remove_chain();
+            self.key_limit = self.chains.len() / CHAINS_PER_KEY_MAX;
         }
-        let divisor = if self.has_few_keys() { CHAINS_PER_KEY_MAX } else { 2 };
-        self.key_limit = self.chains.len() / divisor;
+        if 4 * self.chains.len() < self.chains.capacity() {
+            self.chains.shrink_to(2 * self.chains.len());
+        }
     }
 
     #[inline]
@@ -675,8 +706,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Counts a turn. After [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the
-    /// interval, which may free memory. Returns true if further calls may free memory.
+    /// Counts a turn, and removes some of the chains that are too many. After
+    /// [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the interval, which may free
+    /// pages. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_since_trim += 1;
         if is_long_sleep || self.turns_since_trim >= TRIM_INTERVAL_TURNS {
@@ -684,9 +716,14 @@ impl<K, Op> Table<K, Op> {
             self.operations.end_trim_interval(is_long_sleep);
             self.extra_watches.end_trim_interval(is_long_sleep);
             self.remote_watches.end_trim_interval(is_long_sleep);
-            self.end_chains_interval(is_long_sleep);
+            self.end_chains_interval();
+        }
+        self.is_removing_chains |= is_long_sleep && self.has_few_keys();
+        if self.is_removing_chains {
+            self.remove_chains(if is_long_sleep { usize::MAX } else { CHAINS_REMOVED_PER_TURN });
         }
         self.is_trimming = self.has_few_keys()
+            || self.is_removing_chains
             || self.operations.has_spare()
             || self.extra_watches.has_spare()
             || self.remote_watches.has_spare();
@@ -1112,7 +1149,6 @@ mod tests {
         }
         let small = capacities(&table);
         assert!(small[2] < large[2], "{small:?} {large:?}");
-        // Each interval halves the number of chains.
         for _ in 0..10 * TRIM_INTERVAL_TURNS {
             table.trim(false);
         }
@@ -1134,8 +1170,8 @@ mod tests {
             for &id in ids[..250].iter().chain(&ids[251..]) {
                 remove(&mut table, id);
             }
-            let turns = if is_long_sleep { 1 } else { 12 * TRIM_INTERVAL_TURNS };
-            (0..turns).for_each(|_| _ = table.trim(is_long_sleep));
+            let turns = 1 + (0..).take_while(|_| table.trim(is_long_sleep)).count();
+            assert_eq!(turns == 1, is_long_sleep);
             let [operations, watches, chains] = capacities(&table);
             assert!(operations <= 4 && watches <= 4, "{operations} {watches}");
             assert!(chains <= 2 * CHAINS_PER_KEY_MAX, "{chains}");
@@ -1144,13 +1180,22 @@ mod tests {
     }
 
     #[test]
-    fn halved_chains_keep_their_keys() {
+    fn added_and_removed_chains_keep_their_keys() {
         let mut table = Numbers::new();
-        let ids: Vec<Id> = (0..200).map(|key| add(&mut table, &[key, key + 1_000])).collect();
-        while table.chains.len() > 2 {
-            table.halve_chains();
-            for (key, &id) in (0..).zip(&ids) {
-                assert_eq!([watchers(&table, key), watchers(&table, key + 1_000)], [[id], [id]]);
+        let mut ids = Vec::new();
+        for key in 0..200 {
+            let chains = table.chains.len();
+            ids.push(add(&mut table, &[key, key + 1_000]));
+            assert!(table.chains.len() <= chains + 2 * CHAINS_ADDED_AT_ONCE);
+            assert!(table.chains.len() >= table.key_count);
+        }
+        for change in [Numbers::add_chain, Numbers::remove_chain] {
+            for _ in 0..table.chains.len() - 1 {
+                change(&mut table);
+                for (key, &id) in (0..).zip(&ids) {
+                    let seen = [watchers(&table, key), watchers(&table, key + 1_000)];
+                    assert_eq!(seen, [[id], [id]]);
+                }
             }
         }
         for id in ids {
