@@ -28,7 +28,7 @@ pub(crate) fn on_a_thread<R: Send + 'static>(test: impl FnOnce() -> R + Send + '
     thread::spawn(test).join().expect("no panic")
 }
 
-pub(crate) fn drives_the_timer(run: impl Run) {
+pub(crate) fn drives_the_wheel(run: impl Run) {
     for test in [fires_in_order_and_never_early, fires_more_than_a_turn_takes] {
         let run = run.clone();
         on_a_thread(move || run(Box::pin(test())));

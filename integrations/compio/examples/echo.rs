@@ -1,7 +1,5 @@
 //! An echo server on compio, over io_uring or a poller. Every connection has an idle timeout, and
-//! the server closes the connections of silent clients.
-//!
-//! It also runs the clients and ends with a verdict:
+//! the server closes the connections of silent clients. The example also runs the clients:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-compio --example echo
@@ -36,7 +34,7 @@ mod linux {
     const CLIENTS: [u32; 3] = [0, 4, 8];
     const IDLE: Duration = Duration::from_millis(500);
 
-    /// Echoes until the client hangs up, or has been silent for too long.
+    /// Echoes until the client disconnects or is silent for [`IDLE`].
     async fn serve(mut stream: TcpStream) -> io::Result<()> {
         let (alarm, mut silent) = oneshot::channel();
         let idle = local_timer().add(IDLE, move || _ = alarm.send(())).guard();
@@ -71,34 +69,33 @@ mod linux {
         Ok(local_timer().counts().fired)
     }
 
-    /// A client that sends `packets` packets. Returns how long it was silent when the server closed
-    /// the connection.
-    fn talk(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
+    /// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
+    fn send_packets(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
         use io::{Read, Write};
         let mut stream = net::TcpStream::connect(address)?;
-        let (mut spoke, mut buffer) = (Instant::now(), [0; 16]);
+        let (mut last_sent, mut buffer) = (Instant::now(), [0; 16]);
         for _ in 0..packets {
             thread::sleep(IDLE / 10);
-            spoke = Instant::now();
+            last_sent = Instant::now();
             stream.write_all(b"still here")?;
-            assert!(stream.read(&mut buffer)? > 0, "hung up on a client that speaks");
+            assert!(stream.read(&mut buffer)? > 0, "disconnected an active client");
         }
-        assert_eq!(stream.read(&mut buffer)?, 0, "it is the server that hangs up");
-        Ok(spoke.elapsed())
+        assert_eq!(stream.read(&mut buffer)?, 0, "the server disconnects");
+        Ok(last_sent.elapsed())
     }
 
     pub(super) fn main() -> io::Result<()> {
         let listener = net::TcpListener::bind((net::Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let server = thread::spawn(move || corewheel_compio::run(listen(listener))?);
-        let clients = CLIENTS.map(|packets| thread::spawn(move || talk(address, packets)));
+        let clients = CLIENTS.map(|packets| thread::spawn(move || send_packets(address, packets)));
         for client in clients {
             let silence = client.join().expect("no panic")?;
-            println!("hung up after a silence of {silence:?}");
+            println!("disconnected after a silence of {silence:?}");
             assert!(silence >= IDLE, "never early");
         }
         let fired = server.join().expect("no panic")?;
-        assert_eq!(fired, CLIENTS.len() as u64, "each connection by its own timer");
+        assert_eq!(fired, CLIENTS.len() as u64, "one timer per connection");
         Ok(())
     }
 }

@@ -1,9 +1,7 @@
-//! corewheel in compio: [`run`] creates a runtime that drives its thread's [`local_timer`], and
-//! [`spawn`] drives it in an existing runtime. compio's own timer is not needed. The package
-//! supports Linux only.
+//! corewheel in compio: [`run`] creates a runtime that drives its thread's wheel ([`local_timer`]).
+//! [`spawn`] drives the wheel in an existing runtime. Only Linux and Android are supported.
 //!
-//! Callbacks run between the tasks. They may wake tasks by a channel, an event, a waker, or any
-//! other means.
+//! Callbacks run between the tasks, and may wake them by a channel, an event or a waker.
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
@@ -20,25 +18,24 @@ use std::{
 use compio_runtime::{JoinHandle, Runtime, fd::PollFd};
 use corewheel::{Config, TimerFd, local_timer};
 
-/// The budget of a turn, in wheel entries. After it, other tasks run.
+/// The budget of a turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// The tick of [`run`]. It is short because compio's own timers have no tick.
+/// Short, because compio's own timers have no tick.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
 /// the output of the future. Unfinished tasks are then dropped, and timers stay until the thread
 /// ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. A thread without
-/// a wheel gets one with a tick of 20 us. For another tick, install a [`Config`] before.
+/// Use it with [`Cores`](corewheel::Cores) for one runtime per core. A thread without a wheel gets
+/// one with a tick of 20 us. For another tick, install a [`Config`] before.
 ///
-/// A timer is as punctual as its runtime: a task that computes for a millisecond can make it a
-/// millisecond late.
+/// A task that computes for a millisecond can make timers a millisecond late.
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or for the reasons of [`spawn`].
+/// If the runtime cannot be created, or the wheel cannot have a descriptor, as for [`spawn`].
 ///
 /// # Examples
 ///
@@ -65,11 +62,13 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     run_in(Runtime::new()?, future)
 }
 
-/// Runs `future` as [`run`] does, in a runtime with other settings.
+/// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
+/// Returns the output of the future, and drops the runtime with its unfinished tasks. Unlike
+/// [`run`], it installs no [`Config`], so a new wheel has the default tick.
 ///
 /// # Errors
 ///
-/// For the reasons of [`spawn`].
+/// If the wheel cannot have a descriptor, as for [`spawn`].
 ///
 /// # Examples
 ///
@@ -89,7 +88,7 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
             Ok(block_on(&runtime, future))
         })
     }));
-    // Ends the tasks while no panic unwinds, as a destructor of theirs may panic too.
+    // Drops the tasks outside of unwinding, because their destructors may panic too.
     drop(runtime);
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
@@ -105,8 +104,8 @@ fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
             return output;
         }
         let has_tasks = runtime.run();
-        // Fires timers that became due while tasks ran, before the runtime wakes more tasks. A task
-        // that this wakes also wakes the runtime, which then does not sleep.
+        // Fires timers that became due while tasks ran, before the runtime wakes more tasks. A
+        // timer that wakes a task also wakes the runtime, which then does not sleep.
         local_timer().turn_within(BUDGET);
         if has_tasks {
             runtime.poll_with(Some(Duration::ZERO));
@@ -117,10 +116,10 @@ fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
 }
 
 /// Spawns a task on the current runtime that drives this thread's wheel, until the handle is
-/// dropped. One is enough.
+/// dropped. A thread needs only one such task.
 ///
 /// Cost: for each wake that the wheel needs, two turns, a system call to arm the descriptor and one
-/// operation of the runtime. A timer that a task adds before all others costs one more wake.
+/// operation of the runtime. A task that adds the earliest deadline costs one more wake.
 ///
 /// # Errors
 ///
@@ -136,7 +135,7 @@ pub fn spawn() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     Ok(compio_runtime::spawn(drive(timer)))
 }
 
-/// Ends only when the runtime fails to wait, and returns that error.
+/// Returns only if the runtime fails to wait.
 async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
     loop {
         timer.read_ready().await?;
@@ -150,8 +149,8 @@ async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
             Poll::Pending
         })
         .await;
-        // Other tasks have run. If they took long, the descriptor stays readable, so that another
-        // turn follows the next tasks.
+        // Other tasks have run. If timers became due in that time, the descriptor stays readable,
+        // so that the driver turns again after the next tasks.
         if local_timer().turn_within(BUDGET).fired == 0 {
             timer.arm();
         }

@@ -1,5 +1,4 @@
-//! A compio runtime that drives its thread's wheel, over io_uring if the kernel allows it, and over
-//! a poller.
+//! A compio runtime that drives its thread's wheel, over io_uring and over a poller.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 #[allow(clippy::duration_suboptimal_units, reason = "the library builds with an older Rust")]
@@ -18,7 +17,7 @@ use runtime::on_a_thread;
 
 const DRIVERS: [DriverType; 2] = [DriverType::IoUring, DriverType::Poll];
 
-/// Runs `future` with a choice of compio's driver. Returns `None` if the kernel does not support it.
+/// Runs `future` with a driver of compio. Returns `None` if the kernel does not support the driver.
 fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
     let mut proactor = ProactorBuilder::new();
     proactor.driver_type(driver);
@@ -34,9 +33,9 @@ fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
 }
 
 #[test]
-fn the_runtime_drives_the_timer() {
+fn the_runtime_drives_the_wheel() {
     for driver in DRIVERS {
-        runtime::drives_the_timer(move |task| run(driver, task).is_some());
+        runtime::drives_the_wheel(move |task| run(driver, task).is_some());
     }
 }
 
@@ -44,14 +43,13 @@ fn the_runtime_drives_the_timer() {
 fn virtual_time_is_refused() {
     let refused = on_a_thread(|| {
         Config::new().clock(ManualClock::new()).install().expect("a fresh thread");
-        corewheel_compio::run(async {}).expect_err("the kernel does not know that time")
+        corewheel_compio::run(async {}).expect_err("virtual time has no descriptor")
     });
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
 }
 
-/// This holds whether the second driver stays or is dropped.
 #[test]
-fn a_second_driver_harms_nobody() {
+fn a_second_driver_does_not_stop_the_first() {
     for driver in DRIVERS {
         on_a_thread(move || {
             run(driver, async {
@@ -64,18 +62,16 @@ fn a_second_driver_harms_nobody() {
 }
 
 #[test]
-fn a_task_that_was_spawned_before_the_driver_is_driven() {
+fn a_driver_also_wakes_sleeps_spawned_before_it() {
     on_a_thread(|| {
         Runtime::new().expect("a runtime").block_on(async {
             let task = compio::runtime::spawn(sleep(Duration::from_millis(5)));
             let _driver = corewheel_compio::spawn().expect("a descriptor");
-            task.await.expect("it does not panic");
+            task.await.expect("no panic");
         });
     });
 }
 
-/// The runtime wakes the tasks of its own timers and events after a turn, so that a timer that
-/// became due while tasks ran does not wait for them.
 #[test]
 fn a_timer_fires_before_the_runtime_wakes_more_tasks() {
     for driver in DRIVERS {
@@ -93,8 +89,8 @@ fn a_timer_fires_before_the_runtime_wakes_more_tasks() {
                 let _busy = compio::runtime::spawn(async {
                     thread::sleep(Duration::from_millis(5));
                 });
-                ours.await.expect("it does not panic");
-                theirs.await.expect("it does not panic");
+                ours.await.expect("no panic");
+                theirs.await.expect("no panic");
             });
             assert!(["", "ours theirs"].contains(&&*ended.borrow().join(" ")), "{ended:?}");
         });

@@ -1,7 +1,4 @@
-//! Compares the lateness of sleeps in a glommio executor: glommio's own timer and corewheel's.
-//!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each sleep
-//! adds one timer.
+//! Compares the lateness of sleeps in glommio, by glommio's own timer and by corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-glommio --example glommio_lateness

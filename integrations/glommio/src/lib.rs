@@ -1,6 +1,6 @@
-//! corewheel in glommio: [`run`] creates an executor that drives its thread's
-//! [`local_timer`](corewheel::local_timer). [`drive`] drives it in an existing executor. The
-//! package needs Linux and io_uring.
+//! corewheel in glommio: [`run`] creates an executor that drives its thread's wheel
+//! ([`local_timer`](corewheel::local_timer)). [`drive`] drives the wheel in an existing executor.
+//! The package needs Linux and io_uring.
 //!
 //! ```no_run
 //! use corewheel::future::{sleep, timeout};
@@ -22,14 +22,14 @@ use corewheel::Config;
 use glommio::{LocalExecutorBuilder, timer};
 use io_uring::IoUring;
 
-/// The tick of [`run`]. It is short because glommio's own timers have no tick.
+/// Short, because glommio's own timers have no tick.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
 /// output of the future.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
-/// before. For another configuration of the executor, create one and spawn [`drive`] on it.
+/// before. For other settings of the executor, create an executor and spawn [`drive`] on it.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Panics
 ///
-/// glommio itself panics before Linux 5.8, and may also end the process.
+/// glommio panics on Linux before 5.8, and may also end the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);

@@ -1,8 +1,5 @@
-//! An HTTP server on a current-thread runtime. Its connections have a corewheel timeout for request
-//! headers. The server closes the connections of clients that send their request byte by byte, and
-//! serves the others.
-//!
-//! It also runs the clients and ends with a verdict:
+//! An HTTP server on a current-thread runtime, with a timeout for request headers. The example also
+//! runs the clients. Clients that send their request byte by byte time out:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-hyper --example slow_clients
@@ -52,13 +49,13 @@ mod linux {
             serving.spawn_local(server.serve_connection(TokioIo::new(stream), hello));
         }
         while let Some(served) = serving.join_next().await {
-            // An error here is a timeout or a closed connection, both expected.
+            // Errors are expected here: timeouts and closed connections.
             let _ = served.expect("no panic");
         }
         Ok(local_timer().counts().fired)
     }
 
-    /// Sends a request, all at once or byte by byte. Returns true if it was answered, and the
+    /// Sends a request, all at once or byte by byte. Returns true if the server answers, and the
     /// lifetime of the connection.
     fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> {
         const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -90,16 +87,16 @@ mod linux {
                 thread::spawn(move || (is_slow, ask(address, is_slow)))
             })
             .collect();
-        let (mut answered, mut hung_up) = (0, 0);
+        let (mut answered, mut timed_out) = (0, 0);
         for client in clients {
             let (is_slow, asked) = client.join().expect("no panic");
-            let (is_answered, lived) = asked?;
-            assert_eq!(is_answered, !is_slow, "slow clients are not answered, others are");
-            assert!(!is_slow || lived >= HEADERS, "never early");
-            *if is_answered { &mut answered } else { &mut hung_up } += 1;
+            let (is_answered, lifetime) = asked?;
+            assert_eq!(is_answered, !is_slow, "only slow clients time out");
+            assert!(!is_slow || lifetime >= HEADERS, "never early");
+            *if is_answered { &mut answered } else { &mut timed_out } += 1;
         }
         let fired = server.join().expect("no panic")??;
-        println!("{answered} answered, {hung_up} hung up on; {fired} timers fired");
+        println!("{answered} answered, {timed_out} timed out; {fired} timers fired");
         assert_eq!(fired, CLIENTS / 2, "one per slow client");
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! corewheel as the timer of hyper's servers and clients: [`Timer`] is a [`hyper::rt::Timer`].
 //!
-//! hyper uses its timer for the timeout of request headers and for HTTP/2 keep-alive, and resets
-//! those sleeps often.
+//! hyper uses its timer for the timeout of request headers and for HTTP/2 keep-alive, and often
+//! resets these sleeps.
 //!
 //! ```
 //! use corewheel_hyper::Timer;

@@ -33,8 +33,7 @@ async fn serve(listener: TcpListener, timer: Timer) -> Result<(), hyper::Error> 
     server.serve_connection(TokioIo::new(stream), hello).await
 }
 
-/// Sends `request`. Returns everything received until the connection ended, and the lifetime of the
-/// connection.
+/// Sends `request`. Returns the received text and the lifetime of the connection.
 async fn ask(address: SocketAddr, request: &str) -> io::Result<(String, Duration)> {
     let mut stream = TcpStream::connect(address).await?;
     let begun = Instant::now();
@@ -61,11 +60,11 @@ async fn times_slow_headers_out(timer: Timer) {
     let half = "GET / HTTP/1.1\r\nHost: he";
     let (served, asked) = tokio::join!(serve(listener, timer), ask(address, half));
     assert!(served.expect_err("half a request").is_timeout());
-    assert!(asked.expect("hung up").1 >= HEADERS, "early");
+    assert!(asked.expect("a closed connection").1 >= HEADERS, "early");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_thread_runtime_times_slow_headers_out() {
+async fn slow_headers_time_out_in_a_multi_thread_runtime() {
     let shards = Shards::start(1).expect("a thread");
     times_slow_headers_out(Timer::new(Timers::new(shards.all()))).await;
     // The shard publishes its counts after the turn that woke this task.
@@ -76,7 +75,7 @@ async fn a_multi_thread_runtime_times_slow_headers_out() {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
-fn a_runtime_per_core_times_slow_headers_out_on_its_own_wheel() {
+fn slow_headers_time_out_on_the_wheel_of_a_core() {
     let test = || {
         corewheel_tokio::run(async {
             let fired = local_timer().counts().fired;
@@ -88,10 +87,8 @@ fn a_runtime_per_core_times_slow_headers_out_on_its_own_wheel() {
     std::thread::spawn(test).join().expect("no panic");
 }
 
-/// `reset` moves a sleep of the same `Timer` to a later deadline, and replaces a sleep of another
-/// `Timer`.
 #[test]
-fn a_sleep_moves() {
+fn reset_moves_own_sleeps_and_replaces_foreign_ones() {
     struct Foreign;
     impl Future for Foreign {
         type Output = ();

@@ -1,7 +1,5 @@
-//! A server loop over `io_uring`: it reads from its connections, and closes those that are silent
-//! for the length of a timeout.
-//!
-//! It also runs the clients and ends with a verdict. If the kernel refuses `io_uring`, it says so:
+//! A server loop over `io_uring` that closes connections after an idle timeout. The example also
+//! runs the clients:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-io-uring --example idle
@@ -48,10 +46,8 @@ mod linux {
             stream.set_nonblocking(true)?;
             let stream = Rc::new(stream);
             let silent = Rc::clone(&stream);
-            // After the shutdown the socket is readable without data, and the loop drops the
-            // connection.
-            let hang_up =
-                move || silent.shutdown(Shutdown::Both).expect("a socket can be shut down");
+            // After the shutdown, a read returns no data, and the loop drops the connection.
+            let hang_up = move || silent.shutdown(Shutdown::Both).expect("a connected socket");
             Ok(Self { idle: local_timer().add(IDLE, hang_up), stream })
         }
 
@@ -62,12 +58,11 @@ mod linux {
                 .build()
                 .user_data(number);
             // SAFETY: the entry refers to no memory.
-            unsafe { ring.submission().push(&poll) }
-                .expect("the queue has room for one per connection");
+            unsafe { ring.submission().push(&poll) }.expect("room for a poll per connection");
         }
 
         /// Reads the available bytes. Returns false if the connection has ended.
-        fn hear(&self) -> bool {
+        fn read_available(&self) -> bool {
             let mut stream = &*self.stream;
             matches!(stream.read(&mut [0; 1_024]), Ok(1..)) && self.idle.reset(IDLE)
         }
@@ -87,7 +82,7 @@ mod linux {
             for number in
                 completions.iter().filter(|done| !driver.takes(done)).map(cqueue::Entry::user_data)
             {
-                if connections[&number].hear() {
+                if connections[&number].read_available() {
                     connections[&number].wait(number, ring);
                 } else {
                     connections.remove(&number);
@@ -98,17 +93,16 @@ mod linux {
         Ok(())
     }
 
-    /// A client that sends `packets` packets. Returns how long it was silent when the server closed
-    /// the connection.
-    fn talk(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
-        let mut spoke = Instant::now();
+    /// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
+    fn send_packets(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
+        let mut last_sent = Instant::now();
         for _ in 0..packets {
             thread::sleep(IDLE / 10);
-            spoke = Instant::now();
+            last_sent = Instant::now();
             stream.write_all(b"still here")?;
         }
-        assert_eq!(stream.read(&mut [0])?, 0, "it is the server that hangs up");
-        Ok(spoke.elapsed())
+        assert_eq!(stream.read(&mut [0])?, 0, "the server disconnects");
+        Ok(last_sent.elapsed())
     }
 
     pub(super) fn main() -> io::Result<()> {
@@ -124,15 +118,15 @@ mod linux {
         for packets in [0, 4, 8] {
             let (stream, client) = UnixStream::pair()?;
             streams.push(stream);
-            clients.push(thread::spawn(move || talk(&client, packets)));
+            clients.push(thread::spawn(move || send_packets(&client, packets)));
         }
         serve(&mut ring, &mut driver, streams)?;
         for client in clients {
             let silence = client.join().expect("no panic")?;
-            println!("hung up after a silence of {silence:?}");
+            println!("disconnected after a silence of {silence:?}");
             assert!(silence >= IDLE, "never early");
         }
-        assert_eq!(local_timer().counts().fired, 3, "each connection by its own timer");
+        assert_eq!(local_timer().counts().fired, 3, "one timer per connection");
         Ok(())
     }
 }

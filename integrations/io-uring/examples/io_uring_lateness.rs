@@ -1,8 +1,4 @@
-//! Compares the lateness of sleeps in an executor over `io_uring`: the ring's own timeouts and
-//! corewheel's timers.
-//!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each sleep
-//! adds one timer.
+//! Compares the lateness of sleeps over `io_uring`, by the ring's timeouts and by corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-io-uring --example io_uring_lateness
@@ -41,7 +37,7 @@ mod linux {
 
     use crate::{Task, lateness};
 
-    /// The tick of corewheel's timers. The ring's own timeouts have no tick.
+    /// Short, because the ring's own timeouts have no tick.
     const TICK: Duration = Duration::from_micros(20);
 
     thread_local! {
@@ -51,10 +47,10 @@ mod linux {
 
     /// Sleeps by a timeout of the ring.
     async fn own(delay: Duration) {
-        let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("positive");
+        let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("a time after zero");
         let (sender, is_over) = oneshot::channel();
         REQUESTED.with_borrow_mut(|requested| requested.push(((now + delay).into(), sender)));
-        is_over.await.expect("the ring lives");
+        is_over.await.expect("the ring completes the timeout");
     }
 
     #[allow(unsafe_code)]
@@ -87,17 +83,16 @@ mod linux {
                 number += 1;
                 // SAFETY: the deadline stays in its box until the completion.
                 unsafe { ring.submission().push(&timeout.build().user_data(number)) }
-                    .expect("the queue has room for one per task");
+                    .expect("room for a timeout per task");
                 submitted.insert(number, (deadline, sender));
             }
             driver.submit_and_wait(&mut ring)?;
-            // The turn comes first, so that tasks woken by corewheel run before tasks woken by
-            // completions.
+            // Turns first, so that tasks woken by corewheel run before tasks woken by completions.
             local_timer().turn();
             for completion in ring.completion() {
                 if !driver.takes(&completion) {
                     let (_, sender) =
-                        submitted.remove(&completion.user_data()).expect("submitted once");
+                        submitted.remove(&completion.user_data()).expect("a submitted timeout");
                     let _ = sender.send(());
                 }
             }

@@ -1,13 +1,13 @@
 //! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits.
-//! It waits until a completion, the deadline of the thread's next timer, or an urgent request of
-//! another thread. It needs Linux 5.11 or later.
+//! The method waits until a completion, the deadline of the thread's next timer, or an urgent
+//! request of another thread. The package needs Linux 5.11 or later.
 //!
-//! The deadline is an argument of the wait. So timers cost a loop only the reading of the clock: no
-//! submission, no completion, no system call. Remote requests arrive as completions of a poll on an
-//! eventfd.
+//! The deadline is an argument of the wait, so timers add one clock reading to a wait: no
+//! submission, no completion, no system call. An urgent remote request writes to an eventfd, which
+//! the ring polls.
 //!
-//! Like any poller, a ring may also poll on a `TimerFd` (corewheel with the feature `fd`). Each
-//! wait then costs a submission and a system call.
+//! A ring can also poll a `TimerFd` (corewheel with the feature `fd`), like any file descriptor.
+//! Each wait then costs a submission and a system call.
 
 #![cfg(target_os = "linux")]
 
@@ -31,12 +31,11 @@ use rustix::{
 /// The `user_data` of the driver's own completions. No other submission may use it.
 pub const WAKE: u64 = u64::MAX;
 
-/// The kernel adds nanoseconds without an overflow check, so a longer wait is split into waits of a
-/// year.
-const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+/// The limit of one wait, because the kernel adds nanoseconds without an overflow check.
+const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
 
-/// Drives a thread's wheel from a loop over `io_uring`. It belongs to one ring, and to the thread
-/// that created it.
+/// Drives a thread's wheel from a loop over `io_uring`. Use a driver with only one ring, and only
+/// on the thread that created the driver.
 ///
 /// # Examples
 ///
@@ -56,7 +55,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 ///     driver.submit_and_wait(&mut ring)?;
 ///     for completion in ring.completion() {
 ///         if !driver.takes(&completion) {
-///             println!("one of yours: {}", completion.user_data());
+///             println!("your completion: {}", completion.user_data());
 ///         }
 ///     }
 ///     local_timer().turn();
@@ -66,8 +65,8 @@ const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 #[derive(Debug)]
 pub struct Driver {
     /// The eventfd that the wake hook writes to.
-    wakes: Arc<OwnedFd>,
-    /// The ring has a pending poll on the eventfd.
+    wake_fd: Arc<OwnedFd>,
+    /// True while the ring polls the eventfd.
     is_polled: bool,
 }
 
@@ -80,60 +79,56 @@ impl Driver {
     /// If the system cannot create an eventfd, or the configuration cannot be installed. In the
     /// second case [`io::Error::get_ref`] returns the [`ConfigError`](corewheel::ConfigError).
     pub fn install(config: Config) -> io::Result<Self> {
-        let wakes = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let woken = Arc::clone(&wakes);
-        let installed = config.on_wake(move || ring_the_bell(&woken)).install();
+        let wake_fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let hook_fd = Arc::clone(&wake_fd);
+        let installed = config.on_wake(move || signal_wake(&hook_fd)).install();
         installed.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(Self { wakes, is_polled: false })
+        Ok(Self { wake_fd, is_polled: false })
     }
 
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
     /// request of another thread. It may also return early, for example after a signal. After each
-    /// return, take the completions and call `turn`.
+    /// return, take the completions and call `turn`. The kernel measures the wait by its monotonic
+    /// clock, even if the wheel has another clock.
     ///
-    /// The kernel measures the wait by its monotonic clock, for any clock of the wheel.
-    ///
-    /// Cost: a call of [`IoUring::submit_and_wait`] and a reading of the clock; after a wake, a
-    /// submission.
+    /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, a submission.
     ///
     /// # Errors
     ///
-    /// The errors of [`IoUring::submit_and_wait`], except interruptions and `EBUSY`, which asks to
-    /// take completions first. [`io::ErrorKind::Unsupported`] if the kernel accepts no timeout for
-    /// a wait: it is older than 5.11.
+    /// The errors of [`IoUring::submit_and_wait`], except interruptions and `EBUSY`, which demands
+    /// that completions are taken first. [`io::ErrorKind::Unsupported`] before Linux 5.11.
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "io_uring waits with a timeout from Linux 5.11 on",
+                "waiting with a timeout needs Linux 5.11 or later",
             ));
         }
         if !self.is_polled && !self.poll(ring)? {
-            return Ok(()); // the queue is full, because there are completions to be taken
+            return Ok(()); // the queue is full until completions are taken
         }
         // From here on, urgent requests write to the eventfd.
         let sleep = local_timer().prepare_sleep();
         let waited = match sleep.timeout() {
             None => ring.submit_and_wait(1),
             Some(timeout) => {
-                let timeout = Timespec::from(timeout.min(LONGEST));
+                let timeout = Timespec::from(timeout.min(MAX_WAIT));
                 ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
             }
         };
         drop(sleep);
-        unless_passing(waited)
+        ignore_transient(waited)
     }
 
-    /// Returns true if the completion belongs to the driver; the loop then only needs to turn. Call
-    /// it for every completion: otherwise later remote requests cannot end a wait.
+    /// Returns true if `completion` belongs to the driver; the loop then only needs to turn. Call
+    /// this for every completion, or later remote requests cannot end a wait.
     pub fn takes(&mut self, completion: &cqueue::Entry) -> bool {
         if completion.user_data() != WAKE {
             return false;
         }
         self.is_polled = false;
-        // Resets the eventfd, so that it is unreadable until the next wake. A failure means that it
-        // was unreadable already.
-        let _ = rustix::io::read(&*self.wakes, &mut [0; 8]);
+        // Resets the eventfd until the next wake. Fails if the eventfd was reset already.
+        let _ = rustix::io::read(&*self.wake_fd, &mut [0; 8]);
         true
     }
 
@@ -143,9 +138,9 @@ impl Driver {
     fn poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
         let readable = u32::from(PollFlags::IN.bits());
         let poll =
-            opcode::PollAdd::new(Fd(self.wakes.as_raw_fd()), readable).build().user_data(WAKE);
+            opcode::PollAdd::new(Fd(self.wake_fd.as_raw_fd()), readable).build().user_data(WAKE);
         if ring.submission().is_full() {
-            unless_passing(ring.submit())?;
+            ignore_transient(ring.submit())?;
         }
         // SAFETY: the entry refers to no memory, and the ring keeps its own reference to the file.
         self.is_polled = unsafe { ring.submission().push(&poll) }.is_ok();
@@ -153,15 +148,14 @@ impl Driver {
     }
 }
 
-/// Returns true if a ring could not be created because the kernel does not have `io_uring`, or
-/// forbids it, as in many containers.
+/// Returns true if `error` means that the kernel lacks `io_uring` or forbids it, as in many
+/// containers.
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS))
 }
 
-/// Returns the error of a wait, except a timeout, an interruption, or the request to take
-/// completions first.
-fn unless_passing(result: io::Result<usize>) -> io::Result<()> {
+/// Ignores timeouts, interruptions, and the demand to take completions first.
+fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Err(error)
             if !matches!(
@@ -176,6 +170,6 @@ fn unless_passing(result: io::Result<usize>) -> io::Result<()> {
 }
 
 /// Wakes the loop, from any thread. The write fails only if the eventfd is readable already.
-fn ring_the_bell(bell: &OwnedFd) {
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+fn signal_wake(wake_fd: &OwnedFd) {
+    let _ = rustix::io::write(wake_fd, &1_u64.to_ne_bytes());
 }

@@ -1,6 +1,5 @@
-//! A loop over `io_uring` that sleeps until its timers are due: it is on time, serves other
-//! completions, and is woken by other threads. Where the kernel refuses `io_uring`, the tests print
-//! that and pass.
+//! A loop over `io_uring` that sleeps until its timers are due. If the kernel refuses `io_uring`,
+//! the tests print this and pass.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/wake_ups.rs"]
@@ -23,7 +22,6 @@ use io_uring::{IoUring, opcode};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A loop on a new thread.
 struct Loop {
     ring: IoUring,
     driver: Driver,
@@ -45,9 +43,9 @@ impl Loop {
         Some(Self { ring, driver, others: Vec::new() })
     }
 
-    /// Waits once, and then turns.
-    fn go_on(&mut self) -> usize {
-        self.driver.submit_and_wait(&mut self.ring).expect("waited");
+    /// Waits once, and then turns. Returns the number of timers that fired.
+    fn wait_and_turn(&mut self) -> usize {
+        self.driver.submit_and_wait(&mut self.ring).expect("a wait");
         for completion in self.ring.completion() {
             if !self.driver.takes(&completion) {
                 self.others.push(completion.user_data());
@@ -58,9 +56,9 @@ impl Loop {
 
     #[allow(unsafe_code)]
     fn push_nop(&mut self, user_data: u64) {
-        // SAFETY: the entry refers to nothing.
+        // SAFETY: the entry refers to no memory.
         unsafe { self.ring.submission().push(&opcode::Nop::new().build().user_data(user_data)) }
-            .expect("there is room");
+            .expect("room in the queue");
     }
 }
 
@@ -76,23 +74,23 @@ fn the_wait_ends_at_the_deadline() {
             let begun = Instant::now();
             local_timer().add(delay, || ());
             let mut waits = 0;
-            while uring.go_on() == 0 {
+            while uring.wait_and_turn() == 0 {
                 waits += 1;
             }
             assert!(begun.elapsed() >= delay, "early: {delay:?}");
-            assert!(waits < 5, "{waits} waits for nothing");
+            assert!(waits < 5, "{waits} idle waits");
         }
     });
 }
 
 #[test]
-fn other_completions_end_it_too_and_a_far_deadline_does_not() {
+fn completions_end_a_wait_and_far_deadlines_do_not() {
     on_a_thread(|| {
         let Some(mut uring) = Loop::new(8) else { return };
         local_timer().add(Duration::MAX, || unreachable!("the end of time"));
         local_timer().add(HOUR * 24 * 365 * 400, || unreachable!("in 400 years"));
         uring.push_nop(7);
-        uring.go_on();
+        uring.wait_and_turn();
         assert_eq!(uring.others, [7]);
         let shard = local_timer().shard_ref();
         let waker = thread::spawn(move || {
@@ -100,22 +98,22 @@ fn other_completions_end_it_too_and_a_far_deadline_does_not() {
             shard.run(|| ());
         });
         let mut waits = 1;
-        while uring.go_on() == 0 {
+        while uring.wait_and_turn() == 0 {
             waits += 1;
         }
-        assert!(waits < 5, "{waits} waits for nothing");
+        assert!(waits < 5, "{waits} idle waits");
         waker.join().expect("no panic");
     });
 }
 
 #[test]
-fn a_full_queue_makes_room() {
+fn submit_and_wait_works_with_a_full_submission_queue() {
     on_a_thread(|| {
         let Some(mut uring) = Loop::new(4) else { return };
         local_timer().add(HOUR, || unreachable!("in an hour"));
         (0..4).for_each(|number| uring.push_nop(number));
         while uring.others.len() < 4 {
-            uring.go_on();
+            uring.wait_and_turn();
         }
     });
 }
@@ -128,9 +126,9 @@ fn no_wake_up_is_lost() {
     let owner = thread::spawn(move || {
         let Some(mut uring) = Loop::new(8) else { return };
         local_timer().add(HOUR, || unreachable!("in an hour"));
-        sender.send(local_timer().shard_ref()).expect("it is waited for");
+        sender.send(local_timer().shard_ref()).expect("the test receives");
         while !until.load(Ordering::Relaxed) {
-            uring.go_on();
+            uring.wait_and_turn();
         }
     });
     if let Ok(shard) = shard.recv() {
@@ -141,10 +139,10 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn a_thread_that_has_a_timer_already_is_told() {
+fn install_fails_on_a_thread_that_has_a_wheel() {
     on_a_thread(|| {
         local_timer().add(Duration::ZERO, || ());
-        let refused = Driver::install(Config::new()).expect_err("it has a timer");
+        let refused = Driver::install(Config::new()).expect_err("the thread has a wheel");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         let reason = refused.get_ref().and_then(|error| error.downcast_ref::<ConfigError>());
         assert_eq!(reason, Some(&ConfigError::AlreadyRunning));
@@ -152,7 +150,7 @@ fn a_thread_that_has_a_timer_already_is_told() {
 }
 
 #[test]
-fn refusals_are_told_from_mistakes() {
+fn is_refusal_recognizes_eperm_eacces_and_enosys() {
     for (errno, refused) in [(1, true), (13, true), (38, true), (22, false), (12, false)] {
         let error = io::Error::from_raw_os_error(errno);
         assert_eq!(corewheel_io_uring::is_refusal(&error), refused, "{error}");

@@ -1,5 +1,5 @@
-//! corewheel in monoio: [`run`] creates a runtime that drives its thread's
-//! [`local_timer`](corewheel::local_timer). [`drive`] drives it in an existing runtime.
+//! corewheel in monoio: [`run`] creates a runtime that drives its thread's wheel
+//! ([`local_timer`](corewheel::local_timer)). [`drive`] drives the wheel in an existing runtime.
 //!
 //! ```
 //! use corewheel::{Cores, future::sleep};
@@ -17,9 +17,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! On Linux the driver waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd), so timers
-//! are as exact as the wheel's tick. Elsewhere it sleeps by monoio's own timer, which rounds up to
-//! milliseconds.
+//! On Linux the driver waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd), so
+//! timers are as exact as the wheel's tick. Elsewhere the driver sleeps by monoio's own timer,
+//! which rounds up to milliseconds.
 
 #![cfg(unix)]
 
@@ -28,15 +28,14 @@ use std::{convert::Infallible, io, time::Duration};
 use corewheel::Config;
 use monoio::{FusionDriver, RuntimeBuilder, time};
 
-/// The tick of [`run`]. Where the driver sleeps by monoio's timer, which rounds up to milliseconds, a
-/// tick of a millisecond would round each deadline up a second time.
+/// Short, because monoio's own timer may round each deadline up a second time.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
 /// output of the future. Unfinished tasks are then dropped.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
-/// before. For another configuration of the runtime, create one and spawn [`drive`] on it.
+/// before. For other settings of the runtime, create a runtime and spawn [`drive`] on it.
 ///
 /// # Errors
 ///
@@ -54,9 +53,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
 /// runtime, which must have its timer enabled.
 ///
-/// The thread is driven from this call on, until the future is dropped: tasks that were spawned
-/// before may wait. Where the wheel can have no descriptor, because its time is virtual or too many
-/// files are open, this is [`corewheel::future::drive`] with monoio's sleep.
+/// This call registers the driver until the future is dropped, so other futures may wait before the
+/// first poll of the driver. If the wheel cannot have a descriptor, because its time is virtual or
+/// too many files are open, the driver is [`corewheel::future::drive`] with monoio's sleep.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
     let sleeps = || corewheel::future::drive(time::sleep);
@@ -66,7 +65,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
         let without_timer = timer.is_none().then(sleeps);
         async move {
             if let Some(timer) = timer {
-                // It ends with an error of the descriptor.
+                // Returns only if the descriptor fails.
                 let _ = descriptor::drive(timer).await;
             }
             match without_timer {
@@ -93,7 +92,7 @@ mod descriptor {
     use corewheel::TimerFd;
     use monoio::net::UnixStream;
 
-    /// The number of entries that a turn touches before other tasks run.
+    /// The budget of a turn, so that other tasks run between turns.
     const BUDGET: usize = 1_024;
 
     pub(super) async fn drive(timer: TimerFd) -> io::Result<Infallible> {

@@ -1,5 +1,4 @@
-//! A monoio runtime that drives its thread's wheel: it is on time, also runs other tasks, and is
-//! woken by other threads.
+//! A monoio runtime that drives its thread's wheel.
 #![cfg(unix)]
 
 #[path = "../../../tests/common/runtime.rs"]
@@ -11,16 +10,15 @@ use corewheel::{Config, ManualClock, future::sleep};
 use runtime::on_a_thread;
 
 #[test]
-fn the_runtime_drives_the_timer() {
-    runtime::drives_the_timer(|task| {
+fn the_runtime_drives_the_wheel() {
+    runtime::drives_the_wheel(|task| {
         corewheel_monoio::run(task).expect("a runtime");
         true
     });
 }
 
-/// The wheel has no descriptor then.
 #[test]
-fn virtual_time_is_driven_by_sleeps() {
+fn timers_in_virtual_time_fire_without_a_descriptor() {
     on_a_thread(|| {
         let clock = ManualClock::new();
         Config::new().clock(&clock).install().expect("a fresh thread");
@@ -34,9 +32,8 @@ fn virtual_time_is_driven_by_sleeps() {
     });
 }
 
-/// Tests each of monoio's drivers that the kernel supports.
 #[test]
-fn a_runtime_of_the_users_drives_the_timer() {
+fn drive_works_in_legacy_and_io_uring_runtimes() {
     use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
     async fn sleeps() {
         Config::new().tick(Duration::from_micros(100)).install().expect("a fresh thread");

@@ -1,8 +1,5 @@
-//! Compares the processor time of a QUIC echo server and its clients with tokio's timer and with
-//! corewheel's.
-//!
-//! It ends with a verdict: every request is answered, and every connection ends after its idle
-//! timeout. The number of connections is an argument, 100 by default.
+//! Compares the processor time of QUIC connections on tokio's timer and on corewheel. The argument
+//! is the number of connections, 100 by default.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-quinn --example quic_echo -- 2000
@@ -25,8 +22,8 @@ use tokio::task::JoinSet;
 const REQUESTS: u32 = 50;
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Connects clients, each of which sends requests and then falls silent. Returns the processor time
-/// of the requests.
+/// Opens connections that send requests and then time out. Returns the processor time of the
+/// requests.
 async fn echo(runtime: Arc<dyn quinn::Runtime>, connections: usize) -> Duration {
     let (server, client) = common::endpoints(&runtime, IDLE);
     let address = server.local_addr().expect("bound");
@@ -64,12 +61,12 @@ fn main() -> io::Result<()> {
     let tokio_timer: (_, Arc<dyn quinn::Runtime>) = ("tokio's timer", Arc::new(TokioRuntime));
     let corewheel: (_, Arc<dyn quinn::Runtime>) =
         ("corewheel", Arc::new(Runtime::new(timers.clone())));
-    // The first run also pays for fresh memory, so each timer is both before and after the other.
+    // The first run also pays for new memory, so each timer runs both before and after the other.
     let runs = [&tokio_timer, &corewheel, &corewheel, &tokio_timer];
     for (name, runtime) in runs {
         let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let spent = tokio.block_on(echo(Arc::clone(runtime), connections));
-        let requests = u32::try_from(connections).expect("few") * REQUESTS;
+        let requests = u32::try_from(connections).expect("fewer than 2^32") * REQUESTS;
         println!(
             "{name:<14} {connections} connections, {:?} of a processor per request",
             spent / requests
@@ -77,6 +74,6 @@ fn main() -> io::Result<()> {
     }
     let fired: u64 = timers.shards().iter().map(|shard| shard.metrics().counts.fired).sum();
     println!("{fired} timers fired");
-    assert!(fired > 0, "connections end by corewheel's timers");
+    assert!(fired > 0, "corewheel times connections out");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Two real endpoints over the loopback device, with corewheel's timers.
+//! Two endpoints over the loopback device, with corewheel's timers.
 
 #[path = "../examples/common/mod.rs"]
 mod common;
@@ -15,9 +15,9 @@ use quinn::ConnectionError;
 
 const IDLE: Duration = Duration::from_millis(300);
 
-/// tokio's own timer is disabled in this runtime, so corewheel times everything.
+/// The runtime has no tokio timer, so quinn can only use corewheel.
 #[test]
-fn a_connection_echoes_and_then_ends_for_its_silence() {
+fn a_connection_echoes_and_then_times_out() {
     let mut tokio = tokio::runtime::Builder::new_multi_thread();
     let tokio = tokio.worker_threads(2).enable_io().build().expect("a runtime");
     let shards = Shards::start(1).expect("a thread");

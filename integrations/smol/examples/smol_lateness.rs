@@ -1,7 +1,4 @@
-//! Compares the lateness of sleeps in a smol executor: smol's own timer and corewheel's.
-//!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each sleep
-//! adds one timer.
+//! Compares the lateness of sleeps in smol, by smol's own timer and by corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-smol --example smol_lateness

@@ -1,5 +1,5 @@
-//! corewheel in smol: [`run`] runs a thread's `LocalExecutor` and drives its [`local_timer`].
-//! [`drive`] is the driver as a future, for an existing executor.
+//! corewheel in smol: [`run`] runs a `LocalExecutor` and drives its thread's wheel
+//! ([`local_timer`]). [`drive`] returns the driver as a future, for an existing executor.
 //!
 //! ```
 //! use corewheel::future::{sleep, timeout};
@@ -15,7 +15,7 @@
 //! assert!(answer.is_err());
 //! ```
 //!
-//! Tasks of smol's global executor run on other threads. They need
+//! Tasks of smol's global executor run on other threads, and need
 //! [`Timers`](corewheel::future::Timers).
 
 use std::{convert::Infallible, future::poll_fn, pin::pin, time::Duration};
@@ -24,10 +24,10 @@ use async_executor::LocalExecutor;
 use async_io::Timer;
 use corewheel::{Config, local_timer};
 
-/// The tick of [`run`]. It is short because smol's own timers have no tick.
+/// Short, because smol's own timers have no tick.
 const TICK: Duration = Duration::from_micros(20);
 
-/// The budget of a turn, in wheel entries. After it, other tasks run.
+/// The budget of a turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
 /// Runs `tasks` on this thread until `future` ends, with a driver of the thread's wheel among them.
@@ -38,8 +38,7 @@ const BUDGET: usize = 1_024;
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install();
-    // The driver is a task of the executor itself: the executor runs many tasks before its own
-    // future is polled again.
+    // The driver must be a task: the executor runs many tasks before it polls `future` again.
     let _driver = tasks.spawn(drive());
     let mut running = pin!(tasks.run(future));
     async_io::block_on(poll_fn(|cx| {

@@ -1,5 +1,4 @@
-//! A smol executor with a driver among its tasks: it is on time, also runs other tasks, and is
-//! woken by other threads.
+//! A smol executor that drives its thread's wheel.
 
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
@@ -11,16 +10,15 @@ use runtime::on_a_thread;
 use smol::LocalExecutor;
 
 #[test]
-fn the_runtime_drives_the_timer() {
-    runtime::drives_the_timer(|task| {
+fn the_runtime_drives_the_wheel() {
+    runtime::drives_the_wheel(|task| {
         corewheel_smol::run(&LocalExecutor::new(), task);
         true
     });
 }
 
-/// The test spawns the driver itself, and uses another tick.
 #[test]
-fn an_executor_of_the_users_drives_the_timer() {
+fn drive_works_in_an_existing_executor() {
     on_a_thread(|| {
         let tasks = LocalExecutor::new();
         Config::new().tick(Duration::from_micros(100)).install().expect("a fresh thread");

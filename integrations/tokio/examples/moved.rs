@@ -1,8 +1,5 @@
-//! A program written for `tokio::time` that only changed its `use` lines: a session table in a
-//! multi-thread runtime.
-//!
-//! Most clients renew their sessions; a `DelayQueue` ends the sessions of the others. Requests have
-//! a timeout, and an interval ticks. The program ends with a verdict:
+//! A program written for `tokio::time` that only changed its `use` lines. A `DelayQueue` ends the
+//! sessions of clients that stop renewing. Requests have a timeout, and an interval ticks:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example moved
@@ -24,27 +21,26 @@ const CLIENTS: u32 = 1_000;
 const RENEWALS: u32 = 5;
 const SESSION: Duration = Duration::from_millis(200);
 
-/// A client's renewal of its session. The answer says whether the session still existed.
+/// A client's renewal of its session. The answer is true if the session still existed.
 struct Renewal {
     client: u32,
     lived: oneshot::Sender<bool>,
 }
 
-/// The events that the table counts.
 #[derive(Debug, Default)]
-struct Seen {
+struct Totals {
     sessions: usize,
     expired: usize,
     heartbeats: u32,
     latest: Duration,
 }
 
-/// Serves until every client has gone and every session has expired.
-async fn table(mut renewals: mpsc::Receiver<Renewal>) -> Seen {
+/// Serves until every client has ended and every session has expired.
+async fn table(mut renewals: mpsc::Receiver<Renewal>) -> Totals {
     let (mut queue, mut keys) = (DelayQueue::new(), HashMap::<u32, Key>::new());
     let mut heartbeat = time::interval(SESSION / 20);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut seen = Seen::default();
+    let mut seen = Totals::default();
     loop {
         tokio::select! {
             Some(Renewal { client, lived }) = renewals.recv() => {
@@ -81,8 +77,8 @@ async fn client(client: u32, table: mpsc::Sender<Renewal>) -> Result<u32, time::
         let (lived, answer) = oneshot::channel();
         let renewal = Renewal { client, lived };
         let ask = async {
-            table.send(renewal).await.expect("the table serves");
-            answer.await.expect("the table serves")
+            table.send(renewal).await.expect("the table runs");
+            answer.await.expect("the table runs")
         };
         kept += u32::from(time::timeout(Duration::from_secs(20), ask).await?);
         time::sleep(SESSION / 10).await;
@@ -107,6 +103,6 @@ fn main() -> io::Result<()> {
     println!("{kept} renewals in time; {seen:?}");
     assert_eq!(seen.sessions, seen.expired, "each session expires once");
     assert_eq!(kept as usize + seen.sessions, (CLIENTS * RENEWALS) as usize, "no renewal is lost");
-    assert!(seen.heartbeats > 2, "the heart beats");
+    assert!(seen.heartbeats > 2, "the interval ticks");
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! An echo server with one current-thread runtime per core. Every connection has an idle timeout on
-//! its core's wheel, and the server closes the connections of silent clients.
-//!
-//! It also runs the clients and ends with a verdict:
+//! its core's wheel. The example also runs the clients:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example per_core
@@ -20,7 +18,7 @@ use tokio::{
 const CORES: usize = 2;
 const IDLE: Duration = Duration::from_millis(500);
 
-/// Echoes until the client hangs up, or has been silent for too long.
+/// Echoes until the client disconnects or is silent for [`IDLE`].
 async fn serve(mut stream: TcpStream) -> io::Result<()> {
     let silent = Rc::new(Notify::new());
     let alarm = Rc::clone(&silent);
@@ -38,8 +36,7 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// One core's server, which ends after `connections` connections. Returns the number of timers that
-/// fired.
+/// Serves `connections` connections on one core. Returns the number of timers that fired.
 async fn listen(listener: net::TcpListener, connections: usize) -> io::Result<u64> {
     let listener = TcpListener::from_std(listener)?;
     let mut serving = task::JoinSet::new();
@@ -52,20 +49,20 @@ async fn listen(listener: net::TcpListener, connections: usize) -> io::Result<u6
     Ok(local_timer().counts().fired)
 }
 
-/// A client that sends `packets` packets, each after `pause`. Returns how long it was silent when
-/// the server closed the connection.
-fn talk(address: net::SocketAddr, packets: u32, pause: Duration) -> io::Result<Duration> {
+/// Sends `packets` packets, each after `pause`. Returns the time from the last packet until the
+/// server disconnects.
+fn send_packets(address: net::SocketAddr, packets: u32, pause: Duration) -> io::Result<Duration> {
     use io::{Read, Write};
     let mut stream = net::TcpStream::connect(address)?;
-    let (mut spoke, mut buffer) = (Instant::now(), [0; 16]);
+    let (mut last_sent, mut buffer) = (Instant::now(), [0; 16]);
     for _ in 0..packets {
         std::thread::sleep(pause);
-        spoke = Instant::now();
+        last_sent = Instant::now();
         stream.write_all(b"still here")?;
-        assert!(stream.read(&mut buffer)? > 0, "hung up on a client that speaks");
+        assert!(stream.read(&mut buffer)? > 0, "disconnected an active client");
     }
-    assert_eq!(stream.read(&mut buffer)?, 0, "it is the server that hangs up");
-    Ok(spoke.elapsed())
+    assert_eq!(stream.read(&mut buffer)?, 0, "the server disconnects");
+    Ok(last_sent.elapsed())
 }
 
 fn main() -> io::Result<()> {
@@ -87,7 +84,7 @@ fn main() -> io::Result<()> {
         {
             let silences = &silences;
             scope.spawn(move || {
-                let silence = talk(address, packets, IDLE / 10).expect("the server serves");
+                let silence = send_packets(address, packets, IDLE / 10).expect("the server serves");
                 silences.lock().expect("no panic").push(silence);
             });
         }
@@ -95,8 +92,8 @@ fn main() -> io::Result<()> {
     let fired: Vec<u64> =
         cores.join().into_iter().map(|core| core.expect("no panic")).collect::<io::Result<_>>()?;
     let silences = silences.into_inner().expect("no panic");
-    println!("hung up after a silence of {silences:?}; timers fired on each core: {fired:?}");
+    println!("disconnected after a silence of {silences:?}; timers fired on each core: {fired:?}");
     assert!(silences.iter().all(|&silence| silence >= IDLE), "never early");
-    assert_eq!(fired, [2; CORES], "each connection by its own timer");
+    assert_eq!(fired, [2; CORES], "one timer per connection");
     Ok(())
 }

@@ -1,8 +1,4 @@
-//! Compares the lateness of sleeps in a multi-thread tokio runtime: tokio's own timer and
-//! corewheel's.
-//!
-//! It prints 50th and 99th percentiles and ends with a verdict: no sleep is early, and each sleep
-//! adds one timer.
+//! Compares the lateness of sleeps in a multi-thread runtime, by tokio's timer and by corewheel.
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example tokio_workers_lateness
@@ -15,7 +11,6 @@ use std::{io, pin::Pin};
 
 use tokio::{runtime, time};
 
-/// A task, or its join handle.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 fn main() -> io::Result<()> {

@@ -10,25 +10,23 @@ use tokio::{
     task::{self, JoinHandle, LocalSet},
 };
 
-use crate::time::{self, Driven};
+use crate::time::{self, DriverGuard};
 
-/// The budget of a turn, in wheel entries. After it, other tasks run.
+/// The budget of a turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// The tick of [`run`]. A tick of a millisecond would round a deadline up by half of that on
-/// average, and tokio's busy rounds come on top.
+/// Short, so that rounding adds little to the delay by busy tasks.
 const TICK: Duration = Duration::from_micros(100);
 
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
 /// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
 /// stay until the thread ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for a program of one runtime per core. A thread without a
-/// wheel gets one with a tick of 100 us. For another tick, install a [`Config`] before; a longer
-/// one shares wake-ups.
+/// Use it with [`Cores`](corewheel::Cores) for one runtime per core. A thread without a wheel gets
+/// one with a tick of 100 us. For another tick, install a [`Config`] before; with a longer tick,
+/// more timers share a wake-up.
 ///
-/// A timer is as punctual as its runtime: a task that computes for a millisecond can make it a
-/// millisecond late.
+/// A task that computes for a millisecond can make timers a millisecond late.
 ///
 /// # Errors
 ///
@@ -36,7 +34,9 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, like `Runtime::block_on`.
+/// If it is called inside another runtime, as `Runtime::block_on` does. If `future` uses
+/// `tokio::time`, because this runtime has no tokio timer. To have both, build a runtime with
+/// `enable_all` and call [`run_in`].
 ///
 /// # Examples
 ///
@@ -60,8 +60,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// The futures of [`corewheel::future`] beside tokio's own, in place of the futures of
-/// `tokio::time`:
+/// The futures of [`corewheel::future`], in place of those of `tokio::time`:
 ///
 /// ```
 /// use corewheel::future::{sleep, timeout};
@@ -103,7 +102,7 @@ const TICK: Duration = Duration::from_micros(100);
 ///         let mut requests = JoinSet::new();
 ///         loop {
 ///             tokio::select! {
-///                 // Stands for an accepted connection.
+///                 // In place of an accepted connection.
 ///                 () = sleep(Duration::from_millis(1)) => {
 ///                     requests.spawn_local(sleep(Duration::from_millis(2)));
 ///                 }
@@ -119,11 +118,6 @@ const TICK: Duration = Duration::from_micros(100);
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-///
-/// # Panics
-///
-/// If the future uses `tokio::time`, because this runtime has no tokio timer. To have both, build a
-/// runtime with `enable_all` and call [`run_in`].
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = runtime::Builder::new_current_thread();
     run_in(&runtime.enable_io().on_thread_park(time::auto_advance).build()?, future)
@@ -133,17 +127,17 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
 /// stay until the thread ends.
 ///
-/// It is [`run`] with an existing runtime, and the same wheel. In a runtime with `enable_all`, tasks
-/// may use `tokio::time` too. The wheel turns each time before the tasks of the set run. So a timer
-/// does not wait for tasks that became ready at the same time, as it does with [`spawn_local`].
+/// Like [`run`], it gives a thread without a wheel one with a tick of 100 us. In a runtime with
+/// `enable_all`, tasks may use `tokio::time` too. The wheel turns before each run of the set's
+/// tasks, so a timer does not wait for tasks that became ready at the same time.
 ///
 /// # Errors
 ///
-/// As of [`spawn_local`].
+/// For the reasons of [`spawn_local`].
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, as `Runtime::block_on` panics. If the runtime was made
+/// If it is called inside another runtime, as `Runtime::block_on` does. If `runtime` was built
 /// without `enable_io`.
 ///
 /// # Examples
@@ -160,7 +154,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
-    // The thread may have a wheel, which stays.
+    // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install();
     let (timer, driven) = {
         let _runtime = runtime.enter();
@@ -183,20 +177,21 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 
 /// Spawns a task on the current `LocalSet` that drives this thread's wheel, while the set runs and
 /// until the task is aborted. A thread has at most one driver. Dropping the handle does not end the
-/// task. A future that waits when the task is aborted stays pending.
+/// task. If the task is aborted, futures that wait for the wheel stay pending.
 ///
-/// Cost: two system calls for each turn that the wheel needs (tokio's poll, and arming the
-/// descriptor), and nothing in between. A timer that a task adds before all others costs one more
-/// idle turn. The turn is a task among others, and waits for the tasks that are ready before it.
-/// Under load, the runtime polls for events only every 61 polls of tasks (tokio's
-/// `event_interval`). In [`run`] and [`run_in`] the turn comes before the tasks.
+/// The driver waits for the tasks that are ready before it. Under load, the runtime polls for
+/// events only once in 61 polls of tasks, tokio's `event_interval`. In [`run`] and [`run_in`], the
+/// turn comes before the tasks.
+///
+/// Cost: two system calls for each turn that the wheel needs, to poll and to arm the descriptor. A
+/// task that adds the earliest deadline costs one more turn, which fires no timer.
 ///
 /// # Errors
 ///
 /// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)): the wheel's
 /// time is virtual, or too many files are open. If the runtime does not accept the descriptor. If
-/// [`run`], [`run_in`] or another such task drives the wheel already, in any runtime of this
-/// thread; this error has the kind [`AlreadyExists`](io::ErrorKind::AlreadyExists).
+/// the wheel has a driver already, in any runtime of this thread; this error has the kind
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics
 ///
@@ -208,9 +203,9 @@ pub fn spawn_local() -> io::Result<JoinHandle<io::Result<()>>> {
 
 /// Registers the descriptor of this thread's wheel in the current runtime, and arms it.
 #[allow(unsafe_code)]
-fn register() -> io::Result<(AsyncFd<TimerFd>, Driven)> {
+fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
     let timer = local_timer().timer_fd()?;
-    let driven = Driven::new()?;
+    let driven = DriverGuard::new()?;
     // SAFETY: a `TimerFd` owns its descriptor, which stays open and the same while the `TimerFd`
     // lives.
     let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
@@ -218,11 +213,10 @@ fn register() -> io::Result<(AsyncFd<TimerFd>, Driven)> {
     Ok((timer, driven))
 }
 
-/// Ends only when the runtime's I/O driver has ended, and returns that error.
-async fn drive(timer: AsyncFd<TimerFd>, _driven: Driven) -> io::Result<()> {
+/// Returns only when the runtime's I/O driver has ended.
+async fn drive(timer: AsyncFd<TimerFd>, _driven: DriverGuard) -> io::Result<()> {
     loop {
-        // Clears readiness before the turn arms the descriptor, so that every later event is a new
-        // edge.
+        // Cleared before the turn arms the descriptor, so that every later event is a new edge.
         timer.readable().await?.clear_ready();
         timer.get_ref().turn_within(BUDGET);
     }

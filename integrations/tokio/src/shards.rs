@@ -8,14 +8,14 @@ use std::{
 
 use corewheel::{Cores, CoresBuilder, ShardRef};
 
-/// Threads that only run timers, for programs whose tasks move between threads. Each has one shard
-/// and is pinned to a core by default. Tasks add by a [`ShardRef`]. Callbacks run on the shard's
-/// thread and should be short: wake a task, which does the work.
+/// Threads that only run timers, for programs whose tasks move between threads. Each thread has one
+/// shard, and is pinned to a core by default. Tasks add timers through a [`ShardRef`]. Callbacks
+/// run on the shard's thread and should only wake a task, which does the work.
 ///
-/// Every add is a remote add, which takes some compare-and-swaps and no lock. It wakes the shard's
+/// Every add is a remote add, which uses compare-and-swaps and no lock. An add wakes the shard's
 /// thread in three cases:
 ///
-/// - The new timer is due before all others.
+/// - The new deadline is before the wake-up time of the thread.
 /// - The add is the 1,024th queued message about deadlines.
 /// - The shard is full and cancelled timers could make room.
 ///
@@ -23,9 +23,9 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// [`Timers::per_worker`](corewheel::future::Timers::per_worker), which keep their timers alive.
 ///
 /// Keep this value while its timers are used. Dropping it ends the threads without waiting for
-/// them; their pending callbacks are dropped. So do not pass [`all`](Self::all) to
-/// [`Timers::new`](corewheel::future::Timers::new); use
-/// [`Timers::start`](corewheel::future::Timers::start), which keeps its threads.
+/// them, and drops their pending callbacks. So do not pass [`all`](Self::all) to
+/// [`Timers::new`](corewheel::future::Timers::new). Use
+/// [`Timers::start`](corewheel::future::Timers::start), which keeps its threads alive.
 ///
 /// # Examples
 ///
@@ -44,14 +44,14 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 ///         () = std::future::pending() => unreachable!("an operation that takes for ever"),
 ///         _ = deadline => println!("too late"),
 ///     }
-///     drop(timer); // cancelled, had the operation been in time
+///     drop(timer); // cancels the timer if the operation was in time
 /// });
 /// # task.await.unwrap();
 /// # });
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "dropped, its timers end"]
+#[must_use = "dropping it ends its timers"]
 pub struct Shards {
     shards: Box<[ShardRef]>,
     /// `None` after `join`.
@@ -69,14 +69,14 @@ impl Shards {
         Self::start_with(Cores::builder().shards(shards))
     }
 
-    /// Starts threads with this builder, which sets their number (by default one per core), whether
-    /// they are pinned, and the configuration of each shard. Idle threads park, and the default
-    /// wake hook unparks them. A wake hook in the configuration must unpark the thread, which is
-    /// `thread::current()` in the function given to [`CoresBuilder::config`].
+    /// Starts the threads of a builder, which sets their number, one per core by default, their
+    /// pinning, and the configuration of each shard. Idle threads park, and the default wake hook
+    /// unparks them. Another wake hook must unpark the thread, which is `thread::current()` in the
+    /// function given to [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
-    /// As for [`CoresBuilder::start_with`].
+    /// The errors of [`CoresBuilder::start_with`].
     ///
     /// # Panics
     ///
@@ -103,23 +103,24 @@ impl Shards {
     }
 
     /// Returns the shard of the current thread. A thread always gets the same shard. Threads are
-    /// assigned in turn, so that the workers of a runtime are spread over all shards. Cost: a few
-    /// nanoseconds.
+    /// assigned round-robin, so that the workers of a runtime are spread over all shards. Cost: a
+    /// few nanoseconds.
     pub fn nearest(&self) -> &ShardRef {
         &self.shards[thread_number() % self.shards.len()]
     }
 
-    /// Returns all shards: at least one.
+    /// Returns all shards, at least one.
     pub fn all(&self) -> &[ShardRef] {
         &self.shards
     }
 
-    /// Ends the threads and waits for them; their pending callbacks are dropped. Do not call it in
-    /// a callback, which would wait for its own thread, nor in a task, which would block a worker.
+    /// Ends the threads, drops their pending callbacks, and waits for the threads. Do not call it
+    /// in a callback, which would wait for its own thread, or in a task, which would block a
+    /// worker.
     pub fn join(mut self) {
         if let Some(cores) = self.cores.take() {
             cores.stop();
-            // Callbacks panic only in a turn, which catches it.
+            // No panic to report: a turn catches the panics of callbacks.
             let _ = cores.join();
         }
     }
@@ -133,12 +134,12 @@ impl Drop for Shards {
     }
 }
 
-/// Returns a number for each thread that calls it, from 0.
+/// Returns the number of this thread, in the order of first calls.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static NUMBER: Cell<Option<usize>> = const { Cell::new(None) });
     NUMBER.get().unwrap_or_else(|| {
-        // Relaxed: the numbers must only be distinct.
+        // Relaxed: numbers need only be distinct.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         NUMBER.set(Some(number));
         number

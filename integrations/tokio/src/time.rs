@@ -14,8 +14,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`, and [`IntervalStream`] is the
-//! wrapper of `tokio_stream`.
+//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`, and [`IntervalStream`] those
+//! of the wrapper in `tokio_stream`.
 //!
 //! # Which wheel a future uses
 //!
@@ -23,9 +23,9 @@
 //!
 //! 1. The thread's virtual time, after [`pause`].
 //! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
-//!    drives it. The future may move to another thread; its timer stays.
-//! 3. The timers given to [`use_timers`]. Without that call, the first future makes wheels by
-//!    [`Timers::per_worker`](corewheel::future::Timers::per_worker).
+//!    drives it. The future may move to another thread; its timer does not.
+//! 3. The timers given to [`use_timers`]. Without that call, the first future calls
+//!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
 //!
 //! Neither a tokio runtime nor `enable_time` is needed. Where tasks never change threads, the
 //! futures of [`corewheel::future`] cost less.
@@ -34,21 +34,21 @@
 //!
 //! - A deadline is valid up to 584 years ahead; a later one never elapses. tokio's limit is about 2
 //!   years, and it treats later deadlines as 30 years.
-//! - [`Sleep`] is `Unpin`: `tokio::pin!` is harmless and not needed.
-//! - A poll panics if it can get no timer, because the thread has ended or the wheel is full. tokio
-//!   panics without a runtime.
-//! - A future whose runtime has ended stays pending. tokio's futures panic.
+//! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`.
+//! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
+//!   tokio panics if there is no runtime.
+//! - A future stays pending after its runtime has ended. tokio's futures panic.
 //! - A [`Timeout`] checks its deadline even if its future has used up the task's cooperative
-//!   budget. It consumes no budget itself.
-//! - [`pause`] belongs to the thread. Futures created before it stay in real time, and so do
-//!   [`corewheel::local_timer`] and [`corewheel::future`]. The clock advances while
-//!   `spawn_blocking` runs; tokio's clock waits for it.
+//!   budget. The `Timeout` itself consumes no budget.
+//! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
+//!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock advances while
+//!   a `spawn_blocking` task runs; tokio's clock waits for the task.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
 //!   [`auto_advance`]. `#[tokio::test]` takes no hook, and `start_paused` stops only tokio's clock.
-//!   In place of both, call [`pause`] first in a `#[test]` that calls [`run`](crate::run).
+//!   Instead, write a `#[test]` that calls [`run`](crate::run), and call [`pause`] first in it.
 //! - `std::time::Instant::now()` is never virtual: read the time by [`Instant::now`]. A
-//!   [`corewheel::Shard`] sees virtual time if it is made with [`clock`].
-//! - [`DelayQueue`] is not `Sync`. It documents the differences of its methods.
+//!   [`corewheel::Shard`] follows virtual time if it is configured with [`clock`].
+//! - [`DelayQueue`] is not `Sync`. Its page lists how its methods differ.
 
 pub mod delay_queue;
 pub mod error;
@@ -64,7 +64,7 @@ pub use std::time::Duration;
 #[doc(inline)]
 pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use self::{home::Driven, virtual_time::watch};
+pub(crate) use self::{home::DriverGuard, virtual_time::watch};
 pub use self::{
     home::{timers, use_timers},
     instant::Instant,

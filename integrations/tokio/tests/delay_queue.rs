@@ -37,7 +37,7 @@ fn panics<R>(call: impl FnOnce() -> R) -> bool {
 }
 
 #[test]
-fn entries_come_out_in_the_order_of_their_deadlines() {
+fn entries_expire_in_deadline_order() {
     paused(|| async {
         let (mut queue, begun) = (DelayQueue::new(), Instant::now());
         let keys = [3, 1, 2].map(|delay| queue.insert(delay, delay * SECOND));
@@ -46,7 +46,7 @@ fn entries_come_out_in_the_order_of_their_deadlines() {
         assert_eq!(queue.deadline(&keys[0]), begun + 3 * SECOND);
         for (delay, key) in [(1, keys[1]), (2, keys[2]), (3, keys[0]), (4, late)] {
             assert_eq!(queue.peek(), Some(key));
-            let mut expired = next(&mut queue).await.expect("it is not empty");
+            let mut expired = next(&mut queue).await.expect("an entry");
             assert_eq!(begun.elapsed(), delay * SECOND);
             assert_eq!((*expired.get_ref(), expired.key()), (delay, key));
             assert_eq!(expired.deadline(), begun + delay * SECOND);
@@ -59,7 +59,7 @@ fn entries_come_out_in_the_order_of_their_deadlines() {
 }
 
 #[test]
-fn the_past_and_zero_come_out_at_the_next_poll_and_no_end_never() {
+fn past_and_zero_delays_expire_at_once_and_far_ones_later() {
     paused(|| async {
         let (mut queue, begun) = (DelayQueue::new(), Instant::now());
         time::advance(SECOND).await;
@@ -69,17 +69,17 @@ fn the_past_and_zero_come_out_at_the_next_poll_and_no_end_never() {
         queue.insert("now", Duration::ZERO);
         let mut first = [(); 2].map(|()| "");
         for value in &mut first {
-            *value = next(&mut queue).await.expect("it is not empty").into_inner();
+            *value = next(&mut queue).await.expect("an entry").into_inner();
         }
         first.sort_unstable();
         assert_eq!((first, begun.elapsed()), (["now", "past"], SECOND));
-        assert_eq!(next(&mut queue).await.expect("one").into_inner(), "in three years");
+        assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), "in three years");
         assert_eq!(begun.elapsed(), SECOND + 3 * 365 * 86_400 * SECOND);
     });
 }
 
 #[test]
-fn removed_and_moved_entries() {
+fn entries_can_be_removed_and_moved() {
     paused(|| async {
         let (mut queue, begun) = (DelayQueue::new(), Instant::now());
         let [earlier, later, gone] =
@@ -90,14 +90,14 @@ fn removed_and_moved_entries() {
         assert_eq!(queue.remove(&gone).into_inner(), "gone");
         assert!(queue.try_remove(&gone).is_none());
         for (name, delay) in [("earlier", 2), ("later", 8)] {
-            assert_eq!(next(&mut queue).await.expect("one").into_inner(), name);
+            assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), name);
             assert_eq!(begun.elapsed(), delay * SECOND);
         }
     });
 }
 
 #[test]
-fn a_stale_key_finds_nothing_and_panics_where_there_is_no_answer() {
+fn only_try_remove_accepts_a_stale_key() {
     paused(|| async {
         let mut queue = DelayQueue::new();
         let stale = queue.insert(1, SECOND);
@@ -128,9 +128,8 @@ impl Count {
     }
 }
 
-/// Like moving an entry, inserting one wakes the polling task if it would sleep too long.
 #[test]
-fn an_earlier_entry_wakes_the_task() {
+fn an_earlier_deadline_wakes_the_polling_task() {
     paused(|| async {
         let woken = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&woken));
@@ -138,7 +137,7 @@ fn an_earlier_entry_wakes_the_task() {
         let mut queue = DelayQueue::new();
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
         let key = queue.insert("first", 10 * SECOND);
-        assert_eq!(woken.take(), 1, "it was empty");
+        assert_eq!(woken.take(), 1, "the queue was empty");
         assert!(queue.poll_expired(&mut cx).is_pending());
         queue.insert("later", 20 * SECOND);
         assert_eq!(woken.take(), 0);
@@ -150,27 +149,27 @@ fn an_earlier_entry_wakes_the_task() {
         assert!(queue.poll_expired(&mut cx).is_pending());
         time::advance(SECOND).await;
         assert_eq!(woken.take(), 1);
-        let Poll::Ready(Some(expired)) = queue.poll_expired(&mut cx) else { panic!("it is due") };
+        let Poll::Ready(Some(expired)) = queue.poll_expired(&mut cx) else { panic!("not due") };
         assert_eq!(expired.into_inner(), "first");
     });
 }
 
 #[test]
-fn it_is_a_stream_that_goes_on_after_its_end() {
+fn the_stream_yields_again_after_none() {
     paused(|| async {
         let mut queue = DelayQueue::new();
         for round in 0..3 {
             queue.insert(round, SECOND);
             assert_eq!(queue.size_hint(), (1, None));
             let expired = poll_fn(|cx| Pin::new(&mut queue).poll_next(cx)).await;
-            assert_eq!(expired.expect("one").into_inner(), round);
+            assert_eq!(expired.expect("an entry").into_inner(), round);
             assert!(poll_fn(|cx| Pin::new(&mut queue).poll_next(cx)).await.is_none());
         }
     });
 }
 
 #[test]
-fn clear_drops_the_values_and_the_queue_goes_on() {
+fn clear_drops_values_and_keeps_the_queue_usable() {
     paused(|| async {
         let (value, mut queue) = (Rc::new(()), DelayQueue::with_capacity(100));
         assert!(queue.capacity() >= 100);
@@ -182,7 +181,7 @@ fn clear_drops_the_values_and_the_queue_goes_on() {
         assert!(next(&mut queue).await.is_none());
         let begun = Instant::now();
         queue.insert(value, 2 * SECOND);
-        assert!(queue.try_remove(&stale).is_none(), "a key from before");
+        assert!(queue.try_remove(&stale).is_none(), "a key from before `clear`");
         assert!(next(&mut queue).await.is_some());
         assert_eq!(begun.elapsed(), 2 * SECOND);
         queue.shrink_to_fit();
@@ -195,7 +194,7 @@ fn clear_drops_the_values_and_the_queue_goes_on() {
 }
 
 #[test]
-fn a_panicking_destructor_leaves_an_empty_queue_after_clear() {
+fn clear_empties_the_queue_even_if_a_destructor_panics() {
     struct PanicOnDrop;
     impl Drop for PanicOnDrop {
         fn drop(&mut self) {
@@ -210,15 +209,14 @@ fn a_panicking_destructor_leaves_an_empty_queue_after_clear() {
         assert_eq!(queue.len(), 0);
         let begun = Instant::now();
         let key = queue.insert(None, 3 * SECOND);
-        assert_eq!(next(&mut queue).await.expect("one").key(), key);
+        assert_eq!(next(&mut queue).await.expect("an entry").key(), key);
         assert_eq!(begun.elapsed(), 3 * SECOND);
         assert!(next(&mut queue).await.is_none());
     });
 }
 
-/// Compares random calls with a list as the model: no entry is early, late or lost.
 #[test]
-fn it_agrees_with_a_model() {
+fn random_queue_calls_agree_with_a_list() {
     paused(|| async {
         let mut random = fastrand::Rng::with_seed(7);
         // Key, value and deadline of each entry.
@@ -246,7 +244,7 @@ fn it_agrees_with_a_model() {
                 poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await
             {
                 let is_it = |&(key, ..): &(Key, u32, Instant)| key == expired.key();
-                let place = model.iter().position(is_it).expect("it was in there");
+                let place = model.iter().position(is_it).expect("a live entry");
                 let (_, value, deadline) = model.swap_remove(place);
                 assert!(deadline <= now, "early");
                 assert_eq!((expired.deadline(), expired.into_inner()), (deadline, value));
@@ -261,7 +259,7 @@ fn it_agrees_with_a_model() {
 
 /// The sleep of the first poll elapses in real time, before the entry is due in virtual time.
 #[test]
-fn a_queue_that_was_polled_before_pause_continues_in_virtual_time() {
+fn a_queue_polled_before_pause_continues_in_virtual_time() {
     let (done, waits) = mpsc::channel();
     thread::spawn(move || {
         run(async {
@@ -269,16 +267,16 @@ fn a_queue_that_was_polled_before_pause_continues_in_virtual_time() {
             queue.insert((), Duration::from_millis(50));
             assert!(poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await.is_pending());
             time::pause();
-            let deadline = next(&mut queue).await.expect("one").deadline();
+            let deadline = next(&mut queue).await.expect("an entry").deadline();
             assert!(deadline <= Instant::now(), "early");
         })
         .expect("a runtime");
-        done.send(()).expect("it is waited for");
+        done.send(()).expect("the test receives");
     });
-    waits.recv_timeout(20 * SECOND).expect("it neither spins nor panics");
+    waits.recv_timeout(20 * SECOND).expect("no spinning and no panic");
 }
 
-/// The clock of the timers ends 584 years after it was made.
+/// The clock ends 584 years after its creation.
 #[test]
 fn an_entry_after_the_end_of_the_clock_is_pending() {
     let (done, waits) = mpsc::channel();
@@ -288,17 +286,16 @@ fn an_entry_after_the_end_of_the_clock_is_pending() {
             queue.insert((), Duration::from_secs(1_000 * 365 * 86_400));
             time::advance(Duration::MAX).await;
             let poll = poll_fn(|cx| Poll::Ready(queue.poll_expired(cx)));
-            // Without tokio's budget, which would end a poll that spins.
+            // tokio's budget would end a poll that spins.
             assert!(task::unconstrained(poll).await.is_pending());
         });
-        done.send(()).expect("it is waited for");
+        done.send(()).expect("the test receives");
     });
-    waits.recv_timeout(20 * SECOND).expect("it neither spins nor panics");
+    waits.recv_timeout(20 * SECOND).expect("no spinning and no panic");
 }
 
-/// One task sleeps in real time while another one inserts.
 #[test]
-fn a_sleeping_task_is_woken_for_an_insert() {
+fn a_sleeping_task_is_woken_by_an_earlier_insert() {
     let test = || {
         run(async {
             let queue = Rc::new(std::cell::RefCell::new(DelayQueue::new()));
@@ -308,7 +305,7 @@ fn a_sleeping_task_is_woken_for_an_insert() {
             let taker = task::spawn_local(async move {
                 while count.get() < 3 {
                     let expired = poll_fn(|cx| shared.borrow_mut().poll_expired(cx)).await;
-                    assert!(expired.expect("one is far").deadline() <= Instant::now(), "early");
+                    assert!(expired.expect("a far entry").deadline() <= Instant::now(), "early");
                     count.set(count.get() + 1);
                 }
             });

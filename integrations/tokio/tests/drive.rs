@@ -1,4 +1,4 @@
-//! A task of a current-thread runtime that drives its thread's timer by tokio's own sleep.
+//! A task of a current-thread runtime that drives its thread's wheel by tokio's own sleep.
 
 #[path = "../../../tests/common/runtime.rs"]
 mod runtime;
@@ -12,7 +12,7 @@ use corewheel::{
 use runtime::on_a_thread;
 use tokio::{runtime::Builder, task::LocalSet};
 
-/// Runs a task beside a driver, in a tokio runtime with tokio's timer enabled.
+/// Runs `task` in a runtime with a driver task.
 fn run<F: Future>(task: F) -> F::Output {
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
@@ -22,29 +22,28 @@ fn run<F: Future>(task: F) -> F::Output {
 }
 
 #[test]
-fn the_task_drives_the_timer() {
-    runtime::drives_the_timer(|task| {
+fn drive_works_with_the_sleep_of_tokio() {
+    runtime::drives_the_wheel(|task| {
         run(task);
         true
     });
 }
 
 #[test]
-fn a_task_that_was_spawned_before_the_driver_is_driven() {
+fn a_driver_also_wakes_sleeps_spawned_before_it() {
     on_a_thread(|| {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         LocalSet::new().block_on(&runtime, async {
             let task = tokio::task::spawn_local(sleep(Duration::from_millis(5)));
             let driver = tokio::task::spawn_local(drive(tokio::time::sleep));
-            task.await.expect("it does not panic");
+            task.await.expect("no panic");
             driver.abort();
         });
     });
 }
 
-/// Without the wake, the driver would sleep for an hour.
 #[test]
-fn an_earlier_timer_of_another_thread_shortens_the_sleep() {
+fn an_earlier_remote_timer_wakes_the_driver() {
     on_a_thread(|| {
         run(async {
             local_timer().add(Duration::from_secs(3_600), || unreachable!("in an hour"));
@@ -56,7 +55,7 @@ fn an_earlier_timer_of_another_thread_shortens_the_sleep() {
                 shard.add(Duration::from_millis(5), move || _ = sender.send(()));
             });
             let limit = Duration::from_secs(20);
-            tokio::time::timeout(limit, fired).await.expect("it is woken").expect("it fires");
+            tokio::time::timeout(limit, fired).await.expect("a wake-up").expect("the timer fires");
         });
     });
 }

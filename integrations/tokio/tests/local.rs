@@ -1,5 +1,4 @@
-//! A current-thread runtime that drives its thread's wheel: it is on time, also runs other tasks,
-//! and is woken by other threads.
+//! A current-thread runtime that drives its thread's wheel.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 #[path = "../../../tests/common/runtime.rs"]
@@ -16,12 +15,12 @@ use tokio::{
 };
 
 #[test]
-fn the_runtime_drives_the_timer() {
-    runtime::drives_the_timer(|task| corewheel_tokio::run(task).is_ok());
+fn the_runtime_drives_the_wheel() {
+    runtime::drives_the_wheel(|task| corewheel_tokio::run(task).is_ok());
 }
 
 #[test]
-fn a_panic_in_a_callback_harms_nobody() {
+fn a_panicking_callback_does_not_stop_the_runtime() {
     on_a_thread(|| {
         corewheel_tokio::run(async {
             local_timer().add(Duration::ZERO, || panic!("a callback panics, as it should here"));
@@ -33,7 +32,7 @@ fn a_panic_in_a_callback_harms_nobody() {
 }
 
 #[test]
-fn other_clocks_of_the_machine_work_and_virtual_time_is_refused() {
+fn run_accepts_system_clocks_and_refuses_virtual_time() {
     for clock in [Clock::fast(), Clock::boot_time()] {
         on_a_thread(|| {
             Config::new().clock(clock).install().expect("a fresh thread");
@@ -42,15 +41,13 @@ fn other_clocks_of_the_machine_work_and_virtual_time_is_refused() {
     }
     on_a_thread(|| {
         Config::new().clock(ManualClock::new()).install().expect("a fresh thread");
-        let refused =
-            corewheel_tokio::run(async {}).expect_err("the kernel does not know that time");
+        let refused = corewheel_tokio::run(async {}).expect_err("virtual time has no descriptor");
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     });
 }
 
-/// The second driver is refused, and the first one continues.
 #[test]
-fn a_second_driver_harms_nobody() {
+fn a_second_driver_does_not_stop_the_first() {
     on_a_thread(|| {
         let slept = corewheel_tokio::run(async {
             let error = corewheel_tokio::spawn_local().expect_err("`run` drives the wheel");
@@ -62,9 +59,8 @@ fn a_second_driver_harms_nobody() {
     });
 }
 
-/// A second driver in another runtime of the thread is refused until the first one has ended.
 #[test]
-fn two_runtimes_of_a_thread_have_one_driver() {
+fn a_thread_with_two_runtimes_has_one_driver() {
     on_a_thread(|| {
         let runtime = Builder::new_current_thread().enable_io().build().expect("a runtime");
         let set = LocalSet::new();
@@ -87,32 +83,30 @@ fn two_runtimes_of_a_thread_have_one_driver() {
 }
 
 #[test]
-fn a_task_that_was_spawned_before_the_driver_is_driven() {
+fn a_driver_also_wakes_sleeps_spawned_before_it() {
     on_a_thread(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         LocalSet::new().block_on(&runtime.expect("a runtime"), async {
             let task = tokio::task::spawn_local(sleep(Duration::from_millis(5)));
             let _driver = corewheel_tokio::spawn_local().expect("the first driver");
-            task.await.expect("it does not panic");
+            task.await.expect("no panic");
         });
     });
 }
 
-/// Without the panic, the future would wait for ever.
 #[test]
-fn a_runtime_without_a_driver_panics() {
+fn a_sleep_without_a_driver_panics() {
     on_a_thread(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let task = LocalSet::new().block_on(&runtime, async {
             tokio::task::spawn_local(sleep(Duration::from_millis(5))).await
         });
-        assert!(task.expect_err("nothing turns the timer").is_panic());
+        assert!(task.expect_err("the wheel has no driver").is_panic());
     });
 }
 
-/// A turn does not wait for the tasks that are ready at the same time, and its callbacks may spawn.
 #[test]
-fn a_runtime_of_the_program_turns_before_its_tasks_run() {
+fn run_in_turns_before_its_tasks_and_callbacks_may_spawn() {
     let test = || {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         corewheel_tokio::run_in(&runtime, async {
@@ -122,7 +116,7 @@ fn a_runtime_of_the_program_turns_before_its_tasks_run() {
                 fires.borrow_mut().push("timer");
                 task::spawn_local(async move { spawned.borrow_mut().push("task of a callback") });
             });
-            thread::sleep(Duration::from_millis(3)); // computes
+            thread::sleep(Duration::from_millis(3)); // as a computation would
             task::yield_now().await;
             log.borrow_mut().push("task");
             tokio::time::sleep(Duration::from_millis(1)).await;

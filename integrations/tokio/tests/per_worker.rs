@@ -1,5 +1,4 @@
-//! `Timers::per_worker` in a multi-thread runtime without hooks: timeouts elapse even while a
-//! worker is blocked.
+//! `Timers::per_worker` in a multi-thread runtime without hooks.
 
 use std::{
     sync::mpsc,
@@ -20,7 +19,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn timeouts_end_after_their_time_or_with_their_task() {
+fn timeouts_elapse_or_return_the_output() {
     let (runtime, timers) = (runtime(), Timers::per_worker().expect("a thread"));
     runtime.block_on(async {
         let mut tasks = JoinSet::new();
@@ -44,25 +43,25 @@ fn timeouts_end_after_their_time_or_with_their_task() {
     });
 }
 
-/// The watcher calls the wakers of timers that a blocked worker has added.
+/// The watcher fires timers that a blocked worker has added.
 #[test]
 fn a_blocked_worker_delays_no_timer() {
-    struct Tell(mpsc::Sender<()>);
-    impl std::task::Wake for Tell {
+    struct SendOnWake(mpsc::Sender<()>);
+    impl std::task::Wake for SendOnWake {
         fn wake(self: std::sync::Arc<Self>) {
             let _ = self.0.send(());
         }
     }
     let (runtime, timers) = (runtime(), Timers::per_worker().expect("a thread"));
-    let (tell, told) = mpsc::channel();
+    let (sender, woken) = mpsc::channel();
     let (unblock, blocked) = mpsc::channel::<()>();
     runtime.spawn(async move {
-        let waker = std::sync::Arc::new(Tell(tell)).into();
+        let waker = std::sync::Arc::new(SendOnWake(sender)).into();
         let mut sleep = timers.sleep(DELAY);
         let mut context = std::task::Context::from_waker(&waker);
         assert!(sleep.poll_elapsed(&mut context).is_pending());
         let _ = blocked.recv_timeout(TOO_LONG);
     });
-    told.recv_timeout(TOO_LONG / 2).expect("woken while its worker is blocked");
+    woken.recv_timeout(TOO_LONG / 2).expect("woken while its worker is blocked");
     drop(unblock);
 }

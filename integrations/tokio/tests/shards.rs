@@ -1,5 +1,4 @@
-//! Shards beside a multi-thread runtime: each thread always uses the same shard, timers fire and
-//! are cancelled, and all threads end.
+//! Shards on dedicated threads, beside a multi-thread runtime.
 
 use std::{
     sync::{
@@ -18,7 +17,7 @@ use tokio::{runtime, sync::oneshot};
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
-fn a_thread_keeps_to_its_shard_and_threads_are_spread() {
+fn threads_are_spread_and_each_keeps_its_shard() {
     let shards = Arc::new(Shards::start(3).expect("threads"));
     let mut seen: Vec<String> = Vec::new();
     for _ in 0..6 {
@@ -34,9 +33,8 @@ fn a_thread_keeps_to_its_shard_and_threads_are_spread() {
     assert_eq!(seen.len(), 3);
 }
 
-/// The caller configures the wheels of the threads, and an invalid configuration is an error.
 #[test]
-fn the_threads_are_as_they_were_asked_to_be() {
+fn start_with_applies_or_refuses_a_configuration() {
     let builder = |tick| {
         Cores::builder().shards(2).pin(false).config(move |_| Config::new().tick(tick).limit(1))
     };
@@ -44,13 +42,13 @@ fn the_threads_are_as_they_were_asked_to_be() {
     assert_eq!(shards.all().len(), 2);
     for shard in shards.all() {
         assert!(shard.try_add(HOUR, || ()).is_ok());
-        assert!(shard.try_add(HOUR, || ()).is_err(), "the limit");
+        assert!(shard.try_add(HOUR, || ()).is_err(), "the limit is one timer");
     }
-    assert!(Shards::start_with(builder(Duration::ZERO)).is_err(), "no such tick");
+    assert!(Shards::start_with(builder(Duration::ZERO)).is_err(), "a tick of zero is invalid");
 }
 
 #[test]
-fn tasks_time_out_and_are_never_early() {
+fn timers_of_tasks_fire_and_are_never_early() {
     let shards = Arc::new(Shards::start(2).expect("threads"));
     let runtime =
         runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
@@ -62,7 +60,7 @@ fn tasks_time_out_and_are_never_early() {
                 let (bell, rung) = oneshot::channel();
                 let begun = Instant::now();
                 shards.nearest().add(delay, move || _ = bell.send(()));
-                rung.await.expect("it fires");
+                rung.await.expect("the timer fires");
                 assert!(begun.elapsed() >= delay, "early");
             })
         })
@@ -74,22 +72,21 @@ fn tasks_time_out_and_are_never_early() {
     });
 }
 
-/// Increments a counter when it is dropped.
-struct Counts(Arc<AtomicU32>);
+struct CountDrops(Arc<AtomicU32>);
 
-impl Drop for Counts {
+impl Drop for CountDrops {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn the_end_drops_what_is_pending() {
+fn join_drops_pending_callbacks() {
     let shards = Shards::start(2).expect("threads");
     let dropped = Arc::new(AtomicU32::new(0));
     let handles: Vec<_> = (0..100_usize)
         .map(|number| {
-            let counts = Counts(Arc::clone(&dropped));
+            let counts = CountDrops(Arc::clone(&dropped));
             shards.all()[number % 2].add(HOUR, move || drop(counts))
         })
         .collect();
@@ -102,14 +99,14 @@ fn the_end_drops_what_is_pending() {
 }
 
 #[test]
-fn the_last_reference_may_go_in_a_callback() {
+fn shards_may_be_dropped_in_their_own_callback() {
     let shards = Arc::new(Shards::start(1).expect("a thread"));
     let (sender, gone) = mpsc::channel();
     let last = Arc::clone(&shards);
     shards.all()[0].add(Duration::from_millis(5), move || {
         drop(last);
-        sender.send(()).expect("it is waited for");
+        sender.send(()).expect("the test receives");
     });
     drop(shards);
-    gone.recv_timeout(Duration::from_secs(20)).expect("nobody waits for itself");
+    gone.recv_timeout(Duration::from_secs(20)).expect("the drop returns");
 }

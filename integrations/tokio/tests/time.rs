@@ -45,13 +45,13 @@ fn panic_of<R>(call: impl FnOnce() -> R) -> String {
 }
 
 #[test]
-fn futures_may_move_between_threads() {
-    fn moves<T: Send + Sync + 'static>() {}
-    moves::<time::Sleep>();
-    moves::<time::Timeout<()>>();
-    moves::<time::Interval>();
-    moves::<time::Instant>();
-    moves::<time::error::Elapsed>();
+fn futures_are_send_and_sync() {
+    fn assert_send_sync<T: Send + Sync + 'static>() {}
+    assert_send_sync::<time::Sleep>();
+    assert_send_sync::<time::Timeout<()>>();
+    assert_send_sync::<time::Interval>();
+    assert_send_sync::<time::Instant>();
+    assert_send_sync::<time::error::Elapsed>();
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn sleep_ends_at_its_deadline() {
 }
 
 #[test]
-fn zero_and_the_past_are_ready_at_the_first_poll() {
+fn past_and_zero_sleeps_are_ready_at_the_first_poll() {
     paused(|| async {
         assert!(poll_once(&mut time::sleep(Duration::ZERO)).is_ready());
         time::advance(SECOND).await;
@@ -93,7 +93,7 @@ fn sleep_moves_to_a_later_and_an_earlier_deadline() {
             assert!(sleep.is_elapsed());
             assert_eq!(begun.elapsed(), millis(second));
             sleep.as_mut().await;
-            assert_eq!(begun.elapsed(), millis(second), "ready again");
+            assert_eq!(begun.elapsed(), millis(second), "ready without a reset");
             sleep.as_mut().reset(Instant::now() + SECOND);
             sleep.await;
             assert_eq!(begun.elapsed(), millis(second) + SECOND);
@@ -120,7 +120,7 @@ fn timeout_polls_its_future_first() {
 fn timeout_ends_with_elapsed() {
     paused(|| async {
         let begun = Instant::now();
-        let elapsed = time::timeout(SECOND, pending::<()>()).await.expect_err("it never ends");
+        let elapsed = time::timeout(SECOND, pending::<()>()).await.expect_err("a timeout");
         assert_eq!(begun.elapsed(), SECOND);
         assert_eq!(elapsed.to_string(), "deadline has elapsed");
         assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::TimedOut);
@@ -140,7 +140,6 @@ impl Future for Never {
     }
 }
 
-/// A future that is always ready would starve other tasks unless the budget makes it yield.
 #[test]
 fn sleeps_use_the_cooperative_budget_and_timeouts_end_without_it() {
     paused(|| async {
@@ -178,7 +177,7 @@ fn interval_ticks_at_once_and_then_each_period() {
 }
 
 #[test]
-fn missed_ticks_come_as_the_behavior_says() {
+fn missed_tick_behavior_decides_the_next_ticks() {
     for (behavior, expected) in [
         (MissedTickBehavior::Burst, [10, 35, 35, 40]),
         (MissedTickBehavior::Delay, [10, 35, 45, 55]),
@@ -203,7 +202,7 @@ fn missed_ticks_come_as_the_behavior_says() {
 }
 
 #[test]
-fn interval_resets() {
+fn interval_resets_move_the_next_tick() {
     paused(|| async {
         let begun = Instant::now();
         let mut interval = time::interval(10 * SECOND);
@@ -217,7 +216,7 @@ fn interval_resets() {
         assert_eq!(interval.tick().await - begun, 15 * SECOND);
         interval.reset_at(begun + 17 * SECOND);
         assert_eq!(interval.tick().await - begun, 17 * SECOND);
-        assert_eq!(interval.tick().await - begun, 27 * SECOND, "the period stays");
+        assert_eq!(interval.tick().await - begun, 27 * SECOND, "resets keep the period");
     });
 }
 
@@ -240,10 +239,8 @@ fn a_period_of_zero_panics() {
     assert!(message.contains("non-zero"), "{message}");
 }
 
-// ---- which wheel
-
 #[test]
-fn a_driven_thread_uses_its_own_timer() {
+fn a_driven_thread_uses_its_own_wheel() {
     let test = || {
         run(async {
             let added = local_timer().counts().added;
@@ -251,7 +248,7 @@ fn a_driven_thread_uses_its_own_timer() {
             assert_eq!(local_timer().counts().added, added + 1);
         })
         .expect("a runtime");
-        // This thread's wheel has lost its driver.
+        // The wheel has no driver after `run`.
         let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
         let added = local_timer().counts().added;
         runtime.block_on(time::sleep(millis(2)));
@@ -261,7 +258,7 @@ fn a_driven_thread_uses_its_own_timer() {
 }
 
 #[test]
-fn tasks_of_a_multi_thread_runtime_are_never_early() {
+fn sleeps_in_a_multi_thread_runtime_are_never_early() {
     let runtime =
         runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
     runtime.block_on(async {
@@ -283,17 +280,15 @@ fn tasks_of_a_multi_thread_runtime_are_never_early() {
 }
 
 #[test]
-fn a_program_chooses_its_timers_once() {
+fn use_timers_fails_after_the_first_future() {
     drop(time::sleep(Duration::ZERO));
     let shards = corewheel_tokio::Shards::start(1).expect("a thread");
     let timers = corewheel::future::Timers::new(shards.all());
-    assert!(time::use_timers(timers).is_err(), "a future has needed timers");
+    assert!(time::use_timers(timers).is_err(), "a future has used the default timers");
 }
 
-// ---- virtual time
-
 #[test]
-fn pause_and_resume_panic_out_of_turn() {
+fn pause_and_resume_panic_in_the_wrong_state() {
     paused(|| async {
         assert_eq!(panic_of(time::pause), "time is already frozen");
         time::resume();
@@ -311,8 +306,7 @@ fn a_shard_on_the_threads_clock_sees_virtual_time() {
         shard.turn();
         shard.next_expired().map(|expired| expired.payload)
     };
-    let shard =
-        || Shard::with_config(Config::new().clock(time::clock())).expect("there are few shards");
+    let shard = || Shard::with_config(Config::new().clock(time::clock())).expect("a valid config");
     paused(move || async move {
         let mut shard = shard();
         shard.add(SECOND * 3_600, 7);
@@ -321,7 +315,7 @@ fn a_shard_on_the_threads_clock_sees_virtual_time() {
         time::sleep(SECOND).await;
         assert_eq!(expires(&mut shard), Some(7));
     });
-    // Without virtual time it is the clock of the thread's own wheel.
+    // Without virtual time, `clock` returns the clock of the thread's own wheel.
     thread::spawn(move || {
         let clock = ManualClock::new();
         Config::new().clock(&clock).install().expect("the first use");
@@ -335,7 +329,7 @@ fn a_shard_on_the_threads_clock_sees_virtual_time() {
 }
 
 #[test]
-fn a_paused_sleep_that_nothing_ends_panics() {
+fn a_paused_sleep_panics_if_no_hook_advances_the_clock() {
     let test = || {
         let runtime = runtime::Builder::new_current_thread().build().expect("one");
         let sleeps = async {
@@ -357,9 +351,8 @@ fn a_paused_sleep_that_nothing_ends_panics() {
     thread::spawn(test).join().expect("no panic");
 }
 
-/// All three are woken after the jump, in the order of their deadlines.
 #[test]
-fn advance_jumps() {
+fn advance_fires_all_sleeps_in_deadline_order() {
     paused(|| async {
         let (begun, seen) = (Instant::now(), Rc::new(RefCell::new(Vec::new())));
         let mut tasks = task::JoinSet::new();
@@ -378,7 +371,6 @@ fn advance_jumps() {
     });
 }
 
-/// Time stands still while a task has something to do.
 #[test]
 fn the_clock_advances_only_when_all_tasks_are_idle() {
     paused(|| async {
@@ -417,7 +409,7 @@ fn sockets_are_served_before_the_clock_advances() {
             stream.write_all(&[byte]).await.expect("written");
             let mut answer = [0];
             let answered = time::timeout(60 * SECOND, stream.read_exact(&mut answer)).await;
-            answered.expect("the clock has not moved").expect("read");
+            answered.expect("no timeout").expect("read");
             assert_eq!(answer, [byte]);
         }
         drop(stream);
@@ -427,7 +419,7 @@ fn sockets_are_served_before_the_clock_advances() {
 }
 
 #[test]
-fn after_resume_time_goes_on_where_it_stood() {
+fn resume_continues_from_the_paused_time() {
     paused(|| async {
         let begun = Instant::now();
         let mut before = pin!(time::sleep(SECOND + millis(20)));
@@ -448,12 +440,12 @@ fn after_resume_time_goes_on_where_it_stood() {
 }
 
 #[test]
-fn a_paused_sleep_without_end_is_no_busy_loop() {
+fn a_paused_sleep_of_duration_max_stays_pending() {
     paused(|| async {
         let (done, waits) = tokio::sync::oneshot::channel();
         let other = thread::spawn(move || {
             thread::sleep(millis(20));
-            done.send(()).expect("it is waited for");
+            done.send(()).expect("the test receives");
         });
         let begun = Instant::now();
         tokio::select! {

@@ -1,5 +1,4 @@
-//! Futures on timers whose clock is ahead of the system's, as a boot-time clock is after a
-//! suspension.
+//! Futures on timers whose clock is ahead of the system's, as after a suspension.
 
 use std::{
     sync::{LazyLock, Mutex, PoisonError},
@@ -17,12 +16,12 @@ use corewheel_tokio::time::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Calls `test` with a function that advances the clock of all timers and fires them.
+/// Calls `test` with a function that advances the clock of all timers and fires the due ones.
 fn ahead(test: impl FnOnce(&mut dyn FnMut(Duration), &mut Context<'_>)) {
     static TIMERS: LazyLock<Mutex<(ManualClock, Watcher)>> = LazyLock::new(|| {
         let clock = ManualClock::new();
         let config = |_| Config::new().clock(&clock);
-        let (timers, watcher) = Timers::per_worker_with(1, config).expect("there are few shards");
+        let (timers, watcher) = Timers::per_worker_with(1, config).expect("a valid config");
         time::use_timers(timers).expect("the first use");
         clock.advance(3_600 * SECOND);
         Mutex::new((clock, watcher))
@@ -60,7 +59,7 @@ fn an_interval_follows_the_clock_of_its_timers() {
         ahead(|advance, cx| {
             let mut interval = time::interval(10 * SECOND);
             interval.set_missed_tick_behavior(behavior);
-            let Poll::Ready(first) = interval.poll_tick(cx) else { panic!("at once") };
+            let Poll::Ready(first) = interval.poll_tick(cx) else { panic!("not ready") };
             assert!(interval.poll_tick(cx).is_pending());
             let ticks = [35, 10, 10].map(|wait| {
                 advance(wait * SECOND);

@@ -1,7 +1,4 @@
-//! Requests with a deadline in a work-stealing runtime: a service that is sometimes slow, behind a
-//! timeout layer on corewheel.
-//!
-//! It ends with a verdict:
+//! A service that is sometimes slow, behind a timeout layer, in a work-stealing runtime:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tower --example deadlines
@@ -21,7 +18,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 const REQUESTS: u32 = 5_000;
 const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Answers nine requests in ten at once, and every tenth far too late.
+/// Answers at once, except every tenth request, which it answers too late.
 async fn work(request: u32) -> Result<u32, Infallible> {
     if request.is_multiple_of(10) {
         time::sleep(TIMEOUT * 100).await;
@@ -59,7 +56,7 @@ fn main() -> io::Result<()> {
         }
         (answered, late)
     });
-    println!("{answered} answered, {late} given up after {TIMEOUT:?}");
+    println!("{answered} answered, {late} timed out after {TIMEOUT:?}");
     assert_eq!((answered, late), (REQUESTS / 10 * 9, REQUESTS / 10));
     Ok(())
 }

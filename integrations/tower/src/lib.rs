@@ -1,4 +1,4 @@
-//! A timeout layer for tower whose deadlines are corewheel's: [`TimeoutLayer`].
+//! A timeout layer for tower on corewheel's timers: [`TimeoutLayer`].
 //!
 //! ```
 //! use corewheel_tokio::time;
@@ -37,7 +37,7 @@
 //! async fn answer(error: BoxError) -> StatusCode {
 //!     match error.downcast_ref() {
 //!         Some(TimeoutError::Elapsed) => StatusCode::REQUEST_TIMEOUT,
-//!         Some(_) => StatusCode::SERVICE_UNAVAILABLE, // overload: no timer could be had
+//!         Some(_) => StatusCode::SERVICE_UNAVAILABLE, // overload: no timer is available
 //!         None => StatusCode::INTERNAL_SERVER_ERROR,
 //!     }
 //! }
@@ -54,8 +54,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! `axum::serve` has no idle timeout of connections. For that, serve each with hyper's
-//! `http1::Builder` and the `Timer` of `corewheel-hyper`. The service is
+//! `axum::serve` has no idle timeout for connections. To have one, serve each connection with
+//! hyper's `http1::Builder` and the `Timer` of `corewheel-hyper`. The service is
 //! `hyper_util::service::TowerToHyperService::new(app)`.
 
 use std::{
@@ -82,7 +82,7 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Creates a layer that ends requests after `timeout`, by timers of `timers`.
+    /// Creates a layer that ends requests after `timeout`, with timers from `timers`.
     pub fn new(timers: Timers, timeout: Duration) -> Self {
         Self { timers, timeout }
     }
@@ -109,12 +109,12 @@ impl<S> Timeout<S> {
         &self.inner
     }
 
-    /// Returns the inner service for changes.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// Returns the inner service without its deadline.
+    /// Returns the inner service without the timeout.
     pub fn into_inner(self) -> S {
         self.inner
     }

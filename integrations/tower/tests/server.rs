@@ -1,4 +1,4 @@
-//! The layer around a service of a real HTTP server on tokio's runtimes.
+//! The layer around a service of an HTTP server on tokio's runtimes.
 
 use std::{
     convert::Infallible,
@@ -35,7 +35,6 @@ async fn handle(request: Request<Incoming>) -> Answer {
     Ok(Response::new(Empty::new()))
 }
 
-/// Converts an error to an HTTP status.
 async fn status(answer: Answer) -> Answer {
     let status = match answer {
         Ok(answer) => return Ok(answer),
@@ -77,7 +76,7 @@ async fn times_requests_out(timers: Timers) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_thread_runtime_times_requests_out() {
+async fn requests_time_out_in_a_multi_thread_runtime() {
     let shards = Shards::start(1).expect("a thread");
     times_requests_out(Timers::new(shards.all())).await;
     // The shard publishes its counts after the turn that woke this task.
@@ -88,11 +87,11 @@ async fn a_multi_thread_runtime_times_requests_out() {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
-fn a_runtime_per_core_times_requests_out_on_its_own_wheel() {
+fn requests_time_out_on_the_wheel_of_a_core() {
     let test = || {
         corewheel_tokio::run(async {
             times_requests_out(time::timers()).await;
-            // The late request sleeps, and the lost one reaches its deadline.
+            // The sleep of `/late`, and the timeout of `/never`.
             assert_eq!(local_timer().counts().fired, 2);
         })
         .expect("a runtime");
@@ -101,7 +100,7 @@ fn a_runtime_per_core_times_requests_out_on_its_own_wheel() {
 }
 
 #[tokio::test]
-async fn errors_and_readiness_are_those_of_the_service() {
+async fn errors_and_readiness_of_the_service_pass_through() {
     let shards = Shards::start(1).expect("a thread");
     let layer = TimeoutLayer::new(Timers::new(shards.all()), TIMEOUT);
     let mut service = layer.layer(service_fn(|answer: Result<u32, io::Error>| async { answer }));

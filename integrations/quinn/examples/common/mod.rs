@@ -12,24 +12,23 @@ use quinn::{
     rustls::{RootCertStore, pki_types::PrivatePkcs8KeyDer},
 };
 
-/// The name of the server in its certificate.
 pub(crate) const NAME: &str = "localhost";
 
-/// Creates a server, and a client that trusts its certificate. Each closes connections that are
-/// silent for `idle`.
+/// Creates a server, and a client that trusts its certificate. Both time out after `idle`.
 pub(crate) fn endpoints(runtime: &Arc<dyn Runtime>, idle: Duration) -> (Endpoint, Endpoint) {
     let certified = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("valid names");
     let certificate = certified.cert.der().clone();
     let key = PrivatePkcs8KeyDer::from(certified.key_pair.serialize_der());
     let mut transport = TransportConfig::default();
-    transport.max_idle_timeout(Some(IdleTimeout::try_from(idle).expect("short")));
+    transport.max_idle_timeout(Some(IdleTimeout::try_from(idle).expect("a short timeout")));
     let transport = Arc::new(transport);
     let mut server =
         ServerConfig::with_single_cert(vec![certificate.clone()], key.into()).expect("a key");
     server.transport_config(Arc::clone(&transport));
     let mut trusted = RootCertStore::empty();
     trusted.add(certificate).expect("a certificate");
-    let mut client = ClientConfig::with_root_certificates(Arc::new(trusted)).expect("trust");
+    let mut client =
+        ClientConfig::with_root_certificates(Arc::new(trusted)).expect("a valid certificate");
     client.transport_config(transport);
 
     let endpoint = |server| {
@@ -42,7 +41,7 @@ pub(crate) fn endpoints(runtime: &Arc<dyn Runtime>, idle: Duration) -> (Endpoint
     (server, clients)
 }
 
-/// Accepts `connections` and echoes their streams, until each connection has ended.
+/// Accepts that many connections and echoes their streams, until all connections have ended.
 pub(crate) async fn serve(server: Endpoint, connections: usize) {
     let mut serving = tokio::task::JoinSet::new();
     for _ in 0..connections {
@@ -61,7 +60,7 @@ pub(crate) async fn serve(server: Endpoint, connections: usize) {
     }
 }
 
-/// Sends a request on a stream; returns the answer.
+/// Sends a request on a new stream. Returns the answer.
 pub(crate) async fn ask(connection: &Connection, request: &[u8]) -> Vec<u8> {
     let (mut sender, mut answer) = connection.open_bi().await.expect("a stream");
     sender.write_all(request).await.expect("written");

@@ -13,31 +13,27 @@ use slab::Slab;
 
 use super::{Instant, Sleep, home::now, sleep_until};
 
-/// The length of a tick.
 const TICK: Duration = Duration::from_millis(1);
 
 /// A queue that yields its entries when their delays have passed, with the methods of tokio-util's
 /// `DelayQueue`.
 ///
-/// It is a [`Stream`] of [`Expired`], which ends when the queue is empty. It yields again after the
-/// next insert. Deadlines are rounded up to a millisecond.
+/// The queue is a [`Stream`] of [`Expired`], which ends when the queue is empty, and yields again
+/// after the next insert. Deadlines are rounded up to a millisecond. Like a [`Sleep`], the queue
+/// measures time by the clock of this thread's [timers](super#which-wheel-a-future-uses).
 ///
-/// Like a [`Sleep`], the queue measures time by the clock of this thread's
-/// [timers](super#which-wheel-a-future-uses).
-///
-/// Cost: inserting, removing and resetting an entry is constant, as in a [`Wheel`].
+/// Cost: inserting, removing and resetting an entry takes constant time, as in a [`Wheel`].
 ///
 /// # What differs from tokio-util
 ///
 /// * Any deadline is valid; tokio-util panics beyond about 2 years.
-/// * A [`Key`] is never mistaken for a later entry's.
-/// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant, not
-///   rounded.
-/// * Entries of the same millisecond come out in an unspecified order; in tokio-util, the last one
-///   inserted comes out first.
+/// * A [`Key`] never names a later entry.
+/// * [`Expired::deadline`] and [`deadline`](Self::deadline) return the requested instant,
+///   which is not rounded.
+/// * Entries of the same millisecond expire in an unspecified order; in tokio-util, the last
+///   inserted entry expires first.
 /// * [`peek`](Self::peek) looks at every entry.
-/// * [`compact`](Self::compact) moves no entry: it does what [`shrink_to_fit`](Self::shrink_to_fit)
-///   does.
+/// * [`compact`](Self::compact) moves no entry, like [`shrink_to_fit`](Self::shrink_to_fit).
 ///
 /// # Examples
 ///
@@ -60,12 +56,12 @@ const TICK: Duration = Duration::from_millis(1);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct DelayQueue<T> {
-    /// Holds indices of `entries`. Its ticks count from `start`.
+    /// Contains indices of `entries`. Its ticks count from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
     /// Set by the first insert or poll, because a new queue must not start the timers.
     start: Option<Instant>,
-    /// Ends when the wheel must be advanced. Exists while the queue is polled and not empty.
+    /// The sleep until the next deadline that the last poll found, if any.
     delay: Option<Sleep>,
     /// The task to wake if an entry is due before `delay` ends.
     waker: Option<Waker>,
@@ -110,21 +106,21 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Inserts an entry that comes out `timeout` from now.
+    /// Inserts an entry that expires `timeout` from now.
     ///
     /// # Panics
     ///
-    /// If the queue holds 2^25 - 1 entries.
+    /// If the queue has 2^25 - 1 entries.
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
         self.insert_at(value, now().saturating_add(timeout))
     }
 
-    /// Inserts an entry that comes out at `when`; at the next poll if that has passed.
+    /// Inserts an entry that expires at `when`, or at the next poll if `when` has passed.
     ///
     /// # Panics
     ///
-    /// If the queue holds 2^25 - 1 entries.
+    /// If the queue has 2^25 - 1 entries.
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
         let ticks = self.ticks_until(when);
@@ -136,7 +132,7 @@ impl<T> DelayQueue<T> {
         Key { index, key }
     }
 
-    /// Polls for the next entry whose deadline has passed. `None` if the queue is empty.
+    /// Polls for the next entry whose deadline has passed. Returns `None` if the queue is empty.
     ///
     /// If the poll is pending, the task is woken at the next deadline, or when an earlier entry is
     /// inserted.
@@ -162,7 +158,7 @@ impl<T> DelayQueue<T> {
             if delay.deadline() < next {
                 return Poll::Pending; // The clock has reached its end.
             }
-            // The sleep may have elapsed by another clock, as after `pause`.
+            // The sleep may be older than `pause`, and have elapsed by another clock.
             self.delay = None;
         }
     }
@@ -187,7 +183,7 @@ impl<T> DelayQueue<T> {
         self.try_remove(key).expect(STALE)
     }
 
-    /// Removes an entry; returns `None` if it has left the queue.
+    /// Removes an entry. Returns `None` if the entry has left the queue.
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         self.entry(key)?;
         self.wheel.remove(key.key);
@@ -217,7 +213,7 @@ impl<T> DelayQueue<T> {
         self.wake_before(when);
     }
 
-    /// Returns the key of an entry with the earliest deadline. Cost: looks at every entry.
+    /// Returns the key of an entry with the earliest deadline. Cost: compares all entries.
     pub fn peek(&self) -> Option<Key> {
         let (index, entry) = self.entries.iter().min_by_key(|(_, entry)| entry.deadline)?;
         Some(Key { index, key: entry.key })
@@ -226,7 +222,7 @@ impl<T> DelayQueue<T> {
     /// Drops every entry.
     pub fn clear(&mut self) {
         self.delay = None;
-        // The wheel first: the destructor of a value may panic.
+        // Clears the wheel first, because the destructor of a value may panic.
         self.wheel.clear();
         drop(self.entries.drain());
     }
@@ -241,22 +237,22 @@ impl<T> DelayQueue<T> {
         self.entries.reserve(additional);
     }
 
-    /// Frees the room behind the last entry. Entries do not move.
+    /// Frees the capacity behind the last entry. Entries do not move.
     pub fn shrink_to_fit(&mut self) {
         self.entries.shrink_to_fit();
     }
 
-    /// Frees the room behind the last entry. Entries do not move.
+    /// Frees the capacity behind the last entry. Entries do not move.
     pub fn compact(&mut self) {
         self.entries.shrink_to_fit();
     }
 
-    /// Returns how many entries the queue holds.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether the queue holds no entry.
+    /// Returns true if the queue has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -271,7 +267,7 @@ impl<T> DelayQueue<T> {
         Expired { value, deadline, key: Key { index, key } }
     }
 
-    /// Returns the tick of `when`, rounded up; 0 if it has passed at `start`.
+    /// Returns the tick of `when`, rounded up; 0 if `when` is before `start`.
     fn ticks_until(&mut self, when: Instant) -> u64 {
         let start = *self.start.get_or_insert_with(now);
         let ticks = when.duration_since(start).as_nanos().div_ceil(TICK.as_nanos());
@@ -289,12 +285,12 @@ impl<T> DelayQueue<T> {
 const STALE: &str = "invalid key: its entry has left the queue";
 
 impl<T> Expired<T> {
-    /// Returns the value.
+    /// Returns a reference to the value.
     pub fn get_ref(&self) -> &T {
         &self.value
     }
 
-    /// Returns the value for changes.
+    /// Returns a mutable reference to the value.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -304,12 +300,12 @@ impl<T> Expired<T> {
         self.value
     }
 
-    /// Returns the deadline that the entry had.
+    /// Returns the deadline of the entry.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Returns the key that the entry had.
+    /// Returns the key of the entry.
     pub fn key(&self) -> Key {
         self.key
     }

@@ -1,4 +1,4 @@
-//! Selects the timers that the futures of a thread use.
+//! Selects the timers for the futures of a thread.
 
 use std::{cell::RefCell, sync::OnceLock};
 
@@ -7,23 +7,23 @@ use corewheel::future::Timers;
 use super::{Instant, virtual_time};
 
 thread_local! {
-    /// This thread's wheel, while the thread's runtime drives it.
-    static DRIVEN: RefCell<Option<Timers>> = const { RefCell::new(None) };
+    /// This thread's wheel, while a driver turns it.
+    static THREAD_TIMERS: RefCell<Option<Timers>> = const { RefCell::new(None) };
 }
 
-/// The timers for threads whose runtime drives no wheel.
-static CHOSEN: OnceLock<Timers> = OnceLock::new();
+/// The timers for threads whose wheel has no driver.
+static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 
-/// Sets the timers for all threads of the process that drive no wheel with [`run`](crate::run) or
-/// [`spawn_local`](crate::spawn_local).
+/// Sets the timers for all threads of the process whose wheel has no driver, such as
+/// [`run`](crate::run) or [`spawn_local`](crate::spawn_local).
 ///
-/// Call it before the first future is created or the first [`DelayQueue`](super::DelayQueue) is
-/// used, to choose the number of threads, the tick or a limit.
+/// Call it before the program creates a future or uses a [`DelayQueue`](super::DelayQueue), to set
+/// the number of wheels, their tick or a limit.
 ///
 /// # Errors
 ///
-/// If the timers were set before, or a future or [`DelayQueue`](super::DelayQueue) has needed
-/// timers before. The error returns `timers`.
+/// If the timers were set before, or a future or [`DelayQueue`](super::DelayQueue) has already used
+/// the default timers. The error returns `timers`.
 ///
 /// # Examples
 ///
@@ -35,45 +35,44 @@ static CHOSEN: OnceLock<Timers> = OnceLock::new();
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn use_timers(timers: Timers) -> Result<(), Timers> {
-    CHOSEN.set(timers)
+    DEFAULT_TIMERS.set(timers)
 }
 
-/// Returns the timers that a future created on this thread uses: for adapters that take [`Timers`],
-/// such as those for hyper, tower and quinn. In a current-thread runtime, call it inside of
-/// [`run`](crate::run), after [`pause`](super::pause) in a test.
+/// Returns the timers for futures that this thread creates, for adapters that take [`Timers`], such
+/// as those for hyper, tower and quinn. In a current-thread runtime, call it inside of
+/// [`run`](crate::run). In a test with [`pause`](super::pause), call it after `pause`.
 pub fn timers() -> Timers {
     with_timers(Clone::clone)
 }
 
-/// Calls `create` with the timers for a future that is created on this thread.
+/// Calls `create` with the timers for futures that this thread creates.
 pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
     if let Some(timers) = virtual_time::timers() {
         return create(&timers);
     }
-    let driven = DRIVEN.try_with(|driven| driven.borrow().clone()).ok().flatten();
-    create(driven.as_ref().unwrap_or_else(|| CHOSEN.get_or_init(start)))
+    let driven = THREAD_TIMERS.try_with(|driven| driven.borrow().clone()).ok().flatten();
+    create(driven.as_ref().unwrap_or_else(|| DEFAULT_TIMERS.get_or_init(start)))
 }
 
-/// Returns the present time of the clock that a future created on this thread uses.
+/// Returns the time by the clock of the timers for futures that this thread creates.
 pub(super) fn now() -> Instant {
     virtual_time::now().unwrap_or_else(|| with_timers(Timers::now)).into()
 }
 
-/// Creates the default wheels of a process that has not called `use_timers`.
 fn start() -> Timers {
-    Timers::per_worker().expect("a thread for the timers")
+    Timers::per_worker().expect("the default timers start")
 }
 
 /// Marks this thread's wheel as driven, until this value is dropped.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug)]
-pub(crate) struct Driven(());
+pub(crate) struct DriverGuard(());
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-impl Driven {
-    /// Returns an error if the wheel is driven already.
+impl DriverGuard {
+    /// Returns an error if the wheel has a driver already.
     pub(crate) fn new() -> std::io::Result<Self> {
-        DRIVEN.with_borrow_mut(|driven| {
+        THREAD_TIMERS.with_borrow_mut(|driven| {
             if driven.is_some() {
                 let text =
                     "this thread's wheel has a driver already: call `run` or `spawn_local` once";
@@ -86,9 +85,9 @@ impl Driven {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-impl Drop for Driven {
+impl Drop for DriverGuard {
     fn drop(&mut self) {
-        // Fails if the thread-local is destroyed; such a thread creates no futures.
-        let _ = DRIVEN.try_with(RefCell::take);
+        // Fails if the thread-local is destroyed. Such a thread creates no futures.
+        let _ = THREAD_TIMERS.try_with(RefCell::take);
     }
 }

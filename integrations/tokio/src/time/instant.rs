@@ -1,5 +1,3 @@
-//! Instants of a clock that tests can pause.
-
 use std::{
     fmt,
     ops::{Add, AddAssign, Sub, SubAssign},
@@ -59,7 +57,7 @@ impl Instant {
         self.0.checked_sub(duration).map(Self)
     }
 
-    /// Returns the instant `duration` later, or one in the far future if it cannot be represented.
+    /// Returns the instant `duration` later, or 30 years later if it cannot be represented.
     pub(super) fn saturating_add(self, duration: Duration) -> Self {
         const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
         self.checked_add(duration).unwrap_or_else(|| self + YEARS)

@@ -1,5 +1,3 @@
-//! Periodic ticks.
-
 use std::{
     future::poll_fn,
     pin::Pin,
@@ -12,7 +10,7 @@ use futures_core::Stream;
 
 use super::{Instant, Sleep, home, sleep, sleep_until};
 
-/// A tick is missed if it is taken later than this after its deadline.
+/// A tick that is taken more than this after its deadline is missed.
 const MISSED: Duration = Duration::from_millis(5);
 
 /// Ticks every `period`, the first time at once.
@@ -51,11 +49,10 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 
 /// Ticks once a period; from [`interval`] and [`interval_at`].
 ///
-/// [`MissedTickBehavior`] applies to a tick that is taken more than 5 ms late, as in tokio, by the
-/// clock of this thread's [timers](super#which-wheel-a-future-uses).
+/// [`MissedTickBehavior`] applies to a tick that is taken more than 5 ms late, as in tokio. The
+/// clock of this thread's [timers](super#which-wheel-a-future-uses) measures this lateness.
 #[derive(Debug)]
 pub struct Interval {
-    /// Waits for the next tick.
     delay: Sleep,
     period: Duration,
     missed: MissedTickBehavior,
@@ -81,13 +78,13 @@ impl Interval {
         Self { delay, period, missed: MissedTickBehavior::default() }
     }
 
-    /// Waits for the next tick; returns the instant for which it was scheduled. No tick is lost if
+    /// Waits for the next tick. Returns the instant for which it was scheduled. No tick is lost if
     /// the future is dropped.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick; returns the instant for which it was scheduled.
+    /// Polls for the next tick. Returns the instant for which it was scheduled.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.delay).poll(cx));
         let due = self.delay.deadline();
@@ -95,7 +92,7 @@ impl Interval {
         Poll::Ready(due)
     }
 
-    /// Moves the next tick to a period from now.
+    /// Moves the next tick to one period from now.
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
@@ -177,7 +174,7 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(10);
 
-    /// Returns the time from a tick's deadline to the next tick, if the tick is taken `late`.
+    /// Returns the time until the next tick after one that is due now and taken `late` ms late.
     fn distance(behavior: MissedTickBehavior, late: u64) -> u128 {
         let due = Instant::now();
         let now = due + Duration::from_millis(late);
@@ -185,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn five_milliseconds_late_is_not_missed() {
+    fn a_tick_late_by_five_milliseconds_is_not_missed() {
         for behavior in [Burst, Delay, Skip] {
             assert_eq!([0, 4, 5].map(|late| distance(behavior, late)), [10; 3], "{behavior:?}");
         }
@@ -199,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_without_end_is_no_overflow() {
+    fn a_period_of_duration_max_does_not_overflow() {
         let now = Instant::now();
         for behavior in [Burst, Delay, Skip] {
             assert!(next(behavior, now, now + PERIOD, Duration::MAX) > now + PERIOD);

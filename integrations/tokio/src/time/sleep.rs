@@ -1,5 +1,3 @@
-//! A sleep that any thread may poll.
-
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
@@ -11,23 +9,22 @@ use tokio::task::coop;
 
 use super::{Instant, home::with_timers, virtual_time::assert_advancing};
 
-/// Waits until `duration` from now. Zero is ready at the first poll.
+/// Waits until `duration` from now. A sleep of zero is ready at the first poll.
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep(with_timers(|timers| timers.sleep(duration)))
 }
 
-/// Waits until `deadline`. One that has passed is ready at the first poll.
+/// Waits until `deadline`. A sleep whose deadline has passed is ready at the first poll.
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(with_timers(|timers| timers.sleep_until(deadline.into_std())))
 }
 
-/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. Never early, and at the first tick
-/// after its deadline: a millisecond by default.
+/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. It ends at the first tick at or
+/// after its deadline, never before. A tick is 1 ms by default, and 100 us in [`run`](crate::run).
 ///
-/// After it was ready, every poll is ready until it is [reset](Self::reset). Dropping it cancels
-/// its timer.
+/// Once ready, it stays ready until it is [reset](Self::reset). Dropping it cancels its timer.
 ///
 /// # Examples
 ///
@@ -52,12 +49,12 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep(future::Sleep<Remote>);
 
 impl Sleep {
-    /// Returns the instant at which it ends.
+    /// Returns the deadline.
     pub fn deadline(&self) -> Instant {
         self.0.deadline().into()
     }
 
-    /// Returns whether its timer has fired, or a poll found that the deadline had passed.
+    /// Returns true if the timer has fired, or a poll found that the deadline had passed.
     pub fn is_elapsed(&self) -> bool {
         self.0.is_elapsed()
     }
@@ -68,7 +65,7 @@ impl Sleep {
         self.0.reset(deadline.into_std());
     }
 
-    /// Polls the sleep without consuming the task's cooperative budget.
+    /// Polls without consuming the task's cooperative budget.
     pub(super) fn poll_unconstrained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll(cx).map(|()| assert_advancing())
     }

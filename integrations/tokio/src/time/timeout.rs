@@ -1,5 +1,3 @@
-//! A future with a deadline.
-
 use std::{
     pin::Pin,
     task::{Context, Poll},
@@ -41,8 +39,8 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 pin_project! {
     /// Gives a future up at a deadline; from [`timeout`] and [`timeout_at`].
     ///
-    /// The future is polled first: if it is ready, the deadline does not matter. A future that is
-    /// ready at its first poll touches no timer.
+    /// Each poll polls the future first, and the deadline only if the future is pending. A future
+    /// that is ready at its first poll touches no timer.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<T> {
@@ -53,12 +51,12 @@ pin_project! {
 }
 
 impl<T> Timeout<T> {
-    /// Returns the future.
+    /// Returns a reference to the future.
     pub fn get_ref(&self) -> &T {
         &self.value
     }
 
-    /// Returns the future for changes.
+    /// Returns a mutable reference to the future.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }

@@ -1,8 +1,7 @@
 //! Virtual time for tests: a clock that stops, and advances when the runtime is idle.
 //!
-//! A helper thread owns a wheel on that clock. The futures of the thread that called `pause` use
-//! the helper's wheel. The helper turns its wheel on request, or in step with real time after
-//! `resume`.
+//! A helper thread owns a wheel on this clock. Futures of the thread that called `pause` use the
+//! helper's wheel, which turns on request, or in step with real time after `resume`.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,48 +20,47 @@ use tokio::{
 };
 
 thread_local! {
-    /// Set by the first `pause` and never cleared: from then on, this thread's instants are
-    /// virtual.
+    /// Set by the first `pause` and never cleared, because this thread's instants stay virtual.
     static CURRENT: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
-    /// The runtime has looked for events since it was last idle.
+    /// [`auto_advance`] has made the runtime poll for events; its next call advances the clock.
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The tick of the helper's timer, the default.
+/// The tick of the helper's wheel, the default.
 const TICK: Duration = Duration::from_millis(1);
 
 /// How often the helper checks whether a runtime without [`auto_advance`] is idle.
-const LOOK: Duration = Duration::from_secs(1);
+const IDLE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 struct VirtualTime {
     clock: ManualClock,
     /// The instant at which the clock shows zero.
     start: StdInstant,
     timers: Timers,
-    helper: Sender<Order>,
+    helper: Sender<Request>,
     /// The runtime has called [`auto_advance`] since the last `pause`.
     has_hook: Cell<bool>,
-    /// Receives a message when the helper ends a sleep because nothing advances the clock.
+    /// Receives a message when the helper ends a sleep because the clock would never advance.
     stuck: Receiver<()>,
-    /// The real time of `resume`, and the virtual time then. `None` while time stands still.
+    /// The real and the virtual time of the last `resume`. `None` while the clock is paused.
     resumed: Cell<Option<Resumed>>,
 }
 
 type Resumed = (StdInstant, Duration);
 
 /// A request to the helper.
-enum Order {
-    /// Checks the wheel again, because another thread has added an earlier deadline.
-    Look,
+enum Request {
+    /// Checks the wheel again, because another thread has sent an urgent request.
+    Recheck,
     /// Lets the clock follow real time.
-    Follow(Resumed, Sender<bool>),
-    /// Stops its clock, and watches the runtime.
-    Stand(Idle, Sender<bool>),
-    /// Stops watching the runtime, because its hook advances the clock.
+    FollowRealTime(Resumed, Sender<bool>),
+    /// Stops the clock, and checks whether the runtime is idle.
+    Pause(Idle, Sender<bool>),
+    /// Ends the checks of the runtime, because its hook advances the clock.
     HasHook,
     /// Fires the due timers.
     Turn(Sender<bool>),
-    /// Advances the clock to the next deadline, and fires it. The answer is true if there was one.
+    /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
     Step(Sender<bool>),
     End,
 }
@@ -70,11 +68,11 @@ enum Order {
 /// The state of a helper's clock.
 enum Mode {
     /// In step with real time.
-    Follows(Resumed),
+    FollowsRealTime(Resumed),
     /// Stopped, in a runtime that may have no hook.
-    Watches(Idle),
+    PausedWithoutHook(Idle),
     /// Stopped, in a runtime whose hook advances it.
-    Stands,
+    Paused,
 }
 
 /// Detects whether a runtime is idle.
@@ -85,7 +83,7 @@ struct Idle {
 
 impl Idle {
     /// Returns true if the runtime has been parked since the last call.
-    fn has_lasted(&mut self) -> bool {
+    fn is_still_parked(&mut self) -> bool {
         #[cfg(target_has_atomic = "64")]
         let parked = Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
         #[cfg(not(target_has_atomic = "64"))]
@@ -95,17 +93,16 @@ impl Idle {
     }
 }
 
-/// Stops the clock of this thread. Futures created from now on see virtual time, which advances by
-/// [`advance`], and to the next deadline whenever the runtime is idle.
+/// Stops the clock of this thread. Futures that the thread creates after this call use virtual
+/// time, which advances by [`advance`], and to the next deadline whenever the runtime is idle.
 ///
-/// Call it first in a test, in a runtime that [`run`](crate::run) made or one with
-/// [`auto_advance`]. It affects this thread only. `#[tokio::test]` makes a runtime without that
-/// hook, in which only [`advance`] moves the clock.
+/// Call it first in a test, in [`run`](crate::run) or in a runtime with the hook [`auto_advance`].
+/// `#[tokio::test]` makes a runtime without the hook, in which only [`advance`] moves the clock.
 ///
 /// # Panics
 ///
 /// If the clock is paused already, or outside of a current-thread runtime. In a runtime without
-/// [`auto_advance`], a future that waits panics when the runtime has been idle for a second.
+/// [`auto_advance`], a waiting future panics after the runtime has been idle for 1 to 2 s.
 ///
 /// # Examples
 ///
@@ -131,14 +128,14 @@ pub fn pause() {
     });
     let Some(resumed) = here.resumed.take() else { panic!("time is already frozen") };
     here.has_hook.set(false);
-    here.order(|done| Order::Stand(Idle { runtime, parked: None }, done));
-    // Stops at the end of a tick, so that a sleep of whole milliseconds takes exactly that time.
+    here.request(|done| Request::Pause(Idle { runtime, parked: None }, done));
+    // Stops on a tick, so that a sleep of whole milliseconds takes exactly its duration.
     let stands = since(resumed).as_nanos().div_ceil(TICK.as_nanos());
     here.clock.set(u64::try_from(stands).map_or(Duration::MAX, Duration::from_millis));
-    here.order(Order::Turn);
+    here.request(Request::Turn);
 }
 
-/// Resumes the clock of this thread, from its present time.
+/// Resumes the clock of this thread from its paused time.
 ///
 /// # Panics
 ///
@@ -148,11 +145,11 @@ pub fn resume() {
     let here = paused().expect("time is not frozen");
     let resumed = (StdInstant::now(), here.clock.elapsed());
     here.resumed.set(Some(resumed));
-    here.order(|done| Order::Follow(resumed, done));
+    here.request(|done| Request::FollowRealTime(resumed, done));
 }
 
-/// Moves the clock of this thread by `duration` at once, and yields to tasks that were woken.
-/// Deadlines on the way fire at the end of the jump, in their order.
+/// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
+/// timers that became due fire after the step, the earliest first.
 ///
 /// # Panics
 ///
@@ -160,7 +157,7 @@ pub fn resume() {
 pub async fn advance(duration: Duration) {
     let here = paused().expect("time is not frozen");
     here.clock.advance(duration);
-    here.order(Order::Turn);
+    here.request(Request::Turn);
     drop(here);
     yield_now().await;
 }
@@ -169,9 +166,9 @@ pub async fn advance(duration: Duration) {
 /// Pass it to `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does this
 /// itself.
 ///
-/// It first has the runtime look for events, so that a task which waits for a socket is served
-/// before the clock moves. In [`run`](crate::run), the runtime looks for events after every task of
-/// the `LocalSet`; elsewhere, once before the clock moves.
+/// The hook first makes the runtime poll for events, so that ready sockets are served before the
+/// clock advances. In [`run`](crate::run), this is repeated whenever tasks of the `LocalSet` have
+/// run; elsewhere, the runtime polls once before the clock advances.
 ///
 /// # Examples
 ///
@@ -190,11 +187,11 @@ pub async fn advance(duration: Duration) {
 pub fn auto_advance() {
     let Some(here) = paused() else { return };
     if !here.has_hook.replace(true) {
-        let _ = here.helper.send(Order::HasHook);
+        let _ = here.helper.send(Request::HasHook);
     }
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
-        here.order(Order::Step);
+        here.request(Request::Step);
     } else {
         // Defers a wake-up, so that the runtime polls for events without blocking and then calls
         // this hook again.
@@ -203,7 +200,7 @@ pub fn auto_advance() {
     }
 }
 
-/// Polls the tasks of a runtime. Whenever they have run, [`auto_advance`] looks for events again.
+/// Polls `tasks`. After each poll, [`auto_advance`] polls for events before it advances the clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) async fn watch<F: Future>(tasks: F) -> F::Output {
     let mut tasks = pin!(tasks);
@@ -220,10 +217,8 @@ pub(super) fn now() -> Option<StdInstant> {
     Some(here.resumed.get().map_or_else(|| here.clock.now(), |resumed| here.start + since(resumed)))
 }
 
-/// Returns the clock of this thread, virtual after [`pause`], for a [`corewheel::Shard`] or a wheel
-/// that must see the same time.
-///
-/// Without a [`pause`] on this thread, time is real.
+/// Returns the clock of this thread for a [`corewheel::Shard`] or a wheel: the virtual clock after
+/// [`pause`], otherwise the clock of the thread's wheel.
 ///
 /// # Examples
 ///
@@ -247,23 +242,23 @@ pub fn clock() -> Clock {
     here().map_or_else(|| local_timer().clock(), |here| Clock::from(&here.clock))
 }
 
-/// Returns the timers that follow the virtual time of this thread, if it has one.
+/// Returns the timers on the virtual time of this thread, if it has one.
 pub(super) fn timers() -> Option<Timers> {
     let here = here()?;
     if let Some(resumed) = here.resumed.get() {
-        // The helper sets the clock only when it wakes up, and a new deadline counts from now.
+        // A new delay counts from now, and the helper sets the clock only when it wakes up.
         here.clock.set(since(resumed));
     }
     Some(here.timers.clone())
 }
 
-/// Panics if a sleep of this thread has ended because nothing advances the clock.
+/// Panics if the helper has ended a sleep because the clock would never advance.
 pub(super) fn assert_advancing() {
     assert!(
         here().is_none_or(|here| here.stuck.try_recv().is_err()),
-        "the time of this thread is paused, its runtime is idle, and nothing advances the clock: run the test in \
-         `corewheel_tokio::run`, or build its runtime with `Builder::on_thread_park(corewheel_tokio::time::auto_advance)`, \
-         in place of `#[tokio::test]`, or call `advance`"
+        "the clock of this thread is paused, its runtime is idle, and no hook advances the clock: \
+         instead of `#[tokio::test]`, run the test in `corewheel_tokio::run`, or build its runtime \
+         with `Builder::on_thread_park(corewheel_tokio::time::auto_advance)`; or call `advance`"
     );
 }
 
@@ -275,7 +270,7 @@ fn paused() -> Option<Rc<VirtualTime>> {
     here().filter(|here| here.resumed.get().is_none())
 }
 
-/// Returns the virtual time that follows real time since `resume`.
+/// Returns the virtual time now, after a `resume`.
 fn since((resumed, elapsed): Resumed) -> Duration {
     elapsed.saturating_add(resumed.elapsed())
 }
@@ -283,95 +278,95 @@ fn since((resumed, elapsed): Resumed) -> Duration {
 impl VirtualTime {
     /// Starts a helper whose clock follows real time.
     fn start() -> Self {
-        let (clock, (helper, orders)) = (ManualClock::new(), channel());
-        let (tell_stuck, stuck) = channel();
+        let (clock, (helper, requests)) = (ManualClock::new(), channel());
+        let (stuck_sender, stuck) = channel();
         let start = clock.now();
-        let (refer, referred) = channel();
-        let (its_clock, its_orders) = (clock.clone(), helper.clone());
-        let serve = move || serve(&its_clock, its_orders, &orders, &refer, &tell_stuck);
+        let (shard_sender, shard_receiver) = channel();
+        let (its_clock, wake_sender) = (clock.clone(), helper.clone());
+        let run_helper =
+            move || run_helper(&its_clock, wake_sender, &requests, &shard_sender, &stuck_sender);
         let name = "corewheel-tokio paused".to_owned();
-        thread::Builder::new().name(name).spawn(serve).expect("a thread for virtual time");
-        let shard = referred.recv().expect("the helper has a timer");
+        thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
+        let shard = shard_receiver.recv().expect("the helper has a wheel");
         let resumed = Cell::new(Some((StdInstant::now(), Duration::ZERO)));
         let (timers, has_hook) = (Timers::new(&[shard]), Cell::new(false));
         Self { clock, start, timers, helper, has_hook, stuck, resumed }
     }
 
     /// Sends the helper a request, and waits for the answer.
-    fn order(&self, order: impl FnOnce(Sender<bool>) -> Order) -> bool {
+    fn request(&self, request: impl FnOnce(Sender<bool>) -> Request) -> bool {
         let (done, result) = channel();
-        self.helper.send(order(done)).expect("the helper takes orders until it is dropped");
+        self.helper.send(request(done)).expect("the helper runs until `self` is dropped");
         result.recv().expect("the helper answers")
     }
 }
 
 impl Drop for VirtualTime {
     fn drop(&mut self) {
-        let _ = self.helper.send(Order::End);
+        let _ = self.helper.send(Request::End);
     }
 }
 
-/// Runs the helper.
-fn serve(
+fn run_helper(
     clock: &ManualClock,
-    wake: Sender<Order>,
-    orders: &Receiver<Order>,
-    refer: &Sender<ShardRef>,
+    wake: Sender<Request>,
+    requests: &Receiver<Request>,
+    shard_sender: &Sender<ShardRef>,
     stuck: &Sender<()>,
 ) {
-    let config = Config::new().clock(clock).on_wake(move || _ = wake.send(Order::Look));
-    config.install().expect("a new thread has no timer");
-    let _ = refer.send(local_timer().shard_ref());
-    let mut mode = Mode::Stands;
+    let config = Config::new().clock(clock).on_wake(move || _ = wake.send(Request::Recheck));
+    config.install().expect("a new thread has no wheel");
+    let _ = shard_sender.send(local_timer().shard_ref());
+    let mut mode = Mode::Paused;
     loop {
-        let order = match mode {
-            Mode::Stands => orders.recv().map_err(RecvTimeoutError::from),
-            Mode::Watches(_) => orders.recv_timeout(LOOK),
-            Mode::Follows(resumed) => {
+        let request = match mode {
+            Mode::Paused => requests.recv().map_err(RecvTimeoutError::from),
+            Mode::PausedWithoutHook(_) => requests.recv_timeout(IDLE_CHECK_PERIOD),
+            Mode::FollowsRealTime(resumed) => {
                 clock.set(since(resumed));
                 local_timer().turn();
                 let sleep = local_timer().prepare_sleep();
                 match sleep.timeout() {
-                    Some(timeout) => orders.recv_timeout(timeout),
-                    None => orders.recv().map_err(RecvTimeoutError::from),
+                    Some(timeout) => requests.recv_timeout(timeout),
+                    None => requests.recv().map_err(RecvTimeoutError::from),
                 }
             }
         };
-        let (done, result) = match order {
+        let (done, result) = match request {
             Err(RecvTimeoutError::Timeout) => {
-                if let Mode::Watches(idle) = &mut mode
-                    && idle.has_lasted()
+                if let Mode::PausedWithoutHook(idle) = &mut mode
+                    && idle.is_still_parked()
                     && !turn()
                     && until_next(clock).is_some()
                 {
                     let _ = stuck.send(());
                     step(clock);
-                    mode = Mode::Stands;
+                    mode = Mode::Paused;
                 }
                 continue;
             }
-            Ok(Order::Look) => continue,
-            Ok(Order::HasHook) => {
-                mode = Mode::Stands;
+            Ok(Request::Recheck) => continue,
+            Ok(Request::HasHook) => {
+                mode = Mode::Paused;
                 continue;
             }
-            Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Order::Follow(resumed, done)) => {
-                mode = Mode::Follows(resumed);
+            Ok(Request::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Request::FollowRealTime(resumed, done)) => {
+                mode = Mode::FollowsRealTime(resumed);
                 (done, true)
             }
-            Ok(Order::Stand(idle, done)) => {
-                mode = Mode::Watches(idle);
+            Ok(Request::Pause(idle, done)) => {
+                mode = Mode::PausedWithoutHook(idle);
                 (done, true)
             }
-            Ok(Order::Turn(done)) => (done, turn()),
-            Ok(Order::Step(done)) => (done, step(clock)),
+            Ok(Request::Turn(done)) => (done, turn()),
+            Ok(Request::Step(done)) => (done, step(clock)),
         };
         let _ = done.send(result);
     }
 }
 
-/// Fires every due timer; returns whether there was one.
+/// Fires every due timer. Returns true if any fired.
 fn turn() -> bool {
     let mut has_fired = false;
     loop {
@@ -391,14 +386,13 @@ fn step(clock: &ManualClock) -> bool {
     true
 }
 
-/// Returns the time until the next deadline. The last representable moment counts as none: the
-/// clock stops there.
+/// Returns the time until the next deadline. A deadline at the end of the clock counts as none.
 fn until_next(clock: &ManualClock) -> Option<Duration> {
-    let is_before_the_end = |wait| clock.elapsed().checked_add(wait).is_some_and(is_time);
+    let is_before_the_end = |wait| clock.elapsed().checked_add(wait).is_some_and(is_representable);
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
 }
 
-/// Returns true if a clock can show this time.
-fn is_time(elapsed: Duration) -> bool {
+/// Returns true if `elapsed` is before the end of the clock.
+fn is_representable(elapsed: Duration) -> bool {
     elapsed < Duration::from_nanos(u64::MAX)
 }

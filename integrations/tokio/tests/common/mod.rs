@@ -1,5 +1,3 @@
-//! Tests in virtual time.
-
 use std::thread;
 
 use corewheel_tokio::{run, time};
