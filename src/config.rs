@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_absurd_capacity_is_reserved_up_to_a_limit() {
+    fn a_huge_capacity_is_reduced_to_reserve_max() {
         let parts = Config::new().capacity(usize::MAX).validate().expect("valid");
         assert_eq!(parts.capacity, RESERVE_MAX);
     }

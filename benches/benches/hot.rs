@@ -1,9 +1,8 @@
-//! The hot paths of a server, one operation at a time, with the loads of `compare`. A wheel alone
-//! adds and cancels, and resets. `local_timer()` adds and cancels by the machine's clock. An idle
-//! shard shows the cost of each clock.
+//! Benches of single operations with the loads of `compare`: a `Wheel`, `local_timer()` in real
+//! time, and an idle `Shard` on each clock.
 //!
-//! Timers are added before the clock of the bench starts and dropped after it has stopped. Each
-//! bench has its own thread, because a thread has one `local_timer()`.
+//! Setup and teardown are not timed. Each load has its own thread, because a thread has one
+//! `local_timer()`.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use corewheel_bench::workloads::{OPERATIONS_PER_TICK, in_thread};
 use criterion::{BenchmarkId, Criterion};
 
 fn main() {
-    // One core of a small server, and one of a large one.
+    // Live timers per core of a small and of a large server.
     for live in [1000, 100_000] {
         let churn = || Churn::<CorewheelWheel>::new(live, Delay::TIMEOUT);
         operations("wheel/insert+remove", live, churn);
@@ -27,7 +26,7 @@ fn main() {
     clocks(&mut Criterion::default().configure_from_args());
 }
 
-/// Lets a tick pass now and then, so that the work that an operation puts off is measured too.
+/// Also passes ticks, so that work which operations defer to a turn is measured.
 fn operations<T: Timers, const RESET: bool>(
     name: &str,
     live: usize,
@@ -48,8 +47,8 @@ fn operations<T: Timers, const RESET: bool>(
     });
 }
 
-/// A turn of an empty shard and the reset of an only timer: one reading each, and little else.
-/// Where there is no fast clock, `fast` is the monotonic one.
+/// Measures a turn of an empty shard and a reset of its only timer: mostly one clock reading. Where
+/// no fast clock exists, `fast` equals `monotonic`.
 fn clocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clock");
     let clocks = [Clock::monotonic(), Clock::fast(), Clock::boot_time()];

@@ -1,5 +1,4 @@
-//! An allocator that counts while counting is on. In timed runs it costs one branch per call, for
-//! all peers alike.
+//! An allocator that counts calls and bytes in runs that measure memory.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,10 +8,8 @@ static COUNTING: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: AtomicI64 = AtomicI64::new(0);
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
-/// The system's allocator, counted.
 pub struct Counting;
 
-/// Counts from now on, from zero.
 pub fn start_counting() {
     COUNTING.store(true, Ordering::Relaxed);
 }
@@ -21,7 +18,7 @@ pub fn allocations() -> i64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// Bytes that are allocated now and were not when counting started.
+/// Returns the bytes allocated minus the bytes freed since counting started.
 pub fn bytes() -> i64 {
     BYTES.load(Ordering::Relaxed)
 }
@@ -31,36 +28,36 @@ pub fn bytes() -> i64 {
 fn count(allocations: i64, grown: usize, shrunk: usize) {
     if COUNTING.load(Ordering::Relaxed) {
         ALLOCATIONS.fetch_add(allocations, Ordering::Relaxed);
-        // No object is greater than `isize::MAX`.
+        // An allocation has at most `isize::MAX` bytes.
         BYTES
             .fetch_add(grown.cast_signed() as i64 - shrunk.cast_signed() as i64, Ordering::Relaxed);
     }
 }
 
-// SAFETY: every method passes its arguments on to the system's allocator and returns what that
-// returned; the counting allocates nothing.
+// SAFETY: every method forwards its arguments to the system's allocator and returns its result.
+// Counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size(), 0);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(1, size, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(0, 0, layout.size());
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

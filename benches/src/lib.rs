@@ -1,41 +1,38 @@
-//! corewheel beside its [`peers`] in several [`workloads`]: planned by [`plan`], run by [`run`],
-//! shown by [`report`]. `cargo run --release -p corewheel-bench --bin compare -- --help` explains
-//! the rest.
+//! Compares corewheel with other timers, its [`peers`], in several [`workloads`]. [`plan`] lists
+//! the runs, [`run`] does them, and [`report`] shows the results. For the usage, call `cargo run
+//! --release -p corewheel-bench --bin compare -- --help`.
 //!
 //! What makes a comparison fair:
 //!
-//! * Every run is a fresh process. For each number of timers and each round the peers come one
-//!   after the other, so that other load on the machine affects all of them.
-//! * The loads are generic over [`Timers`](timers::Timers) and compiled for each peer. All get the
-//!   same random numbers and keep their handles in the same kind of table; a payload is 24 bytes,
-//!   moved in by adding and out by firing.
-//! * A structure is new, filled outside of the timing, and warmed up until its timers have been
-//!   replaced twice or the time for that is over. A timer that fires in the warm-up is added anew,
-//!   so the number of live timers stays constant.
-//! * Slacks and ranges share one process, each with its own thread and a new structure.
-//! * In workloads of two cores a thread is pinned to each. Handles go to the other core in the same
-//!   ring for all peers ([`workloads::xcancel`]), unless that way is compared
-//!   ([`workloads::asked`]). Every peer reads the clock as often ([`across`]).
-//! * The cost of a task's timeout ([`workloads::guarded`]) is the CPU time of all threads of the
-//!   process. The cost of moving one with each packet ([`workloads::packets`]) is the CPU time of
-//!   one thread. The CPU time of the same work without timeouts is subtracted; both take turns.
-//! * The allocator counts in the runs about memory only.
-//! * Everything is built as a user of the library builds it, without link-time optimisation. The
-//!   peers that were written for the comparison are in this crate, so the compiler inlines them
-//!   freely. Of corewheel and the published peers it inlines only generic or marked functions.
+//! * Every run is a new process. In each round the peers run one after another, so that other load
+//!   on the machine affects all of them.
+//! * Loads are generic over [`Timers`](timers::Timers) and compiled for each peer. All peers get
+//!   the same random numbers, and payloads of 24 bytes.
+//! * A peer is filled before the timing, and warmed up until its timers have been replaced twice or
+//!   a time limit has passed. A timer that fires is added again, so the number of live timers is
+//!   constant.
+//! * The settings of a workload share a process; each has its own thread and a new peer.
+//! * In workloads of two cores, threads are pinned. In [`workloads::xcancel`] all peers hand over
+//!   handles through the same kind of ring. All peers read the clock equally often ([`across`]).
+//! * The cost of a timeout is CPU time: of the process in [`workloads::guarded`], of one thread in
+//!   [`workloads::packets`]. The CPU time of the same work without timeouts, measured alternately,
+//!   is subtracted.
+//! * The allocator counts only in runs that measure memory.
+//! * The build has no link-time optimisation. The compiler inlines peers of this crate freely; of
+//!   corewheel and published peers only generic, small or marked functions.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "a run has few timers and ticks, and its figures are read by people"
+    reason = "counts are small, and figures are rounded"
 )]
-#![allow(missing_debug_implementations, reason = "nothing is printed that way")]
+#![allow(missing_debug_implementations, reason = "these types are never printed")]
 #![allow(missing_docs, reason = "only this package's programs and tests use the crate")]
 #![allow(
     clippy::missing_errors_doc,
     clippy::missing_panics_doc,
-    reason = "a run that goes wrong has no result"
+    reason = "a failed run has no result"
 )]
 
 pub mod across;

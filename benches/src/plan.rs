@@ -1,5 +1,5 @@
-//! The peers and the workloads, and how often and how large each is run. The comments of [`Peer`]
-//! and [`Workload`] are the text of `--help` and of `doc/figures.md`.
+//! The peers and the workloads, with the sizes and rounds of each. The comments of [`Peer`] and
+//! [`Workload`] appear in `--help` and `doc/figures.md`.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use crate::measure::{Effort, Sample};
 pub enum Peer {
     /// corewheel's `Wheel`: no clock, no callbacks.
     CorewheelWheel,
-    /// corewheel's `Shard`: the engine of one core, payloads by value.
+    /// corewheel's `Shard`: a wheel with a clock and a mailbox, payloads by value.
     CorewheelShard,
-    /// corewheel's `local_timer()`, callbacks.
+    /// corewheel's `local_timer()`: callbacks.
     CorewheelLocal,
-    /// `corewheel-local` with the fast clock; in virtual time it would be `corewheel-local`.
+    /// `corewheel-local` with the fast clock, for workloads in real time.
     CorewheelLocalFast,
-    /// corewheel's `future::Timers`, one thread of timers for each worker of the runtime.
+    /// corewheel's `future::Timers`: a timer thread for each worker of the runtime.
     CorewheelTimers,
-    /// corewheel's `future::Timers::per_worker`: a wheel for each worker, one thread for all.
+    /// corewheel's `future::Timers::per_worker`: a wheel for each worker, and one thread.
     CorewheelPerWorker,
     /// corewheel's `future::Sleep` on tokio's current-thread runtime, driven by `corewheel-tokio`.
     CorewheelSleep,
-    /// The least that a timer with a handle must do, without firing; between two cores, a cache
-    /// line there and back.
+    /// The least that a timer with a handle must do, without firing; for two cores, the round trip
+    /// of a cache line.
     Floor,
     /// `floor` with a compare-and-swap.
     FloorCas,
-    /// A linked wheel of 64 slots a level, as in tokio and Linux.
+    /// A hierarchical wheel of linked lists, 64 slots a level, as in tokio.
     Linked64,
-    /// One level of 65,536 slots: no delays above 65 s.
+    /// A wheel of one level with 65,536 slots: delays of up to 65 s.
     Single65536,
-    /// A 4-ary heap that knows the position of each timer.
+    /// A 4-ary heap that tracks the position of each timer.
     Heap4,
-    /// `BinaryHeap`, in which cancelled entries stay.
+    /// The standard library's `BinaryHeap`, with lazy removal of cancelled entries.
     BinaryHeap,
-    /// `BTreeMap` by deadline.
+    /// The standard library's `BTreeMap`, by deadline.
     #[value(name = "btree")]
     BTree,
     /// The cancellable wheel of the crate `hierarchical_hash_wheel_timer`.
@@ -58,11 +58,11 @@ pub enum Peer {
     MutexStd,
     /// Two cores: `corewheel-wheel` behind the lock of `parking_lot`.
     MutexParkingLot,
-    /// Two cores, and `packets`: `linked64` behind the lock of `parking_lot`.
+    /// Two cores, `packets` and `purgatory`: `linked64` behind the lock of `parking_lot`.
     MutexLinked64,
     /// Two cores: `heap4` behind the lock of `parking_lot`.
     MutexHeap4,
-    /// Two cores: `corewheel-wheel`, which gets requests through a channel. The sender gets no
+    /// Two cores: `corewheel-wheel`, whose owner gets requests through a channel and does not
     /// answer.
     Channel,
     /// Waking: tokio's `Notify`, in a current-thread runtime that polls for events.
@@ -72,11 +72,11 @@ pub enum Peer {
     EventFd,
     /// Waking: the standard library's `park`.
     Futex,
-    /// Scheme 1 of Varghese and Lauck: each tick counts every timer down.
+    /// Scheme 1 of Varghese and Lauck: each tick decrements every timer.
     Countdown,
-    /// Scheme 2: one list in the order of the deadlines.
+    /// Scheme 2: one list sorted by deadline.
     OrderedList,
-    /// Scheme 5: a hashed wheel whose slots are in order.
+    /// Scheme 5: a hashed wheel with sorted slots.
     SortedSlots,
     /// Scheme 6: a hashed wheel whose timers count rounds.
     RoundsWheel,
@@ -94,135 +94,132 @@ pub enum Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Workload {
     /// Cancels a random timer and adds one, with delays of 1 to 60 s: ns per pair. After every
-    /// thousand pairs a tick of 1 ms passes. The runtimes of several threads have no virtual time:
-    /// they go by the machine's clock and yield after every thousand pairs.
+    /// thousand pairs a tick of 1 ms passes. Multi-thread runtimes use real time, and yield after
+    /// every thousand pairs.
     Churn,
-    /// The longest single pair or tick of `churn`: as the caller waits, and by the time that the
-    /// thread ran.
+    /// The longest single pair or tick of `churn`, in elapsed time and in CPU time.
     ChurnLongest,
     /// `churn` with a delay of 30 s for every timer.
     Churn30,
-    /// Adds timers over 60 s and lets all fire: ns per timer added, and per timer fired.
+    /// Adds timers with deadlines over 60 s, and fires all of them: ns per timer for each part.
     Drain,
-    /// Moves a random timer to 30 s from now: ns per reset. The runtimes of several threads go by
-    /// the machine's clock.
+    /// Moves a random timer to 30 s from now: ns per reset. Multi-thread runtimes use real time.
     Reset,
-    /// Timers that are added again when they fire: ns per timer.
+    /// Adds each timer again when it fires: ns per timer.
     Steady,
-    /// How long a single turn takes, tick by tick, with timers over the next 120 s; and how many
-    /// entries it touches at most. `max-cpu` is the longest turn in CPU time of the thread. Some
-    /// peers are left out to save time.
+    /// The time of a turn, with one turn per tick and timers over the next 120 s. `max-cpu`: the
+    /// longest turn in CPU time of the thread. `touched`: the most entries that a turn touches.
+    /// Some peers are left out to save time.
     Pause,
     /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the
-    /// other peers have no budget and fire all at once.
+    /// other peers fire all timers in one turn.
     PauseAllDue,
-    /// `pause` after every deadline was moved a minute ahead.
+    /// `pause` after every deadline was moved by a minute.
     PauseAfterReset,
     /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
     /// other peers have none.
     PauseAfterSleep,
-    /// Timers of ten minutes that are added within 1.5 s, beside a heartbeat or none, in a loop
-    /// that turns only when the peer says so. The longest turn that fires nothing, as elapsed time
-    /// and as CPU time of the thread; and the most entries that a turn moves beyond those it fires.
+    /// Adds timers of ten minutes within 1.5 s, beside a periodic timer or none. Then the loop
+    /// turns only at the next deadlines that the peer reports. `longest`: the longest turn that
+    /// fires no timer, in elapsed time and in CPU time. `moved`: the most entries that a turn
+    /// touches without firing them.
     PauseHeartbeat,
-    /// Ticks in which nothing is due, with timers that are due in an hour: ns per tick.
+    /// Ticks in which no timer is due, with timers due in an hour: ns per tick.
     Idle,
-    /// An hour passes at once, without timers: ns per hour.
+    /// One advance by an hour, without timers: ns per advance.
     IdleHour,
-    /// How often an idle `Shard` must be turned until its only timer, an hour away, has fired.
+    /// The turns of an idle `Shard` until its only timer, an hour away, has fired.
     IdleWakeUps,
-    /// Bytes per timer, by the allocator and resident. Live: all are. Left: all were cancelled, and
-    /// the loop has turned once and announced a sleep without end. Turned: after 10,000 turns.
+    /// Allocated and resident bytes per timer. `live`: all timers are live. `left`: all are
+    /// cancelled, and the loop has turned once and prepared a sleep. `turned`: after 10,000 turns.
     Memory,
-    /// How many bytes `churn` takes beyond its start, by the allocator and resident, and in how
-    /// many pairs.
+    /// Allocated and resident bytes by which `churn` grows after its warm-up, and the number of
+    /// pairs.
     MemoryChurn,
-    /// Allocations of corewheel per million operations, once `churn`, `reset`, `steady` and `call`
-    /// have settled.
+    /// Allocations of corewheel per million operations of `churn`, `reset`, `steady` and `call`
+    /// after the warm-up.
     MemoryAllocations,
-    /// `churn30` on the machine's clock, which each add reads: ns per pair.
+    /// `churn30` in real time, where each add reads the clock: ns per pair.
     Call,
-    /// Tasks that wrap one short operation after the other in a timeout. The operation is pending
-    /// once. Timeout: the next column less the one after, stretch by stretch. Left: timeouts that
-    /// are still registered 50 ms after as many were dropped. Entries of pingora-timeout, one for
-    /// all that end within 10 ms, stay until then and are not counted. Tasks of `tokio-sleep`,
-    /// `corewheel-local` and `corewheel-local-fast` stay on two runtimes of one thread each; the
-    /// others move between two workers.
+    /// Tasks that wrap one short operation after another in a timeout. Each operation is pending
+    /// once. `cpu`: CPU time per operation. `floor`: CPU time without timeouts. `timeout`: the
+    /// difference. `left`: dropped timeouts, one per task, that are still registered after 50 ms.
+    /// An entry that timeouts of pingora-timeout share stays until it is due, and is not counted.
+    /// Tasks of `tokio-sleep`, `corewheel-local` and `corewheel-local-fast` run on two
+    /// current-thread runtimes; the other tasks move between two workers.
     Async,
     /// `async` with an operation that is ready at once.
     AsyncReady,
-    /// How late the timeouts of tasks end. On the runtimes of one thread the crate
-    /// `corewheel-tokio` drives corewheel's timers; the threads of `corewheel-timers` sleep until a
-    /// timer is due.
+    /// How late the timeouts of tasks expire. In current-thread runtimes, `corewheel-tokio` drives
+    /// corewheel's timers. The threads of `corewheel-timers` sleep until a timer is due.
     AsyncLate,
-    /// One thread serves connections with an idle timeout of 30 s, which each packet moves: CPU
-    /// time of the timers per packet. Loop: the CPU time of the same loop without timers, which was
-    /// subtracted. A tenth of the connections falls silent: a last packet shortens the timeout to 5
-    /// ms, and the timeout closes the connection. Without timers the last packet closes it. Sockets
-    /// are simulated, and the machine's clock is read for each packet. `corewheel-sleep`,
-    /// `tokio-sleep` and `monoio-sleep` have a task for each connection; the loop of the others
-    /// turns after every 64 packets.
+    /// One thread serves connections with an idle timeout of 30 s, which each packet resets: CPU
+    /// time of the timers per packet. `loop`: CPU time of the same loop without timers, which is
+    /// subtracted. A tenth of the connections fall silent: a last packet shortens the timeout to 5
+    /// ms, and the timeout closes the connection. Without timers, the last packet closes the
+    /// connection. Sockets are simulated, and each reset reads the real clock. `corewheel-sleep`,
+    /// `tokio-sleep` and `monoio-sleep` have a task for each connection; the other loops turn after
+    /// every 64 packets.
     Packets,
-    /// Delayed operations a second in virtual time, the time that the threads ran for one, and the
-    /// share that completed by an event. The watched keys belong to the core whose operations wait,
-    /// or (`far`) to the one that makes the events. In each of the other peers, all cores share the
-    /// watch lists, the operations and the timer, behind one lock: the standard library's for
-    /// `linked64` and `btree`, `parking_lot`'s for `mutex-linked64`.
+    /// Delayed operations in virtual time: operations per second, CPU time per operation, and the
+    /// share that events complete. A watched key belongs to the core whose operations wait, or in
+    /// `far` to the core that makes the events. In peers other than corewheel, all cores share
+    /// watch lists, operations and timers behind one lock: the standard library's for `linked64`
+    /// and `btree`, `parking_lot`'s for `mutex-linked64`.
     Purgatory,
-    /// How late timers fire by the machine's clock, over 5 s, with a tick of 1 ms or the peer's
-    /// own.
+    /// How late timers fire in real time, with a tick of 1 ms or the peer's own.
     Late,
     /// `late` with a tick of 50 us.
     #[value(name = "late-50us")]
     Late50us,
-    /// The savings of a loop whose timers may fire later by some slack: wake-ups, entries touched
-    /// per timer, ns per timer. For `linked64` and `btree` the caller rounds the deadlines.
+    /// A loop whose timers have slack: wake-ups, entries touched per timer, and ns per timer. For
+    /// `linked64` and `btree`, the caller rounds the deadlines.
     Within,
-    /// How many timers share a tick, and the longest turn, when timers of one deadline are spread
-    /// over a range. For `linked64` and `btree` the caller draws the deadlines at random.
+    /// The timers per tick and the longest turn, when timers with one deadline are spread over a
+    /// range. For `linked64` and `btree`, the caller draws random deadlines.
     Spread,
-    /// One core adds timers, the other cancels them: ns from adding to consuming the cancellation,
-    /// and per call of cancel. A call of the peer `channel` does not learn whether it cancelled the
-    /// timer. All peers read the machine's clock when they add. Values are medians of the stretches
-    /// in which no thread lost its core; where `undisturbed` is 0 %, they are of all stretches and
-    /// mean little. `line` is a cache line to the other core and back, before and after: runs with
-    /// different lines cannot be compared.
+    /// One core adds timers, the other cancels them: ns per timer, from the first add to the last
+    /// collection, and per call of cancel. A cancel of `channel` gets no answer. All peers read the
+    /// real clock in each add. Values are medians of the intervals without an involuntary context
+    /// switch; if `undisturbed` is 0 %, they are medians of all intervals and mean little. `line`:
+    /// the round trip of a cache line, before and after the run. Compare only runs with similar
+    /// `line`.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
-    /// The time of a call of cancel where a lock hurts. Firing: the owner fires 10,000 timers in
-    /// one turn; calls count that begin during the turn. Four threads: all cancel at once, while
-    /// the owner collects; where there are fewer cores than threads, they share them. The time
-    /// contains one reading of the clock. A call of the peer `channel` does not learn whether it
-    /// cancelled the timer.
+    /// The time of a call of cancel under contention, with one clock reading. `firing`: the owner
+    /// fires 10,000 timers in one turn, and only calls that begin in that turn count.
+    /// `four-threads`: four threads cancel while the owner collects; if there are fewer cores,
+    /// threads share them. A cancel of `channel` gets no answer.
     XcancelLock,
-    /// How long it takes to wake a sleeping thread of another core: from the call until the thread
-    /// has done its work. Call: the time of the call alone. corewheel's thread is woken by a
-    /// closure to run, or (`add`) by a timer that is due at once.
+    /// The time from a call that wakes a sleeping thread of another core until that thread has done
+    /// its work. `call`: the time of the call alone. A closure wakes corewheel's thread, or in
+    /// `add` a timer that is due at once.
     Waking,
-    /// Requests of another core: an added timer, a reset, a callback. In ns per request for both
-    /// cores, and for the call alone, by the number of requests that are made before the owner
-    /// consumes them in one turn. That turn is a part of the figure; with one request most of it is
-    /// the transfer of cache lines. 10,000 timers are live. Neither core waits for the other:
-    /// `xcancel` and `flood` show what locks cost where they do. `channel` gives no answer. All
-    /// peers read the machine's clock for an add and a reset. The requester registers a sleep of
-    /// tokio's with the owner's runtime, and callbacks are spawned there.
+    /// Remote requests: `add` a timer, `reset` a timer, `run` a closure. One core sends a batch of
+    /// requests, and then the owner consumes it in one turn: ns per request for both cores, and for
+    /// the call alone, by the size of the batch. In a batch of one, most of the time is the
+    /// transfer of cache lines. 10,000 timers are live. The cores alternate, so locks are free;
+    /// `xcancel` and `flood` show contended locks. `channel` gives no answer. All peers read the
+    /// real clock in each add and reset. With `tokio-sleep`, the requester registers sleeps with
+    /// the owner's runtime, and spawns closures there.
     Asked,
-    /// How late timers fire while another core cancels pending timers as fast as it can; `took` is
-    /// the time for all of them. Bounded: a turn consumes at most 256 requests. tokio's task yields
-    /// after 64 cancels. `corewheel-local` stands for corewheel's other layers.
+    /// How late timers fire while another core cancels pending timers as fast as it can. `took`:
+    /// the time of all cancels. `bounded`: a turn consumes at most 256 requests. tokio's cancelling
+    /// task yields after every 64 cancels. Of corewheel's layers, only `corewheel-local` takes
+    /// part.
     Flood,
-    /// The gain of a second core where nothing crosses cores, as a factor. Empty: the floor of
-    /// `churn`, in turns with the peer, which shows the limit of the machine. Share: the first
-    /// divided by the second. By the time that the threads ran.
+    /// The speed-up of `churn` by a second core, where each core has its own timers, by CPU time.
+    /// `empty`: the speed-up of `floor`, measured alternately, which shows the limit of the
+    /// machine. `share`: the first divided by the second.
     Scaling,
     /// Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.
-    /// Start: a batch of N / 8 timers, but 10 at least, on top of the N. Stop: as many random ones
-    /// of them all; after each batch a tick passes, which is not timed. Tick: one in which nothing
-    /// is due, of up to 4,096, with the counting down, the rounds and the cascades that fall into
-    /// them. Expiry: a tick in which a batch on top of the N expires, less the median of those in
-    /// which nothing does. `netty` leaves some work of start and stop to its worker: the linking
-    /// shows in expiry, the unlinking in no column.
+    /// N timers are live. `start`: starts N / 8 more timers, and at least 10. `stop`: stops as many
+    /// random timers; a tick that is not timed follows. `tick`: the mean of up to 4,096 ticks in
+    /// which no timer expires, with their cascades and their updates of counts. `expiry`: ns per
+    /// timer for ticks in which a batch expires, minus the median tick without an expiry. `netty`
+    /// defers some work of start and stop to its worker: `expiry` includes the linking, and no
+    /// column includes the unlinking.
     Scheme,
 }
 
@@ -231,8 +228,8 @@ impl Peer {
         self.name().starts_with("corewheel-")
     }
 
-    /// Returns true if the peer can replace corewheel. A timer then takes any delay, is exact to
-    /// the tick, and its cancel answers for stale handles too.
+    /// Returns whether the peer can replace corewheel: it takes any delay, fires at the exact tick,
+    /// and recognises stale handles.
     pub fn is_complete(self) -> bool {
         !self.is_corewheel()
             && !matches!(
@@ -241,7 +238,7 @@ impl Peer {
             )
     }
 
-    /// Returns the floor of one of corewheel's layers.
+    /// Returns the floor with which a layer of corewheel is compared.
     pub fn floor(self, workload: Workload) -> Option<Self> {
         match self {
             _ if workload.crosses_cores() => self.is_corewheel().then_some(Self::Floor),
@@ -253,7 +250,7 @@ impl Peer {
 }
 
 impl Workload {
-    /// Returns the numbers of live timers, or of what [`counted`](Self::counted) says.
+    /// Returns the sizes, each a number of [`counted`](Self::counted).
     pub fn sizes(self, scale: Scale) -> &'static [usize] {
         let quick = scale == Scale::Quick;
         match self {
@@ -292,12 +289,12 @@ impl Workload {
         }
     }
 
-    /// Returns how often it is repeated for each peer.
+    /// Returns the number of runs for each peer and size.
     pub fn rounds(self, n: usize, scale: Scale) -> usize {
         match self {
             _ if scale == Scale::Tiny => 1,
             Self::Scheme => scale.pick(15, 5, 1),
-            // Bytes and counts do not scatter.
+            // Bytes and counts do not vary between rounds.
             Self::Memory | Self::MemoryChurn | Self::MemoryAllocations | Self::IdleWakeUps => 1,
             _ if scale == Scale::Full => 5,
             Self::ChurnLongest | Self::Flood | Self::Late | Self::Late50us => 1,
@@ -306,7 +303,6 @@ impl Workload {
         }
     }
 
-    /// Returns whether one core cancels another core's timers in it.
     pub fn crosses_cores(self) -> bool {
         matches!(self, Self::Xcancel | Self::XcancelBoth | Self::XcancelLock | Self::Flood)
     }
@@ -320,7 +316,7 @@ impl Workload {
     }
 }
 
-/// One run, in a separate process, so that each has the same fresh heap and clock.
+/// One run, in a new process with a fresh heap and clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub peer: Peer,
@@ -330,29 +326,27 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns how long it takes. A quick run is too short for a million timers to settle; a tiny
-    /// one is long enough for every thread to have its turn on a busy machine.
+    /// Returns the duration. A quick run is too short to warm up a million timers. A tiny run is
+    /// long enough for each thread to run on a busy machine.
     pub fn effort(self) -> Effort {
         let (timed, warm_up_max) = self.scale.pick((250, 1000), (40, 120), (20, 5));
         let [timed, warm_up_max] = [timed, warm_up_max].map(Duration::from_millis);
         Effort { timed, warm_up_max }
     }
 
-    /// Creates a figure of the workload, or of a part of it that has a name.
+    /// Creates a sample with the name of the workload and of `part`.
     pub fn sample(self, part: &str, unit: &str, value: f64) -> Sample {
         let name = format!("{}-{part}", self.workload.name());
         Sample::new(name.trim_end_matches('-'), self.n, unit, value)
     }
 }
 
-/// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scale {
-    /// What figures are made of.
     Full,
-    /// Less of everything, for a first look.
+    /// Fewer and shorter runs, for a first look.
     Quick,
-    /// Too little to mean anything, for tests.
+    /// Runs too short to be meaningful, for tests.
     Tiny,
 }
 
@@ -366,14 +360,14 @@ impl Scale {
     }
 }
 
-/// What `--help` knows about a peer or a workload.
+/// The name and the description in `--help`.
 pub trait Named: ValueEnum {
     fn name(&self) -> String {
-        self.to_possible_value().expect("none is skipped").get_name().to_owned()
+        self.to_possible_value().expect("no variant is skipped").get_name().to_owned()
     }
 
     fn about(&self) -> String {
-        let value = self.to_possible_value().expect("none is skipped");
+        let value = self.to_possible_value().expect("no variant is skipped");
         value.get_help().map_or_else(String::new, |help| format!("{help}."))
     }
 }

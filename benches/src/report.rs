@@ -16,7 +16,7 @@ pub use self::plot::draw;
 use crate::measure::{Sample, median};
 use crate::plan::{Named, Peer, Scale, Workload};
 
-/// The widest line of a table with ranges, in characters.
+/// The most characters in a line of a table with ranges.
 const PAGE: usize = 118;
 
 pub struct Section {
@@ -77,7 +77,7 @@ impl Section {
         self.figures.iter().map(line).collect()
     }
 
-    /// Writes the section as Markdown; refers to the plots if there is a directory of them.
+    /// Writes the section as Markdown, with links to the plots in the directory `plots`.
     fn markdown(&self, plots: Option<&str>) -> String {
         let (workload, counted) = (self.workload, self.workload.counted());
         let mut text = format!("## {}\n\n{}\n\n", workload.name(), workload.about());
@@ -102,7 +102,7 @@ impl Section {
         text
     }
 
-    /// Returns a chart per kind of figure; one for all kinds if there is one size and no setting.
+    /// Returns a chart per kind, or one for all kinds if there is one size and no setting.
     fn charts(&self) -> Vec<Chart<'_>> {
         let Some(first) = self.figures.first() else { return Vec::new() };
         let has_settings = !first.sample.setting.is_empty();
@@ -137,7 +137,6 @@ struct Chart<'a> {
     n: usize,
     unit: &'a str,
     heads: Vec<String>,
-    /// The figures of each peer, column by column.
     rows: Vec<(Peer, Vec<Option<&'a Figure>>)>,
 }
 
@@ -169,7 +168,7 @@ impl<'a> Chart<'a> {
         Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
     }
 
-    /// Draws a row per peer; for times by size or setting, the ratios of corewheel below.
+    /// Draws a row per peer, and below times by size or setting, the ratios of corewheel.
     fn table(&self, workload: Workload, ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
@@ -233,7 +232,7 @@ pub fn sections(sections: &[Section], plots: Option<&str>) -> String {
 
 pub fn page(all: &[Section], plots: Option<&str>) -> String {
     let mut peers = Table::new();
-    peers.load_style(ASCII_MARKDOWN).set_header(["peer", "what it is"]);
+    peers.load_style(ASCII_MARKDOWN).set_header(["peer", "description"]);
     for &peer in Peer::value_variants() {
         peers.add_row([peer.name(), peer.about()]);
     }
@@ -242,10 +241,10 @@ pub fn page(all: &[Section], plots: Option<&str>) -> String {
          # All figures\n\n\
          Written by this command:\n\n\
          ```sh\n{command}\n```\n\n{}\n\n\
-         Values are medians of the rounds, with the least and the greatest where they fit. Times \
-         swing from run to run, above all on a shared machine: compare ratios. Most workloads run \
-         in virtual time with a tick of 1 ms. A *complete* peer takes any delay, is exact to the \
-         tick, and its cancel answers for stale handles too.\n\n\
+         Values are medians of the rounds, with the minimum and the maximum where they fit. Times \
+         vary between runs, above all on a shared machine, so compare ratios. Most workloads run \
+         in virtual time with a tick of 1 ms. A *complete* peer takes any delay, fires at the \
+         exact tick, and recognises stale handles.\n\n\
          {peers}\n\n{}\n",
         machine(),
         sections(all, plots).trim_end(),
@@ -253,14 +252,12 @@ pub fn page(all: &[Section], plots: Option<&str>) -> String {
     )
 }
 
-/// Returns the command line that started this program.
 pub fn command() -> String {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let command = "cargo run --release -p corewheel-bench --bin compare --";
     format!("{command} {}", arguments.join(" ")).trim_end_matches(" -- ").to_owned()
 }
 
-/// Describes where and when the figures were made.
 pub fn machine() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -278,7 +275,7 @@ pub fn machine() -> String {
     )
 }
 
-/// Returns each once, in the order of the first appearance.
+/// Returns distinct values in the order of their first appearance.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     all.fold(Vec::new(), |mut seen, one| {
         if !seen.contains(&one) {
@@ -288,7 +285,7 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Writes three significant digits.
+/// Formats about three significant digits.
 fn rounded(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -298,7 +295,7 @@ fn rounded(value: f64) -> String {
     }
 }
 
-/// Writes `1M`, `20k`, `5`, `0.2`.
+/// Formats like `1M`, `20k`, `5`, `0.2`.
 fn short(value: f64) -> String {
     match value {
         1e6.. => format!("{}M", value / 1e6),
@@ -322,14 +319,14 @@ mod tests {
     }
 
     #[test]
-    fn rounds_become_median_and_range() {
+    fn a_cell_shows_the_median_and_range_of_all_rounds() {
         let section = section(Workload::Churn, &[10]);
         assert_eq!(section.figures.len(), 1);
         assert_eq!(section.figures[0].cell(true), "4000 (1000-9000)");
     }
 
     #[test]
-    fn a_wide_table_is_left_with_its_medians() {
+    fn a_wide_table_shows_only_medians() {
         let narrow = section(Workload::Churn, &[1, 2, 3, 4]).markdown(None);
         assert!(narrow.contains("4000 (1000-9000)") && narrow.contains("timers: median (min-max)"));
         let wide = section(Workload::Churn, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).markdown(None);

@@ -1,4 +1,4 @@
-//! How each peer does each workload, in the process that was started for it.
+//! How each peer runs each workload.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::unconstrained;
 
 use crate::across::{
-    Channel, Entered, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, Sleeping,
-    Std, TokioDrop,
+    Channel, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, SharedRuntime,
+    Sleeping, Std, TokioDrop,
 };
 use crate::cores;
 use crate::measure::{self, Sample};
@@ -30,7 +30,7 @@ use crate::workloads::{
 
 pub type Run = fn(Job) -> Vec<Sample>;
 
-/// Finds how a peer does a workload, if it takes part.
+/// Returns the function that runs a workload for a peer, if the peer takes part in it.
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
     let has_cores = !workload.needs_two_cores() || cores::ALL.len() >= 2;
@@ -59,7 +59,6 @@ const COREWHEEL: &[&[W]] =
 const TWO_CORES: &[&[W]] = &[XCANCEL, &[W::XcancelLock, W::Flood, W::Asked]];
 const TOKIO_THREADS: &[&[W]] = &[OPERATIONS, XCANCEL, ASYNC, &[W::Call, W::Late, W::Flood]];
 
-/// Who takes part in what, and how.
 const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelWheel, COREWHEEL, sleeping::<CorewheelWheel>),
     (Peer::CorewheelShard, COREWHEEL, sleeping::<CorewheelShard>),
@@ -107,7 +106,7 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelShard, &[XCANCEL], xcancel::<LocalShard>),
     (Peer::CorewheelShard, &[&[W::XcancelLock]], contended::run::<LocalShard>),
     (Peer::Floor, &[XCANCEL], xcancel::<FloorOwner>),
-    (Peer::TokioSleep, &[&[W::Asked]], asked::run::<Entered>),
+    (Peer::TokioSleep, &[&[W::Asked]], asked::run::<SharedRuntime>),
     (Peer::CorewheelLocal, &[&[W::Waking]], waking::run_twice),
     (Peer::TokioNotify, &[&[W::Waking]], |job| waking::run(job, waking::tokio_notify)),
     (Peer::EventFd, &[&[W::Waking]], |job| waking::run(job, waking::event_fd)),
@@ -142,7 +141,7 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::Linux, SCHEME, scheme::run::<Module<Linux>>),
 ];
 
-/// On the thread itself; in virtual time, or by a clock that the peer reads.
+/// Runs on the calling thread, in virtual time or with a clock that the peer reads.
 fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Drain => operations::drain::<T>(job),
@@ -153,7 +152,6 @@ fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
     }
 }
 
-/// [`one_core`], and loops that sleep until a timer is due.
 fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Within => slack::within::<T>(job),
@@ -163,12 +161,10 @@ fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
     }
 }
 
-/// In a task of a tokio runtime, by the machine's clock.
 fn in_task<T: Timers<Handle: Send> + Send + 'static>(job: Job) -> Vec<Sample> {
-    // Unconstrained: else every poll of a timer after the task's 128th would be put off, and
-    // register nothing.
+    // Unconstrained: otherwise only the first 128 polls of the task would register a timer.
     let load = unconstrained(operations::run::<T>(job));
-    runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("a run that does not panic") })
+    runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("the run does not panic") })
 }
 
 fn late_tokio(job: Job) -> Vec<Sample> {
@@ -193,7 +189,6 @@ fn xcancel<O: Owner>(job: Job) -> Vec<Sample> {
     xcancel::run(job, xcancel::on_threads::<O>)
 }
 
-/// On threads of two cores, one of which owns the timers.
 fn two_cores<O: Owner<Remote: Requests + Clone> + Sleeping>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::XcancelLock => contended::run::<O>(job),
@@ -203,19 +198,17 @@ fn two_cores<O: Owner<Remote: Requests + Clone> + Sleeping>(job: Job) -> Vec<Sam
     }
 }
 
-/// Timeouts on the wheel of each of two threads.
 fn corewheel_tasks<const FAST: bool>(job: Job) -> Vec<Sample> {
     guarded::run(job, &on_two_cores(future::timeout, guarded::drive_corewheel::<FAST>))
 }
 
-/// Uses timer threads beside the runtime, or a wheel for each core, until the process ends.
 fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
     let timers = timers.expect("threads can be started");
     let guard = move |limit, operation| timers.timeout(limit, operation);
     guarded::run(job, &on_workers(runtime(job, 2), guard))
 }
 
-/// Builds the runtime of a peer. Each of two workers is pinned to a core.
+/// Builds the runtime of a peer, and pins several workers to a core each.
 fn runtime(job: Job, workers: usize) -> Runtime {
     let single = matches!(job.peer, Peer::TokioSleep | Peer::DelayQueue);
     let mut builder =
@@ -225,7 +218,7 @@ fn runtime(job: Job, workers: usize) -> Runtime {
     }
     if workers > 1 {
         let started = AtomicUsize::new(0);
-        // Relaxed: a number for each.
+        // Relaxed: the workers only need distinct numbers.
         builder.on_thread_start(move || cores::pin(started.fetch_add(1, Ordering::Relaxed)));
     }
     builder.enable_time();

@@ -1,12 +1,12 @@
-//! The timer schemes that corewheel grew out of: small, readable and right.
+//! The timer schemes that corewheel builds on, in short and readable versions.
 //!
 //! Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", 1987) describe a timer module by
 //! four routines: `START_TIMER`, `STOP_TIMER`, `PER_TICK_BOOKKEEPING` and `EXPIRY_PROCESSING`.
-//! `doc/schemes.md` explains the schemes and compares them. A scheme that is also one of the
-//! [`peers`](crate::peers) exists once.
+//! `doc/schemes.md` explains the schemes and compares them. The other schemes are among the
+//! [`peers`](crate::peers).
 //!
-//! Every scheme runs in virtual time and passes the same test against a model as the peers
-//! (`tests/peers.rs`), with its own lateness. The workload `scheme` times its routines.
+//! `tests/peers.rs` checks all schemes and peers against one model, each with its own lateness. The
+//! workload `scheme` times the routines.
 
 mod kafka;
 mod linux;
@@ -23,22 +23,20 @@ pub use varghese::{Countdown, OrderedList, RoundsWheel, SortedSlots};
 use crate::peers::Handle;
 use crate::timers::{Payload, Timers};
 
-/// How a scheme keeps its timers.
 pub trait Scheme {
-    /// Whether one call of [`tick`](Self::tick) serves several ticks, without a visit to each.
+    /// Whether one call of [`tick`](Self::tick) serves all ticks that have passed.
     const JUMPS: bool = false;
 
     fn new(store: &mut Store) -> Self;
 
-    /// Places a timer, whose `due` is its deadline.
+    /// Inserts a timer, whose `due` is its deadline.
     fn start(&mut self, store: &mut Store, index: u32);
 
-    /// Takes out a timer that is outstanding; by default out of its list.
+    /// Removes an outstanding timer; by default from its list.
     fn stop(&mut self, store: &mut Store, index: u32) {
         store.remove(index);
     }
 
-    /// Serves the tick that has just begun.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload));
 }
 

@@ -1,6 +1,3 @@
-//! What every peer does, so that one load can be put on all of them.
-
-/// The payload of a timer, which moves when it fires: 24 bytes, for every peer.
 pub type Payload = [u64; 3];
 
 pub fn payload(connection: usize) -> Payload {
@@ -11,39 +8,37 @@ pub fn connection(payload: Payload) -> usize {
     payload[0] as usize
 }
 
-/// Panics: for turns in which no timer is due.
+/// Panics: the callback of turns in which no timer is due.
 pub fn not_due(payload: Payload) {
     unreachable!("{payload:?} is not due");
 }
 
-/// Timers in ticks. A load is generic over this trait, so it is compiled for each peer.
-///
-/// A `deadline` is always later than the time of the last [`advance`](Self::advance).
+/// A set of timers in which time is a tick number. Every `deadline` is later than the last
+/// [`advance`](Self::advance).
 pub trait Timers: Sized {
-    /// Names a timer. Each peer decides on its contents, and so on its size in the caller's table.
     type Handle: Clone;
 
-    /// Whether a load must be in a task of the peer's runtime and yield between batches.
+    /// Whether a load must run in a task of the peer's runtime and yield between batches.
     const IN_TASK: bool = false;
 
-    /// No timers, at tick 0.
+    /// Creates an empty set at tick 0.
     fn new() -> Self;
 
     /// Adds a timer that fires in the first `advance` that reaches `deadline`.
     fn add(&mut self, deadline: u64, payload: Payload) -> Self::Handle;
 
-    /// Ends a timer; false if it had ended. Not all peers can return the payload.
+    /// Cancels a timer; returns false if it had ended.
     fn cancel(&mut self, handle: &Self::Handle) -> bool;
 
-    /// Moves a timer; false if it had ended. A handle that names the deadline is changed.
+    /// Moves a timer, perhaps to a new handle; returns false if it had ended.
     fn reset(&mut self, handle: &mut Self::Handle, deadline: u64) -> bool;
 
-    /// Moves time to `now` and hands out what is due. A peer has this or the next one.
+    /// Advances to `now` and fires the due timers. A peer implements this method or the next.
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
         self.advance_within(now, usize::MAX, on_fire);
     }
 
-    /// Advances, but touches at most `budget` entries if the peer can. The next call goes on.
+    /// Advances; a peer with budgets touches at most `budget` entries, and the next call continues.
     fn advance_within(&mut self, now: u64, budget: usize, on_fire: impl FnMut(Payload)) {
         let _ = budget;
         self.advance(now, on_fire);
@@ -52,7 +47,7 @@ pub trait Timers: Sized {
     /// Announces a sleep, for a peer that frees memory then.
     fn prepare_sleep(&mut self) {}
 
-    /// Counts the entries placed, moved, fired or removed so far, where the peer knows.
+    /// Returns the entries added, moved, fired or removed so far, if the peer counts them.
     fn touched(&self) -> Option<u64> {
         None
     }
@@ -61,14 +56,14 @@ pub trait Timers: Sized {
 /// How much later than its deadline a timer may fire.
 #[derive(Clone, Copy, Debug)]
 pub enum Window {
-    /// By up to this number of ticks, so that it can wait for others.
+    /// Up to this number of ticks, so that timers share a turn.
     Slack(u64),
-    /// At any tick of such a range, and at another one than those before it.
+    /// Up to this number of ticks, so that timers have different ticks.
     Spread(u64),
 }
 
 impl Window {
-    /// Chooses for a peer that cannot: a tick that most timers share, or a random one.
+    /// Chooses a tick for a peer without windows: the roundest for slack, a random one for spread.
     pub(crate) fn choose(self, deadline: u64) -> u64 {
         match self {
             Self::Slack(slack) => roundest(deadline, deadline + slack),
@@ -77,18 +72,18 @@ impl Window {
     }
 }
 
-/// Timers that tell a loop how long it may sleep, and can be asked for less than an exact deadline.
+/// Timers that report their next deadline, so that a loop can sleep.
 pub trait Waking: Timers {
-    /// The tick until which there is nothing to do; `None` without timers.
+    /// Returns the first tick at which the peer has work; `None` without timers.
     fn next_deadline(&self) -> Option<u64>;
 
-    /// Adds a timer that fires in a window from `deadline` on.
+    /// Adds a timer with a window that begins at `deadline`.
     fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> Self::Handle {
         self.add(window.choose(deadline), payload)
     }
 }
 
-/// The multiple of the largest power of two, of these ticks; the first is not 0.
+/// Returns the tick from `from` to `to` with the most trailing zeros. `from` is not 0.
 fn roundest(from: u64, to: u64) -> u64 {
     let zeros = ((from - 1) ^ to).ilog2();
     to >> zeros << zeros
@@ -99,7 +94,7 @@ mod tests {
     use super::roundest;
 
     #[test]
-    fn the_roundest_tick_has_the_most_zeros() {
+    fn the_roundest_tick_has_the_most_trailing_zeros() {
         for from in 1..100_u64 {
             for to in from..200 {
                 let most = (from..=to).max_by_key(|tick| tick.trailing_zeros()).expect("not empty");

@@ -1,4 +1,4 @@
-//! The program `compare`: its output can be parsed, and peers are compared with their own kind.
+//! Tests of the program `compare` and its tables.
 
 use std::fs;
 use std::path::Path;
@@ -21,15 +21,15 @@ struct Line {
 
 fn compare(arguments: &str) -> String {
     let mut compare = Command::new(env!("CARGO_BIN_EXE_compare"));
-    let output = compare.args(arguments.split(' ')).output().expect("it starts");
+    let output = compare.args(arguments.split(' ')).output().expect("`compare` starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
+    String::from_utf8(output.stdout).expect("the output is UTF-8")
 }
 
 #[test]
 fn the_page_refers_to_its_plots() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
-    fs::create_dir_all(&directory).expect("ours");
+    fs::create_dir_all(&directory).expect("a writable directory");
     let (page, plots) = (directory.join("figures.md"), directory.join("plots"));
     compare(&format!(
         "--quick --n 1000 --n 10000 --peer linked64 --workload churn30 --workload memory \
@@ -47,12 +47,12 @@ fn the_page_refers_to_its_plots() {
         let svg = fs::read_to_string(plots.join(format!("{plot}.svg"))).expect(plot);
         assert!(svg.starts_with("<svg") && svg.contains("linked64"), "{plot}");
     }
-    fs::remove_dir_all(directory).expect("ours");
+    fs::remove_dir_all(directory).expect("a writable directory");
 }
 
-/// The loads assert that each peer is right. Only the timeouts of pingora-timeout may be early.
+/// The loads assert that each peer is correct. Only timeouts of pingora-timeout may be early.
 #[test]
-fn every_peer_does_its_workloads() {
+fn every_peer_runs_its_workloads() {
     let json = compare("--tiny --json");
     let lines: Vec<Line> = json.lines().map(|it| serde_json::from_str(it).expect(it)).collect();
     for peer in Peer::value_variants() {
@@ -72,9 +72,8 @@ fn every_peer_does_its_workloads() {
     }
 }
 
-/// A layer of corewheel is held against its floor.
 #[test]
-fn two_cores_come_out() {
+fn reports_have_the_workloads_of_two_cores() {
     let peers = "--tiny --peer corewheel-shard --peer floor";
     let text = compare(&format!("{peers} --workload xcancel --workload scaling"));
     for title in
@@ -85,11 +84,10 @@ fn two_cores_come_out() {
     assert!(text.contains("corewheel-shard, times its floor"), "{text}");
 }
 
-/// A floor takes part in the workloads of its layer, and a peer where it is built.
 #[test]
-fn peers_meet_their_kind() {
+fn floors_take_part_and_tokio_alt_needs_its_cfg() {
     let runs = |peer, workload| run(peer, workload).is_some();
-    let floor = Peer::CorewheelLocal.floor(Workload::XcancelBoth).expect("it has one");
+    let floor = Peer::CorewheelLocal.floor(Workload::XcancelBoth).expect("the layer has a floor");
     assert!(runs(floor, Workload::XcancelBoth) && !floor.is_complete());
     assert_eq!(runs(Peer::TokioAlt, Workload::Async), cfg!(tokio_unstable));
 }

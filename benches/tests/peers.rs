@@ -1,4 +1,4 @@
-//! Each peer and each scheme against a model: it must be right before it is fast.
+//! Tests of the peers and schemes against a model.
 
 use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,10 @@ const OPERATIONS: usize = 30_000;
 
 #[derive(Clone, Copy)]
 struct Traits {
-    /// The longest interval that it is asked for.
     range: u64,
-    /// The most ticks that a timer of an interval fires late. None ever fires early.
+    /// The most ticks by which a timer with an interval fires late.
     lateness: fn(u64) -> u64,
-    /// A handle whose timer has ended finds nothing, even if what it names is used again.
+    /// Whether a stale handle is recognised after its node is reused.
     survives_reuse: bool,
 }
 
@@ -31,12 +30,11 @@ const EXACT: Traits = Traits { range: 200_000, lateness: |_| 0, survives_reuse: 
 
 struct Timer<H> {
     deadline: u64,
-    /// The tick at which it has fired at the latest.
+    /// The last tick at which the timer may fire.
     latest: u64,
     handle: H,
 }
 
-/// The peer, and its expected contents by number.
 struct Model<T: Timers> {
     timers: T,
     live: BTreeMap<usize, Timer<T::Handle>>,
@@ -45,7 +43,6 @@ struct Model<T: Timers> {
     next: usize,
     rng: Rng,
     traits: Traits,
-    /// Whether a timer was as late as it may be.
     was_latest: bool,
 }
 
@@ -73,14 +70,14 @@ impl<T: Timers> Model<T> {
                 _ => self.advance(),
             }
         }
-        assert!(self.next > OPERATIONS / 4, "the model did too little");
-        assert!(self.was_latest, "never as late as documented");
+        assert!(self.next > OPERATIONS / 4, "the model added too few timers");
+        assert!(self.was_latest, "no timer was as late as documented");
         let last = self.live.values().map(|timer| timer.latest).max();
         self.pass(last.map_or(0, |last| last - self.now));
         assert!(self.live.is_empty(), "a timer has not fired");
     }
 
-    /// Mostly near, so that much fires; sometimes as far as the peer reaches.
+    /// Draws a deadline, mostly near, sometimes as far as the peer's range.
     fn deadline(&mut self) -> u64 {
         let longest = self.traits.range;
         let reach = [10, 100, 5000, longest][self.rng.usize(..4)].min(longest);
@@ -157,14 +154,14 @@ impl<T: Timers> Model<T> {
     }
 }
 
-/// Checks each in a separate thread, because some peers are thread-local.
+/// Uses a new thread, because some peers are thread-local.
 fn check<T: Timers>(traits: Traits) {
     let checked = thread::scope(|scope| scope.spawn(|| Model::<T>::new(traits).run()).join());
     assert!(checked.is_ok(), "{}", type_name::<T>());
 }
 
 #[test]
-fn peers_keep_to_the_model() {
+fn peers_match_the_model() {
     check::<CorewheelWheel>(EXACT);
     check::<CorewheelShard>(EXACT);
     check::<CorewheelLocal>(EXACT);
@@ -178,9 +175,8 @@ fn peers_keep_to_the_model() {
     check::<TokioSleep>(EXACT);
 }
 
-/// With the geometries that are measured, and with small ones.
 #[test]
-fn schemes_keep_to_the_model() {
+fn schemes_match_the_model() {
     check::<Module<Countdown>>(EXACT);
     check::<Module<OrderedList>>(EXACT);
     check::<Module<SortedSlots>>(EXACT);
@@ -197,9 +193,9 @@ fn schemes_keep_to_the_model() {
     check::<Module<Linux>>(Traits { lateness, ..EXACT });
 }
 
-/// By hand from the widths of the levels: 1, 8, 64, 512, 4096 ticks.
+/// The slots of the levels are 1, 8, 64, 512 and 4,096 ticks wide.
 #[test]
-fn linux_fires_with_the_slot_behind_the_deadline() {
+fn linux_fires_at_the_slot_after_the_deadline() {
     for (deadline, fires) in
         [(1, 2), (63, 64), (64, 72), (505, 512), (4033, 4096), (32_257, 32_768), (32_768, 36_864)]
     {
@@ -212,26 +208,25 @@ fn linux_fires_with_the_slot_behind_the_deadline() {
     }
 }
 
-/// The floors never fire; the rest of their contract holds.
+/// Floors never fire, so they cannot match the model.
 fn check_floor<const CAS: bool>() {
     let mut floor = Floor::<CAS>::new();
     let first = floor.add(5, payload(1));
     let mut second = floor.add(6, payload(2));
     assert!(floor.cancel(&first) && !floor.cancel(&first));
     let third = floor.add(7, payload(3));
-    assert!(!floor.cancel(&first), "its node has a new timer");
+    assert!(!floor.cancel(&first), "the node has a new timer");
     assert!(floor.reset(&mut second, 9));
     assert!(floor.cancel(&third) && floor.cancel(&second));
 }
 
 #[test]
-fn floors() {
+fn floors_reject_stale_handles() {
     check_floor::<false>();
     check_floor::<true>();
 }
 
-/// Each level has its cascade, and the ticks between two slots cost nothing.
-fn reaches_far<T: Timers>(bits: Range<u32>) {
+fn fires_at_deadline<T: Timers>(bits: Range<u32>) {
     for shift in bits {
         let mut wheel = T::new();
         let deadline = (1 << shift) + 1;
@@ -244,20 +239,20 @@ fn reaches_far<T: Timers>(bits: Range<u32>) {
 }
 
 #[test]
-fn hierarchies_reach_far() {
-    reaches_far::<Linked64>(0..63);
-    reaches_far::<Module<Kafka>>(0..40);
+fn timers_of_every_level_fire_at_their_deadlines() {
+    fires_at_deadline::<Linked64>(0..63);
+    fires_at_deadline::<Module<Kafka>>(0..40);
 }
 
 const TIMERS: usize = 5000;
 const LONGEST: u64 = 200_000;
 
-/// Wakes up only when the peer says so; when each timer fired.
+/// Advances from deadline to deadline; returns the tick at which each timer fired.
 fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
     let mut fired = vec![0; TIMERS];
     let mut now = 0;
     while let Some(next) = timers.next_deadline() {
-        assert!(next > now, "nothing is left to do at {now}");
+        assert!(next > now, "a timer is overdue at {now}");
         now = next;
         timers.advance(now, |payload| {
             assert_eq!(std::mem::replace(&mut fired[connection(payload)], now), 0);
@@ -266,7 +261,6 @@ fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
     fired
 }
 
-/// Each timer fires in its window, though the loop sleeps; an exact one in its tick.
 fn keeps_windows<T: Waking>(window: fn(u64) -> Window) {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(3));
     let windows: Vec<(u64, u64)> = (0..TIMERS)
@@ -280,7 +274,6 @@ fn keeps_windows<T: Waking>(window: fn(u64) -> Window) {
     }
 }
 
-/// Each has a thread, because some peers are thread-local.
 fn check_windows<T: Waking + 'static>() {
     for window in [Window::Slack, Window::Spread] {
         thread::spawn(move || keeps_windows::<T>(window)).join().expect("in its window");

@@ -102,7 +102,7 @@ impl Timers for LocalTimers {
         handle.reset(Duration::from_millis(deadline - self.now))
     }
 
-    /// Runs due callbacks, which hand nothing out.
+    /// Runs due callbacks, which do not return their payloads.
     fn advance(&mut self, now: u64, _: impl FnMut(Payload)) {
         self.now = now;
         self.clock.set(Duration::from_millis(now));

@@ -1,8 +1,8 @@
 //! The operations that only `local_timer` has.
 //!
-//! The remote ones run in batches on a second thread, and both threads block while they wait. The
+//! Remote operations run in batches on a second thread, and both threads block while they wait. The
 //! number of batches does not depend on the number of iterations, so the difference of two runs
-//! contains no hand-over.
+//! excludes the hand-overs.
 
 use std::{
     cell::Cell,
@@ -28,7 +28,7 @@ use crate::{
     timers::{Payload, payload},
 };
 
-/// Batches of a remote operation. The number of iterations is a multiple of it.
+/// Batches of a remote operation. The number of iterations is a multiple of this number.
 const BATCHES: usize = 64;
 /// Batches before the first counted one, and their size.
 const WARM_UP_BATCHES: usize = 16;
@@ -53,7 +53,7 @@ fn fill(live: usize, draws: &mut Draws) -> Vec<TimerHandle> {
     (0..live).map(|id| local_timer().add(delay(draws), callback(id))).collect()
 }
 
-/// Cancels a random timer and adds another one, whose callback shares a counter with all others.
+/// Cancels a random timer and adds another one. All callbacks share a counter.
 pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
     let (_clock, mut draws, fired) = (install(), Draws::new(live), Rc::new(Cell::new(0)));
     let add = |draws: &mut Draws, id: usize| {
@@ -68,9 +68,9 @@ pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
     }
 }
 
-/// Moves time to the next deadline, where a callback adds itself again a round later.
+/// Advances to the next deadline, where a callback adds itself again a round later.
 pub(crate) fn fire_add(live: usize, iterations: usize) {
-    /// The second number is the delay.
+    /// `captured[1]` is the delay.
     fn fire(captured: Payload) {
         local_timer().add(Duration::from_millis(captured[1]), move || fire(captured));
     }
@@ -86,11 +86,11 @@ pub(crate) fn fire_add(live: usize, iterations: usize) {
 
 /// The parts of a remote operation. The owner's part follows its turn.
 struct Remote {
-    /// Whether the other thread gets the handles of live timers, or returns new ones.
+    /// Whether the other thread gets the handles of live timers.
     takes_handles: bool,
-    /// Takes the handles, or room for them, and the size of the batch.
+    /// Uses the handles or returns new ones. The last argument is the size of the batch.
     other: fn(&ShardRef, &mut Draws, &mut Vec<TimerHandle>, usize),
-    /// Takes the owner's handles, the positions that were handed over, and the returned handles.
+    /// Gets the owner's handles, the positions of those handed over, and the returned handles.
     owner: fn(&mut [TimerHandle], &[usize], &mut Draws, &mut Vec<TimerHandle>),
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn remote_run(live: usize, iterations: usize) {
     remote.run(live, iterations);
 }
 
-/// Has the condition of a random operation met, completes it, and adds another one on its key.
+/// Meets the condition of a random operation, completes it, and adds another one on its key.
 pub(crate) fn purgatory(live: usize, iterations: usize) {
     struct Fetch {
         written: &'static [Cell<u64>],
@@ -240,7 +240,7 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
     }
 }
 
-/// A purgatory whose conditions another core meets. That core sends the events in batches.
+/// Another core meets the conditions of operations, and sends the events in batches.
 pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     struct Fetch(&'static AtomicU64, u64);
     impl DelayedOperation for Fetch {
@@ -309,7 +309,7 @@ pub(crate) fn sleep(live: usize, iterations: usize) {
     }
 }
 
-/// Moves a random async sleep to a minute from now, and polls its task again, as for a packet.
+/// Moves a random async sleep to a minute from now, and polls it again, as a packet does.
 pub(crate) fn packet(live: usize, iterations: usize) {
     let (_clock, mut draws) = (install(), Draws::new(live));
     let mut context = Context::from_waker(Waker::noop());
@@ -324,7 +324,7 @@ pub(crate) fn packet(live: usize, iterations: usize) {
     }
 }
 
-/// The function that callgrind collects in, to list the path of one operation.
+/// Callgrind collects only in this function, to list the path of one operation.
 #[inline(never)]
 fn collected<R>(step: impl FnOnce() -> R) -> R {
     step()
@@ -334,7 +334,7 @@ fn collected<R>(step: impl FnOnce() -> R) -> R {
 pub(crate) fn path_add_fire(live: usize, _: usize) {
     let clock = install();
     black_box(fill(live, &mut Draws::new(live)));
-    // Allocates what the first add and the first turn allocate.
+    // The first add and the first turn allocate, so they are not collected.
     local_timer().add(Duration::from_millis(1), callback(0));
     clock.advance(Duration::from_millis(1));
     assert_eq!(local_timer().turn().fired, 1);

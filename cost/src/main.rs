@@ -24,8 +24,7 @@ use self::{
     peers::{DelayQueuePeer, Floor, Heap4, Linked64, TokioSleep},
 };
 
-/// An operation and the variant that performs it. The function takes the number of live timers and
-/// of iterations.
+/// `run` takes the numbers of live timers and of iterations.
 struct Case {
     operation: &'static str,
     variant: &'static str,

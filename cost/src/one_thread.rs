@@ -1,5 +1,5 @@
-//! The operations that corewheel and its peers have in common, all on one thread. Time stands still
-//! except in the operations that turn.
+//! The operations that corewheel and its peers have in common, all on one thread. Time advances
+//! only in the operations that turn.
 
 use std::hint::black_box;
 
@@ -10,10 +10,10 @@ use crate::timers::{Timers, not_due, payload};
 const SEED: u64 = 1;
 /// Operations before the first counted one.
 pub(crate) const WARM_UP: usize = 2_000;
-/// The distance of two timers of `fire_add`, in ticks: of 1,000 timers each fires once a second.
+/// The ticks between consecutive timers of `fire_add`: each of 1,000 timers fires once a second.
 pub(crate) const STEP: u64 = 1;
 
-/// Draws which timer comes next, and its delay.
+/// Draws random timers and delays.
 pub(crate) struct Draws {
     rng: Rng,
     live: usize,
@@ -72,7 +72,7 @@ pub(crate) fn cancel_add<T: Timers, const FAR_PERCENT: u32>(live: usize, iterati
     }
 }
 
-/// Moves a random timer; on average as many move to an earlier deadline as to a later one.
+/// Moves a random timer, as often to an earlier deadline as to a later one.
 pub(crate) fn reset<T: Timers>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let mut handles: Vec<T::Handle> =
@@ -84,7 +84,7 @@ pub(crate) fn reset<T: Timers>(live: usize, iterations: usize) {
     }
 }
 
-/// Moves time by one tick in which nothing is due. All timers are due in the minute after the run.
+/// Advances by one tick in which no timer is due. All are due in the minute after the run.
 pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let ticks = (WARM_UP + iterations) as u64;
@@ -96,7 +96,7 @@ pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
     }
 }
 
-/// Moves time to the next deadline and adds the timer that fires there again, a round later.
+/// Advances to the next deadline, and adds the timer that fires again, a round later.
 pub(crate) fn fire_add<T: Timers>(live: usize, iterations: usize) {
     let mut timers = T::new();
     for id in 0..live {

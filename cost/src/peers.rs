@@ -1,5 +1,4 @@
-//! The peers of the benches, from their sources. The package of the benches would need a newer Rust
-//! and many dependencies.
+//! The sources of the benches' peers, because their package needs a newer Rust and more packages.
 
 #![allow(
     dead_code,

@@ -1,12 +1,8 @@
-//! Explores corewheel's models, and notices a model that explores nothing.
-//!
-//! The models are in `tests/`, one file per family of races. They drive the library's public
-//! interface, so loom explores the code that users run. Without `--cfg loom` this package is empty.
+//! Helpers for the loom models in `tests/`, which use corewheel's public interface.
 //!
 //! Loom sees every state word, mailbox link and head, the parker, and the virtual clock. It does
-//! not see the ledger of shard numbers (`Mutex`). Without the feature `epoch` it does not see the
-//! pointers to pages, nor the epochs that keep pages and shards alive. `sync` models the guarantees
-//! of these pointers.
+//! not see the list of free shard numbers (`Mutex`). Without the feature `epoch`, it sees neither
+//! the pointers to pages nor the epochs; `util::sync` then models the guarantees of these pointers.
 #![cfg(loom)]
 #![allow(clippy::missing_panics_doc, clippy::missing_errors_doc, reason = "called by models only")]
 
@@ -33,31 +29,29 @@ use loom::{
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Explores every interleaving of `model` with up to three preemptions, prints their number and
-/// fails below `floor`: loom explores a single interleaving of a model that it cannot see into.
+/// Explores every interleaving of `model` with at most three preemptions, and prints their number.
+/// Panics if there were fewer than `floor`: then loom does not see the accesses of the model.
 ///
-/// `LOOM_MAX_PREEMPTIONS` overrides the bound. `COREWHEEL_LOOM_EXHAUSTIVE` removes it and limits
-/// each model to its value in minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor: a planted
-/// fault must fail an assertion of the model.
+/// `LOOM_MAX_PREEMPTIONS` overrides the bound of three. `COREWHEEL_LOOM_EXHAUSTIVE=n` removes the
+/// bound and stops each model after `n` minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor.
 pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
     explore_within(3, floor, model);
 }
 
-/// Explores every interleaving of `model` with up to `preemptions` preemptions; see [`explore`].
-/// For models that take minutes with three.
+/// Explores a model that takes minutes with three preemptions, with a lower bound; see [`explore`].
 pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor: usize, model: M) {
-    // The type of a closure ends with the path of its function, which is the test. The thread's
-    // name would be wrong: with one thread the harness runs tests on its main thread.
+    // The type name of a closure contains the name of its function, here the test. The thread's name
+    // is useless, since with `--test-threads=1` the harness runs tests on its main thread.
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
     let name = name.rsplit("::").next().unwrap_or(name);
-    // Shard numbers and epoch garbage are global and outside of loom. They must be equal in every
-    // execution, so models run one at a time.
+    // Loom does not reset shard numbers and epoch garbage, which are global. Every execution needs
+    // the same ones, so models run one at a time.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A model that fails in the owner of a thread-local timer may abort before the harness prints
-    // its name.
+    // A failure on a thread with a thread-local wheel may abort the process before the harness
+    // prints the test's name.
     println!("{name} ...");
     let minutes = env::var("COREWHEEL_LOOM_EXHAUSTIVE").ok();
-    let minutes = minutes.map(|minutes| minutes.parse::<u64>().expect("a number of minutes"));
+    let minutes = minutes.map(|minutes| minutes.parse::<u64>().expect("not a number of minutes"));
     let time = minutes.map(|minutes| Duration::from_secs(60 * minutes));
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
@@ -75,25 +69,25 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
     });
     let explored = count.load(Ordering::Relaxed);
     let (rest, floor) = match time {
-        Some(time) if start.elapsed() >= time => (", and there are more", 2),
-        // Without a bound loom recognizes more interleavings as equal, and needs fewer.
-        Some(_) => (", all there are", 2),
+        Some(time) if start.elapsed() >= time => (", but not all,", 2),
+        // Without a bound, loom recognizes more interleavings as equal and explores fewer.
+        Some(_) => (", which are all,", 2),
         None => ("", floor),
     };
     println!("{name}: {explored} interleavings{rest} in {:.1?}", start.elapsed());
     assert!(
         explored >= floor || env::var_os("COREWHEEL_LOOM_NO_FLOOR").is_some(),
-        "{name} explored {explored} interleavings, fewer than {floor}: is it blind?"
+        "{name} explored {explored} interleavings, fewer than {floor}"
     );
 }
 
-/// Returns references to a value that the threads of a model share.
+/// Returns `N` references to `value`.
 pub fn shared<T, const N: usize>(value: T) -> [Arc<T>; N] {
     let value = Arc::new(value);
     [(); N].map(|()| Arc::clone(&value))
 }
 
-/// The tick of the models.
+/// The tick of all shards.
 pub const TICK: Duration = Duration::from_millis(1);
 
 /// Returns a shard in virtual time and its clock.
@@ -105,7 +99,7 @@ pub fn shard<T>() -> (Shard<T>, ManualClock) {
 /// A shard in virtual time, its clock and a timer.
 pub type WithTimer<T> = (Shard<T>, ManualClock, TimerHandle);
 
-/// Returns a shard whose only timer is due in a number of ticks.
+/// Returns a shard whose only timer is due in `ticks` ticks.
 pub fn shard_with<T>(ticks: u32, payload: T) -> WithTimer<T> {
     let (mut shard, clock) = shard();
     let handle = shard.add(TICK * ticks, payload);
@@ -119,21 +113,19 @@ pub fn shard_with_due<T>(payload: T) -> WithTimer<T> {
     (shard, clock, handle)
 }
 
-/// Asserts that `added` timers were added and that all of them have ended, without a queued
-/// message.
+/// Asserts that `added` timers were added, all of them have ended, and no message is queued.
 pub fn assert_all_ended(counts: &Counts, added: u64) {
     let Counts { live, fired, cancelled, held, queued, panicked, .. } = *counts;
     assert_eq!((counts.added, fired + cancelled), (added, added), "{counts:?}");
     assert_eq!((live, held, queued, panicked), (0, 0, 0, 0), "{counts:?}");
 }
 
-/// Returns a shard in virtual time, its clock, and a timer `1` that is alone in its page. When that
-/// timer has ended, its page is retired, because another page is empty already and one is kept. The
-/// fourth timer added after that is in a new page with the same number, and has the timer's
-/// position there. While the old page is still in use, the first one has it.
+/// Returns a shard and a timer with payload 1 that is alone in its page. After this timer has ended,
+/// its page is retired, since another empty page is kept as a spare. The fourth timer added
+/// afterwards gets the same index, in a new page.
 pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     let (mut shard, clock) = shard();
-    // Index 0 is never given out. Under loom a page has two, and one empty page stays.
+    // Under loom a page has two nodes. Index 0 is never allocated.
     let [others @ .., first] = [(); 4].map(|()| shard.add(TICK, 1));
     for other in others {
         shard.cancel(other);
@@ -141,30 +133,30 @@ pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     (shard, clock, first)
 }
 
-/// Fires `first` unless another thread ends or moves it, retires its page, and adds four timers.
-/// Returns whether it has fired, and those timers. See [`shard_with_a_page_to_spare`].
+/// Fires `first` unless another thread ends or moves it, retires its page if possible, and adds four
+/// timers. Returns whether `first` has fired, and the four timers.
 pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [TimerHandle; 4]) {
     let fired = expired(shard);
     (0..2).for_each(|_| shard.turn());
     let (added, in_a_new_page) = add_four(shard, first);
-    assert!(in_a_new_page || fired.is_empty(), "the page is empty if its timer has fired");
+    assert!(in_a_new_page || fired.is_empty(), "the empty page was not retired");
     (!fired.is_empty(), added)
 }
 
-/// Adds four timers `2` that are due in a tick. Also returns whether the fourth has the position of
-/// `first` in a new page; see [`shard_with_a_page_to_spare`].
+/// Adds four timers with payload 2, due in one tick. Also returns whether the fourth has the index
+/// of `first`, and so is in a new page; see [`shard_with_a_page_to_spare`].
 pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
     let added = [(); 4].map(|()| shard.add(TICK, 2));
     (added, place(added[3]) == place(first))
 }
 
-/// Shard and index of a timer, which only its `Debug` form tells.
+/// Returns the shard and index of a timer, which only its `Debug` output contains.
 pub fn place(handle: TimerHandle) -> String {
     let name = format!("{handle:?}");
     name.split('#').next().unwrap_or_default().to_owned()
 }
 
-/// A configuration in virtual time.
+/// Returns a configuration in virtual time.
 pub fn config(clock: &ManualClock) -> Config {
     Config::new().tick(TICK).clock(clock)
 }
@@ -175,12 +167,12 @@ pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }
 
-/// Advances the clock tick by tick up to `until` ticks. Returns the ticks of the expired timers.
+/// Turns the shard at each tick up to `until`. Returns the tick of each expiry.
 pub fn expiries<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || expired(shard).len())
 }
 
-/// Advances the clock tick by tick and turns this thread's wheel. Returns the ticks of the runs.
+/// Turns this thread's wheel at each tick up to `until`. Returns the tick of each run.
 pub fn runs(clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || local_timer().turn().fired)
 }
@@ -197,24 +189,24 @@ fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) 
     }
 }
 
-/// This thread's timer in virtual time, and its clock.
+/// Installs this thread's wheel in virtual time. Returns its clock.
 pub fn local() -> ManualClock {
     core().0
 }
 
-/// Installs this thread's timer in virtual time; returns its clock and a reference to it.
+/// Installs this thread's wheel in virtual time. Returns its clock and a reference to it.
 pub fn core() -> (ManualClock, ShardRef) {
     core_with(|config| config)
 }
 
-/// Installs this thread's timer in virtual time with more settings; see [`core`].
+/// Installs this thread's wheel in virtual time with more settings; see [`core`].
 pub fn core_with(settings: impl FnOnce(Config) -> Config) -> (ManualClock, ShardRef) {
     let clock = ManualClock::new();
-    settings(config(&clock)).install().expect("the thread has none");
+    settings(config(&clock)).install().expect("the thread already has a wheel");
     (clock, local_timer().shard_ref())
 }
 
-/// Lets a tick pass and turns this thread's wheel. Returns the number of callbacks that ran.
+/// Advances the clock by a tick and turns this thread's wheel. Returns the number of runs.
 pub fn turn_after_a_tick(clock: &ManualClock) -> usize {
     clock.advance(TICK);
     local_timer().turn().fired
@@ -230,7 +222,7 @@ pub fn add_elsewhere(
     elsewhere(move || core.add(delay, callback))
 }
 
-/// Prepares a race. Loom does not explore the interleavings in here.
+/// Calls `set`, whose interleavings loom does not explore.
 pub fn stage<R>(set: impl FnOnce() -> R) -> R {
     loom::stop_exploring();
     let stage = set();
@@ -238,14 +230,14 @@ pub fn stage<R>(set: impl FnOnce() -> R) -> R {
     stage
 }
 
-/// Starts a thread that races with this one. Loom tries both orders of their first steps.
+/// Spawns a thread that races with this one. Both threads first access one atomic, so that loom
+/// explores both orders.
 ///
-/// Without these first steps, loom may miss an order. Of the loads of an atomic, loom remembers
-/// only the last one. It overlooks a race between a load here and a swap there if that thread loads
-/// before it swaps, as a push to the mailbox does.
+/// Otherwise loom may miss an order, because it remembers only the last load of each atomic. It
+/// overlooks a race of a load here with a swap there if the other thread loads before it swaps.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     let [started, other] = shared(Modelled::new(0));
-    // Relaxed, both: nothing is to be ordered.
+    // Relaxed, both: they order no other access.
     let thread = thread::spawn(move || {
         other.fetch_add(1, Ordering::Relaxed);
         act()
@@ -261,7 +253,7 @@ pub struct Asker<R> {
     is_done: Arc<Modelled>,
 }
 
-/// Starts a thread whose request races with this thread; see [`race`].
+/// Spawns a thread that races with this one and may unpark it; see [`race`].
 pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
     let [is_done, done] = shared(Modelled::new(0));
     let thread = race(move || {
@@ -280,26 +272,25 @@ impl<R> Asker<R> {
     }
 }
 
-/// Returns the results of the threads when all have ended. In loom, an unparked thread must not be
-/// in a join, and each of them may unpark this thread when it is awake already.
+/// Waits for the threads and returns their results. Loom does not support an unpark of a thread that
+/// joins, so this function joins only after every closure has returned.
 pub fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
     for asker in &askers {
         while asker.is_done.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
     }
-    askers.map(|asker| asker.thread.join().expect("it does not panic"))
+    askers.map(|asker| asker.thread.join().expect("the thread panicked"))
 }
 
 /// Calls `act` on another thread and waits for its result.
 pub fn elsewhere<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
-    thread::spawn(act).join().expect("it does not panic")
+    thread::spawn(act).join().expect("the thread panicked")
 }
 
-/// A payload whose destructor stores the work it saw of another thread: `work` plus 10, so that a
-/// zero means no drop.
+/// A payload whose destructor stores `work` plus 10 in `seen`. There, 0 means that no drop happened.
 ///
-/// All accesses are relaxed: the models examine the ordering of these accesses.
+/// All accesses are relaxed: the models check that corewheel orders them.
 #[derive(Debug)]
 pub struct SeesOnDrop {
     work: Arc<Modelled>,
@@ -307,14 +298,14 @@ pub struct SeesOnDrop {
 }
 
 impl SeesOnDrop {
-    /// Returns the payload, the work it reads, and the variable that it stores the work in.
+    /// Returns the payload, `work` and `seen`.
     pub fn watched() -> (Self, Arc<Modelled>, Arc<Modelled>) {
         let [work, seen] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
         (Self { work: Arc::clone(&work), seen: Arc::clone(&seen) }, work, seen)
     }
 }
 
-/// Sets `work` and cancels the timer, in the role of another thread.
+/// Sets `work` to 1 and cancels the timer.
 pub fn work_and_cancel(work: &Modelled, handle: TimerHandle) -> Cancel {
     work.store(1, Ordering::Relaxed);
     handle.cancel()
@@ -340,7 +331,7 @@ pub struct Drops {
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        // Release: `wait` sees what came before the drop.
+        // Release: `wait` sees the writes before the drop.
         self.0.times.fetch_add(1, Ordering::Release);
         self.0.told.notify();
     }
@@ -353,8 +344,7 @@ impl Drops {
         (Dropped(held), drops)
     }
 
-    /// Waits for the drop and returns the number of drops. Loom reports a deadlock if it never
-    /// happens.
+    /// Waits for a drop and returns the number of drops. Without a drop, loom reports a deadlock.
     pub fn wait(&self) -> usize {
         loop {
             let times = self.times.load(Ordering::Acquire);
@@ -366,7 +356,7 @@ impl Drops {
     }
 }
 
-/// A task: the work before its poll, and the work that its wakes have seen.
+/// A task that checks that each of its wakes sees the work before the poll.
 #[derive(Debug, Default)]
 pub struct Task {
     work: Modelled,
@@ -377,8 +367,8 @@ const WORK: usize = 10;
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // Relaxed: the models examine what orders it after the task's work. Release: in an
-        // executor, the thread that polls because of a wake sees the work before that wake.
+        // Relaxed: corewheel must order this load after the task's work. Release: as in an executor,
+        // the next poll sees the work before the wake.
         let work = self.work.load(Ordering::Relaxed);
         self.seen.fetch_add(WORK + work, Ordering::Release);
     }
@@ -390,9 +380,9 @@ impl Task {
         Arc::default()
     }
 
-    /// Works, and polls the future with the waker of this task.
+    /// Stores the work, and polls the future with the waker of this task.
     pub fn poll<F: Future + Unpin>(self: &Arc<Self>, future: &mut F) -> Poll<F::Output> {
-        // Relaxed: the models examine what orders the work.
+        // Relaxed: corewheel must order this store before the wake.
         self.work.store(1, Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(self));
         Pin::new(future).poll(&mut Context::from_waker(&waker))
@@ -400,10 +390,10 @@ impl Task {
 
     /// Returns the number of wakes.
     pub fn woken(&self) -> usize {
-        // Acquire: an executor acquires the wake in this way.
+        // Acquire: as in an executor, the caller sees the work before the wake.
         let seen = self.seen.load(Ordering::Acquire);
         let woken = seen / WORK;
-        assert_eq!(seen % WORK, woken, "a wake has not seen what came before the poll");
+        assert_eq!(seen % WORK, woken, "a wake did not see the work before the poll");
         woken
     }
 }
@@ -417,8 +407,8 @@ impl Wake for Sleeper {
     }
 }
 
-/// Polls until the sleep is ready, and waits between polls. Loom reports a deadlock if a wake is
-/// lost.
+/// Polls until the sleep is ready, and waits between polls. After a lost wake, loom reports a
+/// deadlock.
 pub fn wait_for(sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
     let [sleeper, woken] = shared(Sleeper(Notify::new()));
     let waker = Waker::from(woken);

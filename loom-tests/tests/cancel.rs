@@ -1,5 +1,4 @@
-//! Races for the state word, which decides the ending of a timer. Each model has exactly one winner
-//! and zero or one runs.
+//! Races for the state word, which decides how a timer ends.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
@@ -16,7 +15,7 @@ use loom_tests::{
 };
 
 #[test]
-fn of_two_cancels_and_the_owner_one_wins() {
+fn one_of_two_remote_cancels_and_an_owner_cancel_wins() {
     explore(280, || {
         let payload = Arc::new(());
         let (mut shard, _clock, handle) = shard_with(1, Arc::clone(&payload));
@@ -28,7 +27,7 @@ fn of_two_cancels_and_the_owner_one_wins() {
         assert_eq!(won, 1);
         drop(own);
         assert!(expired(&mut shard).is_empty());
-        assert_eq!(Arc::strong_count(&payload), 1, "the payload is dropped once, by the owner");
+        assert_eq!(Arc::strong_count(&payload), 1, "the payload was not dropped once");
         assert_eq!((shard.counts().cancelled, shard.len()), (1, 0));
     });
 }
@@ -39,7 +38,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
         let (mut shard, clock, first) = shard_with_due(1);
         let canceller = thread::spawn(move || first.cancel());
         let fired = expired(&mut shard);
-        // If the first has ended, the second takes its node.
+        // If the first timer has ended, the second one reuses its node.
         let second = shard.add(TICK, 2);
         let answer = canceller.join().unwrap();
         assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
@@ -50,8 +49,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     });
 }
 
-/// A canceller races with the page of its timer: the second timer is in a new page. A page whose
-/// timer is held stays.
+/// A page with a held timer is not retired.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
     explore(110, || {
@@ -68,7 +66,7 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
 }
 
 #[test]
-fn a_timer_cancelled_while_it_is_moved_never_fires() {
+fn a_timer_cancelled_during_the_owners_reset_never_fires() {
     explore(5, || {
         let (mut shard, clock, handle) = shard_with(1, ());
         let canceller = thread::spawn(move || handle.cancel());
@@ -81,10 +79,9 @@ fn a_timer_cancelled_while_it_is_moved_never_fires() {
     });
 }
 
-/// A periodic timer is armed again after its run and before the owner has linked it in the wheel. A
-/// cancel before the run, during the run, or before the link forbids every later run.
+/// After a run, the owner first rearms the timer and then relinks it.
 #[test]
-fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
+fn a_cancel_before_relinking_prevents_every_later_run() {
     explore(40, || {
         let clock = local();
         let runs = Rc::new(Cell::new(0));
@@ -101,11 +98,9 @@ fn a_cancel_before_the_owner_has_placed_the_timer_holds() {
     });
 }
 
-/// Another thread cancels a periodic timer of a shard before it expires, in between, or while its
-/// payload is lent. The payload stays until the owner collects the timer, and sees the work before
-/// the cancel when it is dropped.
+/// The owner drops the payload when it collects the timer, after the canceller's work.
 #[test]
-fn a_payload_that_is_lent_outlives_a_cancel() {
+fn a_lent_payload_outlives_a_remote_cancel() {
     explore(185, || {
         let (mut shard, clock) = shard();
         let (payload, work, seen) = SeesOnDrop::watched();
@@ -130,7 +125,6 @@ fn a_payload_that_is_lent_outlives_a_cancel() {
     });
 }
 
-/// A loop that takes payloads by value ends a periodic timer, or another thread does.
 #[test]
 fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
     explore(155, || {
@@ -151,7 +145,7 @@ fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
 }
 
 #[test]
-fn is_pending_is_true_only_of_its_own_timer() {
+fn is_pending_ignores_the_next_timer_of_its_node() {
     explore(80, || {
         let (mut shard, clock, first) = shard_with(1, 1);
         let observer = thread::spawn(move || (first.is_pending(), first.is_pending()));
@@ -159,13 +153,13 @@ fn is_pending_is_true_only_of_its_own_timer() {
         expired(&mut shard);
         shard.add(TICK, 2);
         let (before, after) = observer.join().unwrap();
-        assert!(before || !after, "it does not come back");
+        assert!(before || !after, "pending again after the end");
         assert!(!first.is_pending());
     });
 }
 
 #[test]
-fn a_local_timer_that_was_shared_has_one_winner() {
+fn a_shared_local_timer_fires_or_is_cancelled() {
     explore(30, || {
         let clock = local();
         let handle = local_timer().add_local(TICK, || ()).share();
@@ -178,10 +172,9 @@ fn a_local_timer_that_was_shared_has_one_winner() {
     });
 }
 
-/// S2: a canceller with the answer `Ended` sees the work of the callback, for every later use of
-/// the node. The canceller may find any later word of the node.
+/// S2 in `cross_core::state`. The canceller may read any later word of the node.
 #[test]
-fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
+fn callback_writes_are_visible_after_every_node_reuse() {
     explore(94, || told_ended_after(|_| ()));
     explore(75, || {
         told_ended_after(|_| {
@@ -189,7 +182,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
             local_timer().add(TICK * 100, || ());
         });
     });
-    // A private timer has the node, and fires.
+    // A private timer reuses the node and fires.
     explore(150, || {
         told_ended_after(|clock| {
             local_timer().add_local(TICK, || ());
@@ -204,7 +197,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
             local_timer().turn();
         });
     });
-    // The next timer fires with its message queued.
+    // The next timer fires while its message is queued.
     explore(700, || {
         told_ended_after(|clock| {
             let next = local_timer().add(TICK, || ());
@@ -213,7 +206,7 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
             assert_eq!(local_timer().turn().fired, 1);
         });
     });
-    // The node stands for a timer from another core, which fires.
+    // The next timer is added remotely, and fires.
     explore(350, || {
         told_ended_after(|clock| {
             add_elsewhere(&local_timer().shard_ref(), TICK, || ());
@@ -223,11 +216,11 @@ fn who_is_told_ended_sees_the_callback_whatever_becomes_of_the_node() {
     });
 }
 
-/// Fires a timer and uses its node again, while another thread cancels it.
+/// Fires a timer and calls `reuse`, while another thread cancels the timer.
 fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
     let clock = local();
     let [ran, noted, seen] = shared(AtomicUsize::new(0));
-    // Relaxed, all: the model examines what orders them.
+    // Relaxed, all: corewheel must order them.
     let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
     clock.advance(TICK);
     let canceller = race(move || (handle.cancel(), seen.load(Ordering::Relaxed)));
@@ -235,13 +228,12 @@ fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
     reuse(&clock);
     let (answer, seen) = canceller.join().unwrap();
     assert_eq!((ran.load(Ordering::Relaxed), fired == 0), (fired, answer == Cancel::Cancelled));
-    assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
+    assert!(answer != Cancel::Ended || seen == 1, "the callback's write is not visible");
 }
 
-/// S1: the work of a thread before it cancels a running periodic timer happens before the owner
-/// drops the callback.
+/// S1 in `cross_core::state`, for a periodic timer that may be running.
 #[test]
-fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
+fn a_callback_drop_sees_the_cancellers_writes() {
     explore(40, || {
         let clock = local();
         let (captured, work, seen) = SeesOnDrop::watched();
@@ -251,12 +243,12 @@ fn a_callback_dropped_after_its_last_run_sees_what_came_before_the_cancel() {
         local_timer().turn();
         let dropped = seen.load(Ordering::Relaxed);
         let answer = canceller.join().unwrap();
-        assert!(dropped == 0 || dropped == 11, "{answer:?}, but the destructor saw {dropped}");
+        assert!(dropped == 0 || dropped == 11, "{answer:?}, the destructor stored {dropped}");
     });
 }
 
 #[test]
-fn a_run_that_two_cancel_is_the_last() {
+fn a_run_cancelled_twice_is_the_last() {
     explore(120, || {
         let clock = local();
         let own = Rc::new(Cell::new(None::<TimerHandle>));
@@ -273,16 +265,16 @@ fn a_run_that_two_cancel_is_the_last() {
     });
 }
 
-/// The work of a run: the end of the callback is two stores later than its beginning.
+/// Stores 1 and then 2, so that a reader can tell a run in progress from a finished one.
 fn works(work: &AtomicUsize) {
-    // Relaxed, here and at its loads: the models examine what orders them.
+    // Relaxed, like the loads: corewheel must order them.
     work.store(1, Ordering::Relaxed);
     work.store(2, Ordering::Relaxed);
 }
 
-/// Also of a timer from another core, whose node may hold the next timer already.
+/// The second model uses a remotely added timer, whose node may be reused before the answer.
 #[test]
-fn cancel_wait_returns_when_the_callback_has() {
+fn cancel_wait_returns_after_the_callback() {
     explore(60, || wait_for_run(|run| local_timer().add(TICK, run), || ()));
     let add = |run: Box<dyn FnOnce() + Send>| add_elsewhere(&local_timer().shard_ref(), TICK, run);
     explore(230, move || wait_for_run(add, || _ = add(Box::new(|| ()))));
@@ -305,15 +297,14 @@ fn wait_for_run(add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle, reuse
     assert_eq!((fired, seen), expected, "{answer:?}");
 }
 
-/// The resources of the last run can be freed: no run is in progress and no later one begins.
 #[test]
-fn cancel_wait_returns_when_the_last_run_has() {
+fn cancel_wait_returns_after_the_last_run() {
     explore(320, || {
         let clock = local();
         let [work, seen] = shared(AtomicUsize::new(0));
         let [in_use, freed] = shared(AtomicUsize::new(0));
         let handle = local_timer().add_periodic(TICK, move || {
-            assert_eq!(in_use.load(Ordering::Relaxed), 0, "it is freed");
+            assert_eq!(in_use.load(Ordering::Relaxed), 0, "a run after the answer");
             works(&work);
         });
         clock.advance(TICK);
@@ -331,10 +322,8 @@ fn cancel_wait_returns_when_the_last_run_has() {
     });
 }
 
-/// Two timers are due. Two threads cancel both of them while the owner fires, collects and reuses
-/// the nodes. Each timer has one ending, and the sums agree.
 #[test]
-fn each_of_two_timers_that_two_threads_cancel_has_one_ending() {
+fn two_timers_cancelled_by_two_threads_each_end_once() {
     explore(12_000, || {
         let (mut shard, clock) = shard();
         let handles = [0, 1].map(|id| shard.add(TICK, id));

@@ -1,7 +1,5 @@
-//! The end of a shard or of a page races with cancels, resets and adds. The outcome depends on
-//! whether the canceller still finds the page, so loom must also see the registry, the table of
-//! pages and the epochs. These models need `RUSTFLAGS="--cfg loom --cfg crossbeam_loom"` and the
-//! feature `epoch`.
+//! Cancels and resets race with the end of a shard or of a page. Here loom must also see the
+//! registry, the page table and the epochs.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;
@@ -16,10 +14,8 @@ use loom_tests::{
     shard_with, shard_with_a_page_to_spare, shared, stage, work_and_cancel,
 };
 
-/// When the owner drains, a canceller may have claimed without a push yet. Each timer is cancelled
-/// or handed back.
 #[test]
-fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
+fn drain_hands_back_exactly_the_uncancelled_timers() {
     explore(110_000, || {
         let (mut shard, _clock) = shard();
         let payload = Arc::new(());
@@ -36,10 +32,9 @@ fn a_cancel_that_races_with_the_last_drain_gets_a_true_answer() {
     });
 }
 
-/// S1: the work of a canceller before its claim happens before the ending shard drops the payload,
-/// with or without a push.
+/// S1 in `cross_core::state`, whether or not the canceller has pushed its message.
 #[test]
-fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
+fn a_drop_at_shard_end_sees_the_cancellers_writes() {
     explore(71_000, || {
         let (payload, work, seen) = SeesOnDrop::watched();
         let (shard, _clock, handle) = shard_with(1, payload);
@@ -52,10 +47,8 @@ fn a_payload_dropped_at_the_end_sees_what_came_before_its_cancel() {
     });
 }
 
-/// The next shard takes over the number of an ended shard. A handle of the old one never reaches
-/// it.
 #[test]
-fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
+fn a_handle_never_reaches_a_shard_that_reuses_its_number() {
     explore(270_000, || {
         let (mut old, _clock) = shard();
         let handle = old.add(TICK, 1);
@@ -71,7 +64,8 @@ fn a_handle_of_a_shard_that_is_gone_never_reaches_its_successor() {
     });
 }
 
-/// Returns a shard, a stale handle, and the last timer of its page, whose end retires the page.
+/// Returns a shard, a stale handle, and the last timer of the handle's page. The end of this timer
+/// retires the page.
 fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
     let (mut shard, _clock) = shard();
     let [others @ .., stale, last] = [(); 5].map(|()| shard.add(TICK, 1));
@@ -82,7 +76,7 @@ fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
 }
 
 #[test]
-fn cancel_and_page_reclaimed() {
+fn a_stale_cancel_during_page_reclamation_returns_ended() {
     explore_within(2, 33_000, || {
         let (mut shard, stale, last) = shard_with_a_stale_handle();
         let canceller = thread::spawn(move || stale.cancel());
@@ -96,10 +90,9 @@ fn cancel_and_page_reclaimed() {
     });
 }
 
-/// S2: a thread with the answer `Ended` sees the work before the end, also if the page is gone or
-/// new.
+/// S2 in `cross_core::state`. The canceller finds the old page, no page or a new one.
 #[test]
-fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
+fn owner_writes_are_visible_after_page_replacement() {
     explore_within(2, 84_000, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         let [work, seen] = shared(AtomicUsize::new(0));
@@ -116,10 +109,8 @@ fn who_is_told_ended_sees_what_came_before_also_in_a_new_page() {
     });
 }
 
-/// The timer is handed back with the deadline that the other thread was promised. While a move is
-/// in progress, the timer has the old deadline.
 #[test]
-fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
+fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
     explore(35_000, || {
         let (mut shard, clock, handle) = stage(|| shard_with(1, ()));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
@@ -132,7 +123,7 @@ fn a_reset_that_races_with_the_last_drain_gets_a_true_answer() {
 }
 
 #[test]
-fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
+fn a_timer_cancelled_during_a_move_is_not_handed_back() {
     explore_within(2, 2_200, || {
         let (mut shard, _clock, handle) = stage(|| shard_with(1, 1));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
@@ -146,7 +137,7 @@ fn a_timer_cancelled_while_it_is_moved_ends_once_at_the_end() {
 }
 
 #[test]
-fn reset_and_page_reclaimed() {
+fn a_stale_reset_during_page_reclamation_returns_false() {
     explore_within(2, 3_900, || {
         let (mut shard, stale, last) = stage(shard_with_a_stale_handle);
         let mover = thread::spawn(move || stale.reset(TICK));

@@ -1,6 +1,5 @@
-//! Sleeps that any thread polls, moves and drops while another one fires them, on the wheel of a
-//! thread or on a wheel that threads claim. The waker of the last poll is woken once, and no
-//! wake-up of a watcher is lost.
+//! Sleeps that one thread polls, resets or drops while another one fires them, on a thread's wheel or
+//! on a claimed wheel.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{
@@ -23,11 +22,11 @@ use loom_tests::{
     wait_for,
 };
 
-/// A wheel that this thread turns, on which tasks sleep.
+/// A wheel that this thread turns.
 struct Wheel {
     clock: ManualClock,
     timers: Timers,
-    /// The watcher of a claimed wheel; none if it is this thread's own wheel.
+    /// None for this thread's own wheel.
     watcher: Option<Watcher>,
 }
 
@@ -56,8 +55,7 @@ impl Wheel {
         self.turn();
     }
 
-    /// Returns a sleep of one tick that the task has polled on another thread. An owner has
-    /// admitted its timer.
+    /// Returns an admitted sleep of one tick that the task has polled on another thread.
     fn polled(&mut self, task: &Arc<Task>) -> Sleep<Remote> {
         stage(|| {
             let (mut sleep, task) = (self.timers.sleep(TICK), Arc::clone(task));
@@ -70,7 +68,7 @@ impl Wheel {
         })
     }
 
-    /// Turns, and asserts that no timers, messages or wakers are left.
+    /// Turns, and asserts that no timers, messages or wakers remain.
     fn assert_over(mut self, tasks: &[&Arc<Task>]) {
         self.turn();
         let counts = self.timers.shards()[0].metrics().counts;
@@ -85,12 +83,12 @@ impl Wheel {
     }
 }
 
-/// The floors of a model of a thread's own wheel and of a claimed wheel, and how to create those.
+/// Returns the floor and the constructor for a thread's own wheel and for a claimed wheel.
 fn both(floors: [usize; 2]) -> impl Iterator<Item = (usize, Make)> {
     floors.into_iter().zip([Wheel::own as Make, Wheel::claimed])
 }
 
-/// Returns one claimed wheel in virtual time, its watcher and its clock. The watcher is this thread.
+/// Returns the clock, timers and watcher of one claimed wheel, whose wake hook unparks this thread.
 fn claimed_wheel() -> (ManualClock, Timers, Watcher) {
     let clock = ManualClock::new();
     let this = thread::current();
@@ -102,9 +100,8 @@ fn claimed_wheel() -> (ManualClock, Timers, Watcher) {
     (clock, timers, watcher)
 }
 
-/// A first poll while time passes and the owner turns: a task with a pending sleep is woken.
 #[test]
-fn no_wake_is_lost_by_a_first_poll() {
+fn a_sleep_pending_after_its_first_poll_is_woken() {
     for (floor, make) in both([67, 90]) {
         explore(floor, move || {
             let mut wheel = make();
@@ -121,8 +118,6 @@ fn no_wake_is_lost_by_a_first_poll() {
     }
 }
 
-/// Another task polls while the timer fires: one of the two is woken. If the other one's poll is
-/// pending, it is the other one.
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
     for (floor, make) in both([120, 270]) {
@@ -146,11 +141,10 @@ fn the_waker_of_the_last_poll_is_woken() {
     }
 }
 
-/// Another task polls while time passes. The poll may be pending even if the first task has just
-/// been woken, since a thread may see that wake before it sees the new time. Then it is woken
-/// itself.
+/// The last poll may be pending although the first task has been woken: the polling thread may still
+/// read the old time.
 #[test]
-fn a_waker_that_changes_while_time_passes_is_woken_once() {
+fn a_pending_poll_while_time_advances_is_woken_once() {
     explore(170, || {
         let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
         let mut sleep = wheel.polled(&first);
@@ -166,9 +160,8 @@ fn a_waker_that_changes_while_time_passes_is_woken_once() {
     });
 }
 
-/// The waker changes on another thread before the owner has admitted the timer.
 #[test]
-fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
+fn only_the_last_waker_before_admission_is_woken() {
     explore(200, || {
         let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
         let mut sleep = wheel.timers.sleep(TICK);
@@ -186,10 +179,8 @@ fn a_waker_that_changes_before_the_timer_arrives_is_woken_once() {
     });
 }
 
-/// A drop on another thread is a cancel: it wins, or the task is woken. The waker is dropped in
-/// either case.
 #[test]
-fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
+fn a_sleep_dropped_while_it_fires_wakes_at_most_once() {
     for (floor, make) in both([70, 90]) {
         explore(floor, move || {
             let mut wheel = make();
@@ -202,14 +193,14 @@ fn a_sleep_that_is_dropped_while_it_fires_wakes_once_or_not_at_all() {
             let woken = task.woken();
             assert!(woken <= 1);
             wheel.turn();
-            assert_eq!(task.woken(), woken, "the sleep was dropped before");
+            assert_eq!(task.woken(), woken, "a wake after the drop");
             wheel.assert_over(&[&task]);
         });
     }
 }
 
 #[test]
-fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
+fn a_sleep_dropped_around_its_admission_is_freed() {
     explore(370, || {
         let mut wheel = Wheel::own();
         let (task, mut sleep) = (Task::new(), wheel.timers.sleep(TICK));
@@ -227,10 +218,8 @@ fn a_sleep_that_is_dropped_before_it_arrives_leaves_nothing_behind() {
     });
 }
 
-/// The sleep is moved to a later deadline from another thread while it fires. The task may have a
-/// spurious wake, and it is woken in time.
 #[test]
-fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
+fn a_sleep_reset_while_it_fires_ends_at_the_new_deadline() {
     for (floor, make) in both([650, 900]) {
         explore(floor, move || {
             let mut wheel = make();
@@ -240,7 +229,7 @@ fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
             let poller = Arc::clone(&task);
             let moving = race(move || {
                 sleep.reset_after(TICK);
-                assert!(poller.poll(&mut sleep).is_pending(), "early");
+                assert!(poller.poll(&mut sleep).is_pending(), "ready too early");
                 sleep
             });
             wheel.turn();
@@ -256,9 +245,8 @@ fn a_sleep_that_is_moved_while_it_fires_ends_by_its_new_deadline() {
     }
 }
 
-/// Two threads add and cancel at the same time; then the wheel has both timers, or none.
 #[test]
-fn threads_that_add_and_cancel_at_the_same_time() {
+fn concurrent_sleeps_are_woken_and_dropped_ones_are_not() {
     explore(230, || {
         let (mut wheel, tasks) = (Wheel::claimed(), [Task::new(), Task::new()]);
         let poll = |timers: &Timers, task: &Arc<Task>| {
@@ -280,10 +268,10 @@ fn threads_that_add_and_cancel_at_the_same_time() {
     });
 }
 
-// ---- the sleep of a watcher
+// ---- the watcher's sleep
 
-/// Turns and sleeps until the watcher may sleep for one tick. Virtual time does not advance, so only
-/// a wake ends a sleep. A short sleep, after another thread has claimed the wheel, is a yield.
+/// Turns and sleeps until the watcher announces a sleep of one tick. Only a wake-up ends a longer
+/// sleep. A shorter sleep is a yield, because another thread has claimed the wheel.
 fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
     let mut announced = None;
     while announced != Some(TICK) {
@@ -299,10 +287,8 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
     }
 }
 
-/// A worker uses the wheel and cancels a periodic timer while the watcher runs its callback: no run
-/// begins after the answer, and the timer ends.
 #[test]
-fn a_periodic_callback_races_with_workers() {
+fn no_periodic_run_begins_after_its_cancel() {
     explore(2_900, || {
         let (clock, timers, mut watcher) = claimed_wheel();
         let [runs, counted] = shared(AtomicUsize::new(0));
@@ -332,9 +318,8 @@ fn a_periodic_callback_races_with_workers() {
     });
 }
 
-/// An add wakes a watcher that sleeps for ever. Loom reports a deadlock if it does not.
 #[test]
-fn an_add_is_never_slept_through() {
+fn an_add_wakes_the_watcher() {
     explore(130, || {
         let (clock, timers, mut watcher) = claimed_wheel();
         let task = Task::new();
@@ -351,9 +336,8 @@ fn an_add_is_never_slept_through() {
     });
 }
 
-/// A sleep is moved to an earlier deadline while the watcher falls asleep until the later one.
 #[test]
-fn a_reset_to_earlier_is_never_slept_through() {
+fn a_reset_to_earlier_wakes_the_watcher() {
     explore(130, || {
         let (_clock, timers, mut watcher) = claimed_wheel();
         let mut sleep = stage(|| {
@@ -373,7 +357,7 @@ fn a_reset_to_earlier_is_never_slept_through() {
 }
 
 #[test]
-fn the_end_of_the_timers_is_never_slept_through() {
+fn dropping_the_timers_wakes_the_watcher() {
     explore(90, || {
         let (_clock, timers, mut watcher) = claimed_wheel();
         let dropping = asks(move || drop(timers));
@@ -390,7 +374,6 @@ fn the_end_of_the_timers_is_never_slept_through() {
 
 // ---- the end
 
-/// The watcher ends while a future begins to wait. The future is woken with an error.
 #[test]
 fn no_future_hangs_when_the_watcher_ends() {
     explore(370, || {
@@ -402,9 +385,8 @@ fn no_future_hangs_when_the_watcher_ends() {
     });
 }
 
-/// The owner's thread ends while another one waits there and changes its waker.
 #[test]
-fn a_waker_that_changes_while_the_owner_ends_is_woken() {
+fn a_waker_set_while_the_owner_ends_is_woken() {
     explore(5_600, || {
         let owner = race(|| {
             let mut sleep = Wheel::own().polled(&Task::new());
@@ -415,10 +397,8 @@ fn a_waker_that_changes_while_the_owner_ends_is_woken() {
     });
 }
 
-/// The owner's thread ends while another one begins to wait there. The owner may fire the sleep
-/// before it ends. The waiting thread is woken with an answer.
 #[test]
-fn the_last_turn_wakes_or_the_end_does() {
+fn the_last_turn_or_the_owners_end_wakes_a_sleep() {
     explore(4_300, || {
         let owner = race(|| {
             let wheel = Wheel::own();

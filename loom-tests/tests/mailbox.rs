@@ -1,4 +1,4 @@
-//! The mailbox: several threads push while the owner takes.
+//! Threads push to the mailbox while the owner takes messages.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::sync::{Arc, Mutex};
@@ -7,9 +7,9 @@ use corewheel::{Cancel, TimerHandle, local_timer};
 use loom::thread;
 use loom_tests::{TICK, core, expired, explore, race, shard, shard_with, shared};
 
-/// With three messages, a link leads from the first to the third.
+/// With three messages, the newest one has a link to the oldest one.
 #[test]
-fn no_message_is_lost_and_none_comes_twice() {
+fn every_message_is_consumed_once() {
     explore(2_000, || {
         let (mut shard, _clock) = shard();
         let [first, second, third] = [1, 2, 3].map(|payload| shard.add(TICK, payload));
@@ -27,7 +27,6 @@ fn no_message_is_lost_and_none_comes_twice() {
     });
 }
 
-/// A node that was in the mailbox is reused for the next timer, and may be in the mailbox again.
 #[test]
 fn a_node_is_reused_after_its_message() {
     explore(29, || {
@@ -43,9 +42,8 @@ fn a_node_is_reused_after_its_message() {
     });
 }
 
-/// An owner that counts the message of a remote cancel finds its timer held.
 #[test]
-fn what_is_queued_is_found_held() {
+fn queued_cancels_are_counted_as_held() {
     explore(76, || {
         let (mut shard, _clock) = shard();
         let handles = [1, 2, 3].map(|payload| shard.add(TICK, payload));
@@ -59,10 +57,9 @@ fn what_is_queued_is_found_held() {
     });
 }
 
-/// The order holds for every subset that the owner finds, although it takes the newest message
-/// first.
+/// The owner takes the newest message first, and must reverse each batch.
 #[test]
-fn what_a_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
+fn closures_pushed_during_a_turn_run_in_fifo_order() {
     explore(93, || {
         let ((_clock, core), [ran, notes]) = (core(), shared(Mutex::new(Vec::new())));
         let asker = race(move || {

@@ -10,7 +10,7 @@ use loom_tests::{TICK, core_with, explore, shared, stage};
 
 /// The owner publishes once per copy, and so overwrites the copy that another thread is reading.
 #[test]
-fn what_is_counted_is_read_together() {
+fn counts_are_read_as_a_consistent_snapshot() {
     explore(2_500, || {
         // In models, only a named shard publishes.
         let (_clock, shard) = stage(|| core_with(|config| config.name("told")));
@@ -29,7 +29,7 @@ fn what_is_counted_is_read_together() {
 
 /// Virtual time carries earlier writes from the thread that moves the clock to those that read it.
 #[test]
-fn who_sees_the_new_time_sees_what_came_before_it() {
+fn a_reader_of_virtual_time_sees_earlier_writes() {
     explore(39, || {
         let (clock, [work, done]) = (ManualClock::new(), shared(AtomicU32::new(0)));
         let moved = clock.clone();

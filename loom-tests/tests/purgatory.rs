@@ -97,7 +97,7 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
 
 /// The event of another thread, which has no wheel, races with the timeout.
 #[test]
-fn an_event_or_the_timeout_completes_it() {
+fn an_event_or_the_timeout_completes_an_operation_once() {
     explore(12, || {
         let (clock, shard) = core();
         let (group, seen) = (group(), Op::new());
@@ -131,7 +131,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
 }
 
 #[test]
-fn two_events_complete_it_once() {
+fn two_events_complete_an_operation_once() {
     explore_within(1, 2_900, || {
         let (group, seen, purgatory) = stage(|| {
             let (_clock, shard) = core();
@@ -155,7 +155,7 @@ fn two_events_complete_it_once() {
 }
 
 #[test]
-fn force_or_the_timeout_completes_it() {
+fn force_complete_or_the_timeout_ends_an_operation_once() {
     explore(12, || {
         let (clock, shard) = core();
         let seen = Op::new();
@@ -180,7 +180,7 @@ fn force_or_the_timeout_completes_it() {
 
 /// An event wakes a sleeping core, or prevents its sleep.
 #[test]
-fn no_event_is_slept_through() {
+fn an_event_wakes_a_sleeping_core() {
     explore(91, || {
         let owner = thread::current();
         let (_clock, shard) = core_with(|config| config.on_wake(move || owner.unpark()));
@@ -283,7 +283,7 @@ fn two_cores(
 /// The event occurs while the watch is on its way to the other core, is being confirmed, or is in
 /// place.
 #[test]
-fn no_event_falls_between_the_registrations_on_two_cores() {
+fn no_event_is_lost_between_watches_on_two_cores() {
     explore(870, || events_on_two_cores(0, false));
     explore(680, || events_on_two_cores(1, false));
     explore(39, || events_on_two_cores(1, true));
@@ -303,7 +303,7 @@ fn events_on_two_cores(key: usize, is_in_place: bool) {
 
 /// An event of the other core, on one of that core's keys, races with the timeout.
 #[test]
-fn an_event_from_another_core_or_the_timeout_completes_it() {
+fn a_remote_event_or_the_timeout_ends_an_operation_once() {
     explore(65, || {
         let (other, clock, own, group, purgatory, seen) = stage(|| two_cores(&[1], true));
         seen.set();

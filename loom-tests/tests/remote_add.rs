@@ -33,7 +33,7 @@ fn due(clock: &ManualClock, core: &ShardRef) -> TimerHandle {
 
 /// The callback sees the work before the add.
 #[test]
-fn a_timer_added_from_elsewhere_fires_once() {
+fn a_remotely_added_timer_fires_once() {
     explore(85, || {
         let (clock, core) = core();
         let (work, [seen, noted]) = (AtomicUsize::new(0), shared(AtomicUsize::new(0)));
@@ -55,7 +55,7 @@ fn a_timer_added_from_elsewhere_fires_once() {
 }
 
 #[test]
-fn a_timer_cancelled_before_it_arrives_ends_once() {
+fn a_timer_cancelled_before_admission_ends_once() {
     explore(5_900, || {
         let (clock, core) = core();
         let [kept, captured] = shared(());
@@ -78,7 +78,7 @@ fn a_timer_cancelled_before_it_arrives_ends_once() {
 /// The canceller takes the payload. It has left the node when the owner gives the node to the next
 /// adder: after its own message, or after the message of the add.
 #[test]
-fn a_canceller_is_done_with_the_payload_before_its_node_is_used_again() {
+fn a_canceller_takes_the_payload_before_node_reuse() {
     for (is_met, floor) in [(true, 63), (false, 240)] {
         explore(floor, move || {
             let (clock, core) = core();
@@ -106,7 +106,7 @@ fn a_canceller_is_done_with_the_payload_before_its_node_is_used_again() {
 
 /// Two threads move the timer while its first message is on the way.
 #[test]
-fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
+fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
     explore(2_000, || {
         let (clock, core) = core();
         let adder = race(move || {
@@ -124,7 +124,7 @@ fn a_timer_moved_before_it_arrives_fires_once_as_moved() {
 
 /// The owner has the handle before it has admitted the timer, while another thread moves it.
 #[test]
-fn the_owner_cancels_a_timer_that_has_not_arrived() {
+fn the_owner_cancels_a_timer_before_its_admission() {
     explore(540, || {
         let (clock, core) = core();
         let [kept, captured] = shared(());
@@ -150,7 +150,7 @@ fn the_owner_cancels_a_timer_that_has_not_arrived() {
 
 /// Each side reads whether the other one was done before it began. If they overlap, either counts.
 #[test]
-fn the_owner_moves_a_timer_that_has_not_arrived() {
+fn the_later_of_two_resets_around_admission_wins() {
     explore(1_050, || {
         let (clock, core) = core();
         let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
@@ -180,7 +180,7 @@ fn the_owner_moves_a_timer_that_has_not_arrived() {
 /// The adder cancels the timer before the owner admits it, before its first run or after that. The
 /// period reaches the owner with the add.
 #[test]
-fn a_periodic_timer_cancelled_around_its_first_run_makes_no_further_one() {
+fn a_cancel_around_the_first_run_prevents_further_runs() {
     explore(3_300, || {
         let (clock, core) = core();
         let (captured, drops) = Drops::watched();
@@ -201,7 +201,7 @@ fn a_periodic_timer_cancelled_around_its_first_run_makes_no_further_one() {
 
 /// The thread that cancels a timer between its runs drops the callback, and sees the runs.
 #[test]
-fn the_canceller_of_a_remote_periodic_timer_sees_its_runs() {
+fn a_remote_periodic_callback_is_dropped_after_its_runs() {
     explore(580, || {
         let (clock, core) = core();
         let (captured, work, seen) = SeesOnDrop::watched();
@@ -229,7 +229,7 @@ fn the_canceller_of_a_remote_periodic_timer_sees_its_runs() {
 
 /// The owner changes the period before or after it admits the timer, while another thread moves it.
 #[test]
-fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
+fn set_period_takes_effect_before_admission() {
     explore(1_300, || {
         let (clock, core) = core();
         let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
@@ -251,7 +251,7 @@ fn the_owner_changes_the_period_of_a_timer_that_has_not_arrived() {
 }
 
 #[test]
-fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
+fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
     explore(9_700, || {
         let (clock, core) = core();
         let handle = stage(|| due(&clock, &core));
@@ -268,7 +268,7 @@ fn an_admitted_timer_fires_or_is_moved_or_cancelled() {
 }
 
 #[test]
-fn the_owner_moves_and_cancels_a_remote_timer_while_another_thread_moves_it() {
+fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
     explore(11_000, || {
         let (clock, core) = core();
         let handle = stage(|| arrived(&core, || ()));
@@ -304,7 +304,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
 
 /// S2, G1: it holds even if another thread has armed the word for the next timer.
 #[test]
-fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
+fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {
         let (clock, core) = core();
         let [ran, noted] = shared(AtomicUsize::new(0));
@@ -328,7 +328,7 @@ fn a_thread_told_ended_sees_the_callback_after_the_node_is_reused() {
 /// Two threads take nodes while the owner gives back a node that the second has taken. The tag
 /// tells a stalled first thread that the pool has changed.
 #[test]
-fn no_node_is_taken_twice_from_the_pool() {
+fn no_node_is_taken_twice_from_the_free_list() {
     explore_within(1, 4_200, || {
         let (clock, core) = core();
         // The pool gets two nodes.
@@ -390,7 +390,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
 
 /// A thread looks at the first node of the pool while the owner retires that node and its page.
 #[test]
-fn no_node_is_taken_from_a_page_that_goes() {
+fn no_node_is_taken_from_a_retired_page() {
     explore(26, || {
         let (clock, core, _) = stage(with_a_page_to_spare);
         let adder = core.clone();
@@ -404,7 +404,7 @@ fn no_node_is_taken_from_a_page_that_goes() {
 }
 
 #[test]
-fn of_two_adders_at_the_limit_one_is_let_in() {
+fn one_of_two_concurrent_adds_at_the_limit_succeeds() {
     explore(280, || {
         let (clock, core) = core_with(|config| config.limit(1));
         let adders = [core.clone(), core.clone()]
@@ -421,7 +421,7 @@ fn of_two_adders_at_the_limit_one_is_let_in() {
 /// A timer on its way is counted until it is admitted, and then by the owner. At every moment one
 /// of them counts it.
 #[test]
-fn a_timer_that_arrives_is_counted_all_the_time() {
+fn a_timer_counts_toward_the_limit_during_admission() {
     explore(96, || {
         let (clock, core) = core_with(|config| config.limit(1));
         add_elsewhere(&core, TICK, || ());
@@ -435,7 +435,7 @@ fn a_timer_that_arrives_is_counted_all_the_time() {
 /// The owner's thread ends while another one adds. The callback comes back in the error, or the
 /// owner drops it.
 #[test]
-fn a_callback_added_at_the_end_comes_back_or_is_dropped_once() {
+fn a_callback_added_at_shard_end_is_dropped_once() {
     explore(1_750, || {
         let (dropped, drops) = Drops::watched();
         let owner = race(move || {
@@ -472,7 +472,7 @@ fn ends_before_it_arrives<R: 'static>(
 
 /// Another thread moves and cancels the timer before it is admitted, and the owner ends.
 #[test]
-fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
+fn a_reset_and_cancel_at_shard_end_drop_the_callback_once() {
     explore(7_000, || {
         let (dropped, drops) = Drops::watched();
         let move_and_cancel = |timer: TimerHandle| (timer.reset(TICK * 2), timer.cancel());
@@ -487,7 +487,7 @@ fn a_callback_moved_before_it_arrives_is_dropped_at_the_end() {
 /// Two threads move and cancel the timer before it is admitted. The owner may consume its message
 /// during the move, and end before the mover has reported the cancel.
 #[test]
-fn a_callback_moved_and_cancelled_before_it_arrives_is_dropped_at_the_end() {
+fn a_cancel_during_a_move_at_shard_end_drops_the_callback_once() {
     explore(2_000, || {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = ends_before_it_arrives(dropped, |timer| {

@@ -14,7 +14,7 @@ use loom_tests::{
 
 /// The owner may read the word before the message, and the message after the timer has fired.
 #[test]
-fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
+fn a_timer_reset_to_now_fires_once() {
     explore(590, || {
         let (mut shard, clock, handle) = shard_with(3, ());
         clock.advance(TICK);
@@ -28,7 +28,7 @@ fn a_timer_moved_to_a_moment_that_has_come_fires_once() {
 }
 
 #[test]
-fn of_a_run_a_cancel_and_a_reset_the_answers_agree() {
+fn a_timer_racing_fire_cancel_and_reset_ends_once() {
     explore(9_200, || fire_move_and_cancel(shard_with_due, 3));
 }
 
@@ -52,7 +52,7 @@ fn fire_move_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32)
 /// The second message of a node waits for the first one. The cancel needs no message while the
 /// message of the reset is on the way.
 #[test]
-fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
+fn a_cancel_behind_a_queued_reset_is_consumed_once() {
     explore(46, || {
         let (mut shard, clock, handle) = shard_with(3, ());
         let mover = race(move || {
@@ -70,7 +70,7 @@ fn a_cancel_behind_the_message_of_a_reset_is_met_once() {
 /// S1: the work of the canceller happens before the owner drops the payload, also if the owner
 /// consumes the message of an earlier reset.
 #[test]
-fn a_payload_whose_message_another_thread_has_sent_sees_what_came_before_the_cancel() {
+fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
         let (payload, work, seen) = SeesOnDrop::watched();
         let (mut shard, _clock, handle) = shard_with(3, payload);
@@ -94,7 +94,7 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 }
 
 #[test]
-fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_message() {
+fn a_node_cancelled_during_a_move_is_reused_after_its_message() {
     explore(1_700, || {
         let (mut shard, clock, handle) = shard_with(3, 1);
         let mover = race(move || handle.reset(TICK * 2));
@@ -109,7 +109,7 @@ fn a_node_cancelled_by_its_owner_while_it_is_moved_is_used_again_after_its_messa
 }
 
 #[test]
-fn a_node_that_fires_before_its_message_is_used_again_after_it() {
+fn a_node_fired_before_its_message_is_reused_after_it() {
     explore(3_800, || {
         let (mut shard, clock, handle) = shard_with_due(1);
         let mover = race(move || handle.reset(Duration::ZERO));
@@ -122,7 +122,7 @@ fn a_node_that_fires_before_its_message_is_used_again_after_it() {
 }
 
 #[test]
-fn two_resets_both_hold_and_one_of_them_counts() {
+fn two_concurrent_resets_agree_and_one_takes_effect() {
     explore(34_000, || {
         let (mut shard, clock, handle) = shard_with_due(());
         let movers = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
@@ -162,7 +162,7 @@ fn reset_on_both_sides(
 }
 
 #[test]
-fn of_the_owners_reset_and_another_one_the_later_counts() {
+fn the_later_of_the_owners_and_a_remote_reset_wins() {
     explore(240, || {
         let (shard, clock, handle) = shard_with(1, ());
         let turns = |shard: &mut _| assert!(expired(shard).is_empty());
@@ -172,7 +172,7 @@ fn of_the_owners_reset_and_another_one_the_later_counts() {
 
 /// The timer is due. A timer whose claim failed has been taken out of its slot.
 #[test]
-fn the_owners_reset_places_a_timer_that_it_could_not_claim() {
+fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(490, || {
         let (mut shard, clock, handle) = shard_with_due(());
         let mover = race(move || handle.reset(TICK * 2));
@@ -226,7 +226,7 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
 /// A periodic timer that is moved makes its next run at the new deadline, and continues from there.
 /// During a run, a move changes nothing.
 #[test]
-fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
+fn a_successful_reset_shifts_the_periodic_schedule() {
     explore(400, || {
         let clock = local();
         let handle = local_timer().add_periodic(TICK * 2, || ());
@@ -241,7 +241,7 @@ fn a_periodic_timer_runs_by_its_schedule_or_by_the_one_it_was_moved_to() {
 }
 
 #[test]
-fn a_periodic_timer_moved_and_then_cancelled_makes_no_further_run() {
+fn a_periodic_timer_reset_and_cancelled_stops_running() {
     explore(1_400, || {
         let clock = local();
         let [kept, captured] = shared(());
@@ -279,7 +279,7 @@ fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
 /// The owner takes a due timer out of its slot before its claim fails. Without a message of the
 /// mover, it would never link the timer again.
 #[test]
-fn a_timer_that_comes_due_while_it_is_moved_to_later_is_not_lost() {
+fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(9_300, || {
         let (mut shard, clock, handle) = shard_with_deferrable(());
         clock.advance(TICK * 2);
@@ -305,7 +305,7 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
 /// The owner may link the timer at either deadline before the other thread moves it, so the second
 /// reset may need a message or not.
 #[test]
-fn of_resets_to_later_and_to_earlier_the_last_one_counts() {
+fn the_last_of_two_remote_resets_wins() {
     explore(6_500, || {
         let (mut shard, clock, handle) = shard_with(5, ());
         let [later_done, done] = shared(AtomicUsize::new(0));
@@ -328,7 +328,7 @@ fn of_resets_to_later_and_to_earlier_the_last_one_counts() {
 }
 
 #[test]
-fn a_timer_that_is_moved_without_a_message_and_cancelled_ends_once() {
+fn a_timer_racing_fire_cancel_and_deferred_reset_ends_once() {
     explore(31_000, || {
         let with_due = |payload| {
             let due = shard_with_deferrable(payload);

@@ -1,5 +1,5 @@
-//! Sleeping: no interleaving loses a wake-up. A lost one would leave the owner asleep for ever,
-//! which loom reports as a deadlock.
+//! Wake-ups of a sleeping owner. After a lost wake-up the owner sleeps forever, which loom reports
+//! as a deadlock.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{
@@ -19,17 +19,17 @@ use loom_tests::{
     shard, shared, stage, turn_after_a_tick,
 };
 
-/// Under loom a backlog of two cancelled timers wakes; in production the backlog is 1,024.
+/// The number of queued cancels that wake the owner. It is 1,024 in production.
 const DEBT: usize = 2;
 
-/// Returns a configuration whose wake hook unparks this loom thread.
+/// Returns a configuration whose wake hook unparks this thread.
 fn waking(clock: &ManualClock) -> Config {
     let owner = thread::current();
     config(clock).on_wake(move || owner.unpark())
 }
 
-/// Returns a configuration whose wake hook holds up some callers until the owner is awake, and the
-/// flag that the owner sets then.
+/// Returns a configuration and a flag. If `is_held_up` returns true, the wake hook blocks its caller
+/// until the owner sets the flag.
 fn holding_up(
     config: Config,
     is_held_up: impl Fn() -> bool + Send + Sync + 'static,
@@ -55,18 +55,17 @@ fn waking_shard<T>() -> (Shard<T>, ManualClock) {
     (Shard::with_config(waking(&clock)).unwrap(), clock)
 }
 
-/// Creates a shard whose owner is woken only by a backlog of cancelled timers.
+/// Returns a shard whose owner is woken by a backlog of cancels, but not by a single one.
 fn shard_that_sleeps_over_payloads() -> (Shard<()>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(waking(&clock).drop_within(Duration::MAX)).unwrap(), clock)
 }
 
-/// Asserts that the owner finds the cancels that woke it.
 fn assert_empty(shard: &mut Shard<()>) {
-    assert!(expired(shard).is_empty() && shard.is_empty(), "what woke the owner is there");
+    assert!(expired(shard).is_empty() && shard.is_empty(), "the owner missed a cancel");
 }
 
-/// Parks if the timeout allows it. Virtual time does not advance, so only a wake ends the sleep.
+/// Parks unless the timeout is zero. Virtual time does not advance, so only a wake-up ends the park.
 fn fall_asleep(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
         thread::park();
@@ -74,8 +73,7 @@ fn fall_asleep(sleep: PreparedSleep<'_>) {
     drop(sleep);
 }
 
-/// Parks if the timeout allows it. Otherwise a waker has the lock of the default wake-up: yields to
-/// that thread.
+/// Parks, or yields if the timeout is zero. Then a waking thread may hold the default hook's lock.
 fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_some_and(|timeout| timeout.is_zero()) {
         thread::yield_now();
@@ -84,11 +82,11 @@ fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
 }
 
 #[test]
-fn a_debt_from_another_core_is_never_slept_through() {
+fn a_backlog_of_cancels_wakes_the_owner() {
     explore(100, || sleep_over_a_debt(Shard::prepare_sleep));
 }
 
-/// Announces a sleep while another thread cancels as many timers as wake the owner.
+/// Sleeps while another thread cancels a backlog of timers.
 fn sleep_over_a_debt(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
     let (mut shard, _clock) = shard_that_sleeps_over_payloads();
     let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
@@ -98,9 +96,8 @@ fn sleep_over_a_debt(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
     assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
 }
 
-/// A long sleep ends with the first cancel, and none begins after it.
 #[test]
-fn a_payload_is_never_slept_over_for_long() {
+fn a_remote_cancel_ends_a_long_sleep() {
     explore(50, || {
         let (mut shard, _clock) = waking_shard();
         let payload = Arc::new(());
@@ -112,15 +109,15 @@ fn a_payload_is_never_slept_over_for_long() {
     });
 }
 
-/// The mover has queued the timer's only message, which is not urgent and wakes no owner.
+/// If the reset has queued the timer's only message, the cancel sends none. The reset to a later
+/// deadline need not wake the owner.
 #[test]
-fn a_payload_behind_the_message_of_another_is_never_slept_over_for_long() {
+fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
     explore(22_500, || {
         let (mut shard, _clock) = waking_shard();
         let handle = shard.add(TICK * 1000, ());
         let mover = asks(move || handle.reset(TICK * 2000));
         let canceller = asks(move || handle.cancel() == Cancel::Cancelled);
-        // It wakes up for the payload, or the payload was there before it slept.
         while !shard.is_empty() {
             fall_asleep(shard.prepare_sleep());
             assert!(expired(&mut shard).is_empty());
@@ -130,9 +127,8 @@ fn a_payload_behind_the_message_of_another_is_never_slept_over_for_long() {
     });
 }
 
-/// Two threads together make up the backlog. The one that completes it wakes.
 #[test]
-fn a_debt_of_two_threads_is_never_slept_through() {
+fn a_backlog_of_two_cancellers_wakes_the_owner() {
     explore(3_900, || {
         let (mut shard, _clock) = shard_that_sleeps_over_payloads();
         let cancellers = [(); DEBT].map(|()| {
@@ -145,10 +141,8 @@ fn a_debt_of_two_threads_is_never_slept_through() {
     });
 }
 
-/// An add between the announcement and the sleep ends the sleep, while another thread makes a
-/// low-priority request.
 #[test]
-fn an_add_from_an_announced_sleep_is_never_slept_through() {
+fn an_add_by_the_owner_ends_its_announced_sleep() {
     explore(140, || {
         let (clock, _core) = waking_core();
         let far = [(); DEBT - 1].map(|()| local_timer().add(TICK * 1000, || ()));
@@ -161,10 +155,9 @@ fn an_add_from_an_announced_sleep_is_never_slept_through() {
     });
 }
 
-/// A loop assigns each announcement over the last one. The end of the old announcement leaves the
-/// new one in force.
+/// A loop that assigns to a variable drops the old announcement after it has made the new one.
 #[test]
-fn an_announcement_that_replaces_another_is_never_slept_through() {
+fn dropping_an_old_announcement_keeps_the_new_one() {
     explore(250, || {
         sleep_over_a_debt(|shard| {
             let first = shard.prepare_sleep();
@@ -176,26 +169,25 @@ fn an_announcement_that_replaces_another_is_never_slept_through() {
 }
 
 #[test]
-fn an_add_from_elsewhere_is_never_slept_through() {
+fn a_remote_add_wakes_the_owner() {
     explore(90, || {
         let (clock, core) = waking_core();
         let adder = asks(move || core.add(TICK, || ()));
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
-        assert_eq!(local_timer().len(), 1, "what woke the owner is there when it looks");
+        assert_eq!(local_timer().len(), 1, "the owner missed the add");
         assert_eq!(runs(&clock, 2), [1]);
         assert_eq!(adder.answer().cancel(), Cancel::Ended);
     });
 }
 
-/// Without a hook, the thread that has announced the sleep is unparked. The two wakers and the
-/// owner contend for its lock, and none of them waits. One of the wakers may belong to the sleep
-/// before.
+/// The two waking threads and the owner try the default hook's lock, and none of them waits. A
+/// waking thread may have found an earlier sleep.
 #[test]
-fn the_default_wake_up_is_never_slept_through() {
+fn the_default_hook_misses_no_reset_of_two_threads() {
     explore(42_000, || {
         let (mut shard, _clock) = shard();
-        // The timers exist, so the threads contend at the mailbox and the lock only.
+        // The movers use existing timers, so they contend only for the mailbox and the lock.
         let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
         let movers = timers.map(|timer| asks(move || timer.reset(Duration::ZERO)));
         let mut fired = 0;
@@ -207,13 +199,12 @@ fn the_default_wake_up_is_never_slept_through() {
     });
 }
 
-/// A shard may move to another thread between two sleeps. That thread is woken, even while a waker
-/// of the sleep before has not yet unparked the first one.
+/// A waking thread that has found the earlier sleep may still be about to unpark the old thread.
 #[test]
-fn the_default_wake_up_finds_the_thread_that_sleeps() {
+fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     explore_within(1, 3_000, || {
-        // The continuing thread exists from the beginning: loom does not try earlier steps for a
-        // thread that begins later.
+        // The shard moves to the main thread: for a thread that starts later, loom does not try
+        // earlier steps.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
             let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
@@ -234,9 +225,9 @@ fn the_default_wake_up_finds_the_thread_that_sleeps() {
     });
 }
 
-/// The first add may wait until the owner's own timer is due, the second one may not.
+/// Only the second add is due before the owner's own timer.
 #[test]
-fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
+fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
     explore(740, || {
         let (clock, core) = waking_core();
         local_timer().add(TICK * 3, || ());
@@ -250,9 +241,9 @@ fn an_add_before_the_end_of_the_sleep_is_never_slept_through() {
     });
 }
 
-/// The sleep lasts until the timer's own deadline. The first reset only postpones that.
+/// Only the second reset is to an earlier deadline.
 #[test]
-fn a_reset_before_the_end_of_the_sleep_is_never_slept_through() {
+fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
     explore(800, || {
         let (mut shard, clock) = waking_shard();
         let handle = shard.add(TICK * 3, ());
@@ -266,10 +257,10 @@ fn a_reset_before_the_end_of_the_sleep_is_never_slept_through() {
     });
 }
 
-/// A node is in the mailbox once. A second mover relies on a message that another thread may not
-/// have pushed yet, and that thread would not have woken the owner for its own deadline.
+/// The mover to tick 2 may rely on the message of the mover to tick 5. That thread may not have
+/// pushed the message yet, and its own deadline need not wake the owner.
 #[test]
-fn a_reset_behind_the_message_of_another_is_never_slept_through() {
+fn a_reset_behind_a_queued_reset_wakes_the_owner() {
     explore(6_000, || {
         let clock = ManualClock::new();
         let owner = thread::current();
@@ -285,8 +276,8 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
         let movers = asks(move || {
             let other = thread::spawn(move || handle.reset(TICK * 2));
             assert!(handle.reset(TICK * 5) && other.join().unwrap());
-            // If the later one counts, no wake is required. So the rescuer wakes the owner, which
-            // then reads which one counted.
+            // If the reset to tick 5 wins, no wake-up is needed, so the model itself unparks the
+            // owner.
             rescuer.unpark();
         });
         let sleep = shard.prepare_sleep();
@@ -295,7 +286,7 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
         let end_woken_sleep = wakes.fetch_add(0, Ordering::AcqRel) > 0;
         assert!(expired(&mut shard).is_empty());
         if sleeps && !end_woken_sleep {
-            assert_eq!(shard.time_until_next(), Some(TICK * 3), "it sleeps until the third tick");
+            assert_eq!(shard.time_until_next(), Some(TICK * 3), "no wake-up for tick 2");
         }
         movers.answer();
         let fired = expiries(&mut shard, &clock, 5);
@@ -303,7 +294,7 @@ fn a_reset_behind_the_message_of_another_is_never_slept_through() {
     });
 }
 
-/// Two threads reset timers of a sleeping owner, whose wake hook is one of `config`.
+/// Sleeps while two threads reset timers.
 fn woken_by_two(config: Config, is_awake: &AtomicUsize) {
     let mut shard = Shard::with_config(config).unwrap();
     let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
@@ -313,14 +304,13 @@ fn woken_by_two(config: Config, is_awake: &AtomicUsize) {
     assert_eq!(answers(movers), [true; 2]);
 }
 
-/// No thread relies on another thread's wake-up, which may fail.
 #[test]
-fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
+fn a_panicking_hook_does_not_suppress_another_wake_up() {
     explore(9_500, || {
         let (calls, owner) = (AtomicUsize::new(0), thread::current());
         let config = config(&ManualClock::new()).on_wake(move || {
             if calls.fetch_add(1, Ordering::Relaxed) == 0 {
-                // It is not printed each time.
+                // `panic!` would print a message in each execution.
                 std::panic::resume_unwind(Box::new("as planned"));
             }
             owner.unpark();
@@ -329,9 +319,8 @@ fn a_wake_up_that_fails_is_nobodys_but_its_askers() {
     });
 }
 
-/// No thread relies on a waker that is delayed until another thread has woken the owner.
 #[test]
-fn a_waker_that_is_held_up_holds_up_nobody_else() {
+fn a_stalled_hook_does_not_suppress_another_wake_up() {
     explore(17_000, || {
         let calls = AtomicUsize::new(0);
         let is_first = move || calls.fetch_add(1, Ordering::Relaxed) == 0;
@@ -340,9 +329,9 @@ fn a_waker_that_is_held_up_holds_up_nobody_else() {
     });
 }
 
-/// The delayed waker has no message in the mailbox: its add was refused, and it requests room.
+/// The stalled thread has no message in the mailbox: after its refused add, it requests room.
 #[test]
-fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
+fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(26_000, || {
         let [refused, held_up] = shared(Mutex::new(None));
         let is_refused = move || *held_up.lock().unwrap() == Some(thread::current().id());
@@ -350,7 +339,7 @@ fn a_waker_for_room_that_is_held_up_holds_up_nobody_else() {
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
         let moved = stage(|| local.add(TICK * 1_000, || ()));
-        // Publishes that there is room for one.
+        // Publishes the number of live timers.
         let _ = local.time_until_next();
         let adder = asks(move || {
             let first = core.try_add(TICK * 2_000, || ());

@@ -102,7 +102,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn it_is_used_where_the_kernel_uses_it_and_it_runs_at_one_speed() {
+    fn an_invariant_counter_that_the_kernel_uses_is_usable() {
         let source =
             fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
         let Ok(processors) = fs::read_to_string("/proc/cpuinfo") else { return };

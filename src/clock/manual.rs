@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_be_set_back_and_saturates() {
+    fn a_manual_clock_can_be_set_back_and_saturates() {
         let clock = ManualClock::new();
         clock.advance(Duration::MAX);
         clock.advance(Duration::from_secs(1));

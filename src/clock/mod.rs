@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nanos_and_instants_agree() {
+    fn nanos_round_trip_through_instants() {
         let manual = ManualClock::new();
         manual.set(Duration::from_nanos(1_234_567_891));
         for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time(), Clock::from(manual)] {
@@ -353,16 +353,13 @@ mod tests {
             .map(|nanos_at_origin| Clock(Source::BootTime { origin, nanos_at_origin }));
         assert_eq!(late.convert_nanos(&early, 9 * HOUR), HOUR);
         assert_eq!(early.convert_nanos(&late, HOUR), 9 * HOUR);
-        assert_eq!(late.convert_nanos(&early, HOUR), 0, "before it was made");
+        assert_eq!(late.convert_nanos(&early, HOUR), 0, "before its origin");
         let monotonic = Clock::monotonic();
         assert_eq!(monotonic.convert_nanos(&monotonic.clone(), HOUR), HOUR);
         let boot = Clock::boot_time();
         let (before, there) =
             (boot.nanos(), boot.convert_nanos(&monotonic, monotonic.nanos() + HOUR));
-        assert!(
-            (before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there),
-            "an hour is left"
-        );
+        assert!((before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there));
     }
 
     #[test]
@@ -373,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_an_instant() {
+    fn the_largest_time_is_a_valid_instant() {
         let clock = Clock::monotonic();
         assert!(clock.instant_at(u64::MAX) > clock.now());
     }

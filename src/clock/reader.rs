@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_reading_is_clamped_at_both_ends() {
         let mut latest = Reading { min: 10, max: 20 };
-        assert!(latest.advance_to(Reading { min: 12, max: 18 }), "inside what was said before");
+        assert!(latest.advance_to(Reading { min: 12, max: 18 }), "within the latest reading");
         assert_eq!(latest, Reading { min: 12, max: 20 });
         assert!(!latest.advance_to(Reading { min: 3, max: 11 }));
         assert_eq!(latest, Reading { min: 12, max: 20 });
@@ -102,8 +102,7 @@ mod tests {
         Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
     }
 
-    /// Compares each reading with `Instant::now` before and after it. Reads in bursts, with pauses
-    /// of all lengths between them.
+    /// Reads in bursts, with pauses of various lengths between them.
     fn check_readings(clock: &Clock, seed: u64) {
         let (mut random, mut reader, begun) =
             (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
@@ -115,7 +114,7 @@ mod tests {
                 let after = clock.nanos_at(Instant::now());
                 assert!(
                     reading.min <= after && before <= reading.max,
-                    "{reading:?} is not in {before}..={after}"
+                    "{reading:?} misses {before}..={after}"
                 );
                 assert!(
                     reading.min <= reading.max && reading.max - reading.min <= 10_000,
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_lies_in_the_reading() {
+    fn readings_contain_the_time_of_a_fast_clock() {
         let clock = Clock::fast();
         // With several threads, some may migrate to other cores.
         thread::scope(|scope| {
@@ -152,10 +151,7 @@ mod tests {
             if min < max {
                 break;
             }
-            assert!(
-                begun.elapsed() < Duration::from_secs(10),
-                "its rate is known after milliseconds"
-            );
+            assert!(begun.elapsed() < Duration::from_secs(10), "calibration takes too long");
         }
     }
 

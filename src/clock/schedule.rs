@@ -27,7 +27,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_its_phase_and_skips_missed_runs() {
+    fn advance_past_keeps_the_phase_and_skips_missed_runs() {
         assert_eq!(next(100, 10, 100), 110);
         assert_eq!(next(100, 10, 109), 110);
         assert_eq!(next(100, 10, 110), 120);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_saturate_where_they_do_not_fit() {
+    fn durations_beyond_64_bits_of_nanos_saturate() {
         let longest = Duration::from_nanos(u64::MAX);
         for duration in
             [Duration::ZERO, Duration::from_nanos(999_999_999), Duration::from_secs(1), longest]
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overflows() {
+    fn the_largest_tick_does_not_overflow() {
         let tick = micros(1);
         assert_eq!(saturating_nanos(Duration::MAX), u64::MAX);
         assert_eq!(tick.start_nanos(u64::MAX), u64::MAX);

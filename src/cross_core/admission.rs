@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_accepts_up_to_the_limit() {
+    fn reservations_are_accepted_up_to_the_limit() {
         let admission = AdmissionLimit::new(3);
         admission.set_live_count(1);
         assert_eq!([(); 3].map(|()| admission.try_reserve(|| 0)), [true, true, false]);
@@ -91,13 +91,13 @@ mod tests {
         assert!(!admission.try_reserve(|| 0));
         admission.set_live_count(1);
         admission.reserve_beyond_limit();
-        assert!(!admission.try_reserve(|| 0), "it counts, although it is not asked");
+        assert!(!admission.try_reserve(|| 0), "a reservation beyond the limit counts");
         admission.release();
         assert!(admission.try_reserve(|| 0));
     }
 
     #[test]
-    fn without_a_limit_it_counts_nothing() {
+    fn without_a_limit_no_reservations_are_counted() {
         let admission = AdmissionLimit::new(INDEX_MAX);
         assert!((0..100).all(|_| admission.try_reserve(|| 0)));
         // Relaxed: one thread.

@@ -377,7 +377,7 @@ mod tests {
         repeated_runs_and_drops::<1000>();
     }
 
-    fn same<F: FnOnce() + 'static>(closure: F) -> F {
+    fn into_inner_of<F: FnOnce() + 'static>(closure: F) -> F {
         OneShotCallback::new(closure).into_inner().expect("its own type")
     }
 
@@ -386,12 +386,12 @@ mod tests {
         let once = OneShotCallback::new(closure_capturing::<BYTES>(&runs));
         assert!(once.into_inner::<fn()>().is_none(), "another type");
         assert_eq!(Rc::strong_count(&runs), 1);
-        same(closure_capturing::<BYTES>(&runs))();
+        into_inner_of(closure_capturing::<BYTES>(&runs))();
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 
     #[test]
-    fn a_closure_is_returned_with_its_type() {
+    fn into_inner_returns_a_closure_of_the_same_type() {
         check_into_inner::<0>();
         check_into_inner::<24>();
         check_into_inner::<1000>();
@@ -402,14 +402,14 @@ mod tests {
         let captured = Rc::new(7);
         let moved = Rc::clone(&captured);
         let mut callback = one_shot(move || {
-            assert_eq!(*moved, 8, "as planned");
+            assert_eq!(*moved, 8, "a planned panic");
         });
         assert!(panic::catch_unwind(panic::AssertUnwindSafe(|| run(&mut callback))).is_err());
         assert_eq!(Rc::strong_count(&captured), 1);
     }
 
     #[test]
-    fn a_closure_of_strict_alignment_is_boxed() {
+    fn a_strictly_aligned_closure_runs_at_an_aligned_address() {
         #[repr(align(64))]
         struct Strict(u8);
         let strict = Strict(3);
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn a_closure_takes_forty_bytes() {
+    fn a_callback_takes_40_bytes() {
         assert_eq!(size_of::<Callback>(), 40);
         assert_eq!(size_of::<Option<Callback>>(), 40);
     }

@@ -190,12 +190,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_requester_wakes_until_one_wake_has_ended() {
+    fn every_requester_wakes_until_one_wake_up_has_ended() {
         let parker = Parker::default();
         assert_eq!(parker.must_wake(), None);
         let announcement = parker.announce(0, false);
         let woken = parker.must_wake().expect("it sleeps");
-        assert_eq!(parker.must_wake(), Some(woken), "the first may not have come to it yet");
+        assert_eq!(parker.must_wake(), Some(woken), "the first wake-up may be unfinished");
         parker.end_woken_sleep(woken);
         assert_eq!((parker.must_wake(), parker.sleep_in_progress()), (None, None));
         parker.end_sleep(&announcement);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_wakes_from_a_long_sleep_only() {
+    fn a_payload_ends_only_a_long_sleep() {
         let parker = Parker::default();
         assert_eq!(parker.must_wake_from_long(), None);
         for is_long in [true, false, true] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_earlier_deadline_wakes() {
+    fn only_an_earlier_deadline_wakes_the_owner() {
         let parker = Parker::default();
         assert_eq!(parker.must_wake_for_deadline(|| 0), None);
         let _announcement = parker.announce(100, false);
@@ -224,17 +224,17 @@ mod tests {
             [100, 101].map(|deadline| parker.must_wake_for_deadline(|| deadline)),
             [None; 2]
         );
-        let woken = parker.must_wake_for_deadline(|| 99).expect("it is earlier");
+        let woken = parker.must_wake_for_deadline(|| 99).expect("the deadline is earlier");
         parker.end_woken_sleep(woken);
         assert_eq!(parker.must_wake_for_deadline(|| 98), None);
     }
 
     #[test]
-    fn an_owner_without_a_loop_sleeps_for_ever() {
+    fn an_undriven_owner_counts_as_asleep_forever() {
         let parker = Parker::default();
         assert!(!parker.is_undriven());
         parker.set_undriven();
-        let asleep = parker.must_wake_for_deadline(|| u64::MAX - 1).expect("it has no end");
+        let asleep = parker.must_wake_for_deadline(|| u64::MAX - 1).expect("the sleep has no end");
         assert!(asleep.is_undriven() && parker.is_undriven());
         assert_eq!(parker.must_wake_from_long(), None);
         parker.set_driven();
@@ -244,7 +244,7 @@ mod tests {
         assert!(!parker.is_undriven() && parker.must_wake_for_deadline(|| 100).is_none());
         parker.set_undriven();
         parker.end_sleep(&announcement);
-        assert!(parker.is_undriven(), "the end of an earlier sleep");
+        assert!(parker.is_undriven(), "only an earlier sleep has ended");
     }
 
     #[test]

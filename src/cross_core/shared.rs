@@ -488,13 +488,11 @@ mod tests {
     /// The number of bytes that processors fetch at a time.
     const FETCH_BYTES: usize = 128;
 
-    /// Returns the range of fetches that cover a part of [`Shared`].
+    /// Returns which blocks of `FETCH_BYTES` bytes contain a field of [`Shared`].
     fn line_range<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
         offset / FETCH_BYTES..(offset + size_of::<T>()).div_ceil(FETCH_BYTES)
     }
 
-    /// Parts that other threads write share no cache line with each other, or with fields that the
-    /// owner reads in each turn.
     #[test]
     fn fields_of_different_writers_share_no_cache_line() {
         let parts = [
@@ -505,7 +503,7 @@ mod tests {
             line_range(offset_of!(Shared, gauges), |shared| &shared.gauges),
             line_range(offset_of!(Shared, hooks), |shared| &shared.hooks),
         ];
-        let read = [
+        let read_only = [
             line_range(offset_of!(Shared, clock), |shared| &shared.clock),
             line_range(offset_of!(Shared, tick), |shared| &shared.tick),
             line_range(offset_of!(Shared, slab), |shared| &shared.slab),
@@ -517,7 +515,7 @@ mod tests {
                 .enumerate()
                 .filter(|&(other, _)| other != number)
                 .map(|(_, other)| other);
-            for other in others.chain(&read) {
+            for other in others.chain(&read_only) {
                 assert!(
                     part.end <= other.start || other.end <= part.start,
                     "{part:?} and {other:?}"
@@ -531,7 +529,7 @@ mod tests {
 
     /// The shard may end between the adder's check and its push.
     #[test]
-    fn an_add_that_comes_too_late_returns_the_callback() {
+    fn an_add_to_a_closed_mailbox_returns_the_callback() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");
         let (slab, _nodes) = Slab::of_callbacks();
         let shared =

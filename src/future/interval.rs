@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_no_overflow() {
+    fn the_largest_deadline_does_not_overflow() {
         for behavior in [Burst, Delay, Skip] {
             assert_eq!(behavior.next(u64::MAX - 1, u64::MAX, 10), u64::MAX);
             assert_eq!(behavior.next(0, 5, u64::MAX), u64::MAX);

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_survive_the_way_through_words() {
+    fn counts_round_trip_through_words() {
         let words = std::array::from_fn(|place| place as u64 + 1);
         assert_eq!(Counts::from_words(words).to_words(), words);
     }

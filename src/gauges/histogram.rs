@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_value_is_in_the_cell_whose_end_it_does_not_exceed() {
+    fn each_value_is_in_the_cell_whose_range_contains_it() {
         let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
         let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
@@ -314,13 +314,10 @@ mod tests {
             assert!(
                 cell == 0
                     || upper_bound_of(cell) - upper_bound_of(cell - 1) <= upper_bound_of(cell) / 4,
-                "{nanos}: a range too wide"
+                "{nanos}: the range is too wide"
             );
         }
-        assert!(
-            upper_bound_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000,
-            "an hour is told from two"
-        );
+        assert!(upper_bound_of(HISTOGRAM_CELLS - 1) > 3_600_000_000_000, "longer than an hour");
     }
 
     #[test]
@@ -335,11 +332,7 @@ mod tests {
         assert_eq!(histogram.total(), Duration::from_micros(9 * 5 + 7_000));
         assert_eq!(histogram.mean(), histogram.total() / 100);
         assert_eq!(histogram.percentile(90.0), Duration::from_nanos(1023));
-        assert_eq!(
-            histogram.percentile(100.0),
-            Duration::from_millis(7),
-            "no more than the latest"
-        );
+        assert_eq!(histogram.percentile(100.0), Duration::from_millis(7), "at most the maximum");
         let p99 = histogram.percentile(99.0).as_nanos();
         assert!((5_000..=6_250).contains(&p99), "{p99}");
         assert_eq!(histogram.percentile(-1.0), histogram.percentile(0.0));
@@ -356,7 +349,6 @@ mod tests {
         assert_eq!(histogram.ranges().map(|(_, count)| count).collect::<Vec<_>>(), [90, 9, 1]);
     }
 
-    /// A maximum that is too small would cut off percentiles.
     #[test]
     fn counted_values_are_in_the_sum_and_the_maximum() {
         let (cells, last) = (AtomicHistogram::default(), if cfg!(miri) { 30 } else { 100_000 });
@@ -375,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readings_have_a_difference() {
+    fn since_returns_the_difference_of_two_readings() {
         let cells = AtomicHistogram::default();
         cells.add(2_000, 3);
         let before = cells.read();
@@ -386,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn large_values_saturate() {
+    fn the_largest_values_do_not_overflow() {
         let cells = AtomicHistogram::default();
         cells.add(u64::MAX, u32::MAX);
         cells.add(u64::MAX, 1);
@@ -397,11 +389,10 @@ mod tests {
         assert_eq!(cells.read().percentile(50.0), Duration::from_nanos(u64::MAX));
     }
 
-    /// Such durations occur when leases end while the machine is suspended.
     #[test]
-    fn values_beyond_the_last_range_are_reported_as_the_longest() {
+    fn values_in_the_last_range_are_reported_as_the_maximum() {
         let (cells, hours) = (AtomicHistogram::default(), Duration::from_secs(8 * 3_600));
-        cells.add(u64::try_from(hours.as_nanos()).expect("it fits"), 100);
+        cells.add(u64::try_from(hours.as_nanos()).expect("fits in 64 bits"), 100);
         cells.add(5_000_000_000_000, 1);
         let read = cells.read();
         assert_eq!([1.0, 50.0, 100.0].map(|percent| read.percentile(percent)), [hours; 3]);

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_published_once_per_request() {
+    fn occupancy_is_published_once_per_request() {
         let gauges = Gauges::new(true);
         assert_eq!((gauges.occupancy_is_requested(), gauges.occupied_slots()), (false, None));
         gauges.request_occupancy();
@@ -330,7 +330,7 @@ mod tests {
     /// If a watch read the beginning of the previous turn, it would count the sleep after that turn
     /// as part of the turn in progress.
     #[test]
-    fn a_reader_of_a_turn_sees_its_beginning() {
+    fn a_reader_of_a_turn_sees_when_it_began() {
         const TURN_NANOS: u64 = 1_000;
         let (gauges, last) = (Gauges::new(true), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {

@@ -238,14 +238,11 @@ mod tests {
     use super::{Duration, PoisonError, StopSignal, TurnState};
 
     #[test]
-    fn a_wait_ends_in_time_or_when_it_is_over() {
+    fn wait_for_stop_ends_at_the_timeout_or_the_stop() {
         let stop_signal = StopSignal::default();
         let begun = Instant::now();
         assert!(!stop_signal.wait_for_stop(Duration::from_millis(50)));
-        assert!(
-            begun.elapsed() >= Duration::from_millis(50),
-            "it waits and does not ask again and again"
-        );
+        assert!(begun.elapsed() >= Duration::from_millis(50), "the wait ended early");
         thread::scope(|scope| {
             scope.spawn(|| {
                 *stop_signal.is_stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -253,21 +250,17 @@ mod tests {
             });
             assert!(stop_signal.wait_for_stop(Duration::MAX));
         });
-        assert!(stop_signal.wait_for_stop(Duration::MAX), "and stays so");
+        assert!(stop_signal.wait_for_stop(Duration::MAX), "the stop is permanent");
     }
 
     #[test]
-    fn an_owner_in_a_turn_or_late_for_one_is_stalled() {
+    fn stalled_since_returns_the_turn_begin_or_the_due_time() {
         let since = |is_in_turn, began_at, next_due| {
             TurnState { serial: 1, begun: 3, is_in_turn, began_at, next_due }.stalled_since()
         };
         assert_eq!(since(true, 5, 9), Some(5));
         assert_eq!(since(false, 5, 9), Some(9));
-        assert_eq!(
-            [since(false, 9, 9), since(false, 9, 5)],
-            [None, None],
-            "the turn of that moment has been"
-        );
-        assert_eq!(since(false, 5, u64::MAX), None, "it sleeps until it is told");
+        assert_eq!([since(false, 9, 9), since(false, 9, 5)], [None, None], "no turn is due");
+        assert_eq!(since(false, 5, u64::MAX), None, "no turn is due");
     }
 }

@@ -289,7 +289,7 @@ fn first_of(number: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// The number of the record in use, or the next free record.
+    /// A number if the record is in use; the next free record otherwise.
     struct Numbered(Option<u64>, u32);
 
     impl Record for Numbered {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_used_once_until_it_is_freed() {
+    fn a_record_in_use_is_not_occupied_again() {
         let (mut records, mut used) = (Records::new(), Vec::new());
         let mut random = fastrand::Rng::with_seed(5);
         for round in 0..if cfg!(miri) { 300 } else { 20_000_u64 } {
@@ -345,7 +345,7 @@ mod tests {
                 let record = records.occupy(index);
                 assert!(record.0.replace(round).is_none());
                 used.push((index, round));
-                assert!(needs_page || records.capacity() == before, "a page has room");
+                assert!(needs_page || records.capacity() == before, "an unneeded page");
             }
             if round % 64 == 0 {
                 records.end_trim_interval(round % 1_024 == 0);
@@ -365,7 +365,7 @@ mod tests {
             assert_eq!(records.next_index(), index);
             records.occupy(index).0 = Some(0);
         }
-        // Page 3 is current. All of page 1, and then one record of page 0.
+        // Page 3 is current. Frees all of page 1, and then one record of page 0.
         let freed = (first_of(1)..first_of(2)).chain([0]);
         freed.for_each(|index| _ = free(&mut records, index));
         assert_eq!(records.next_index(), 0);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_frees_a_page_that_it_did_not_need() {
+    fn an_interval_frees_a_page_that_was_not_needed() {
         let mut records = Records::<Numbered>::new();
         let round = |records: &mut Records<Numbered>| {
             (0..first_of(2)).for_each(|_| records.occupy(records.next_index()).0 = Some(0));

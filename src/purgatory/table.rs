@@ -1020,7 +1020,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_in_order_and_unlink_from_everywhere() {
+    fn watches_keep_their_order_when_an_operation_ends() {
         for gone in 0..4 {
             let mut table = Numbers::new();
             let mut ids: Vec<Id> = (0..4).map(|_| add(&mut table, &[7, 3, 7])).collect();
@@ -1064,7 +1064,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_of_another_core_ends_once() {
+    fn a_second_unwatch_does_not_end_a_later_watch() {
         let mut table = Numbers::new();
         let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
         let watch = table.watch_for_remote(3, elsewhere, hash(1), 1);
@@ -1091,7 +1091,7 @@ mod tests {
 
     /// During two nested events on a key, one watch is removed, and one is added.
     #[test]
-    fn an_event_survives_changes_during_it() {
+    fn an_event_skips_watches_removed_or_added_during_it() {
         for gone in 0..5 {
             let mut table = Numbers::new();
             let ids: Vec<Id> = (0..5).map(|_| add(&mut table, &[9])).collect();
@@ -1119,7 +1119,7 @@ mod tests {
         }
     }
 
-    fn round(table: &mut Numbers, operations: u32) {
+    fn add_and_remove(table: &mut Numbers, operations: u32) {
         let ids: Vec<Id> = (0..operations).map(|key| add(table, &[key, 1, 2])).collect();
         for id in ids {
             remove(table, id);
@@ -1134,18 +1134,18 @@ mod tests {
     #[cfg_attr(miri, ignore = "takes half an hour, and nothing here is unsafe")]
     fn equal_rounds_keep_their_memory_and_smaller_ones_do_not() {
         let mut table = Numbers::new();
-        round(&mut table, 100);
+        add_and_remove(&mut table, 100);
         let large = capacities(&table);
         for _ in 0..10 * TRIM_INTERVAL_TURNS {
             assert!(table.trim(false), "there is memory to free");
-            round(&mut table, 100);
+            add_and_remove(&mut table, 100);
             // The first page has room for two more records, because it grows by doubling.
             let now = capacities(&table);
             assert!(now.iter().zip(large).all(|(&now, large)| now + 2 >= large), "{now:?}");
         }
         for _ in 0..2 * TRIM_INTERVAL_TURNS {
             table.trim(false);
-            round(&mut table, 10);
+            add_and_remove(&mut table, 10);
         }
         let small = capacities(&table);
         assert!(small[2] < large[2], "{small:?} {large:?}");
@@ -1207,7 +1207,7 @@ mod tests {
     #[test]
     fn a_long_sleep_frees_all_but_one_page_of_each_kind() {
         let mut table = Numbers::new();
-        round(&mut table, 100);
+        add_and_remove(&mut table, 100);
         let stays = add(&mut table, &[5]);
         let goes = add(&mut table, &[]);
         (0..2_000).for_each(|_| assert!(table.add_remote_watch(goes, 3, goes)));

@@ -1,4 +1,4 @@
-//! Tests that need a shard with tiny limits.
+//! Tests of a shard under the small limits of unit tests.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -31,7 +31,7 @@ fn callback() -> Callback {
     crate::cross_core::callback::OneShotCallback::new(|| ()).into()
 }
 
-/// Adds a timer due at `nanos`, on any thread.
+/// Adds a timer due at `nanos` through the mailbox.
 fn add_remote(
     shared: &Shared,
     nanos: u64,
@@ -46,7 +46,7 @@ fn add_remote(
     })
 }
 
-/// Adds a timer as another thread would.
+/// Adds a timer on another thread.
 fn add_as_remote(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
     let shared = shard.engine.shared();
     let added = thread::scope(|scope| {
@@ -62,7 +62,7 @@ fn add_as_remote(shard: &Shard<Callback>, ticks: u32) -> TimerHandle {
     TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
 }
 
-fn fired(shard: &mut Shard<Callback>) -> usize {
+fn turn_and_count_fired(shard: &mut Shard<Callback>) -> usize {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).count()
 }
@@ -70,10 +70,10 @@ fn fired(shard: &mut Shard<Callback>) -> usize {
 #[test]
 fn pages_of_remote_timers_are_allocated_and_freed() {
     let (mut shard, _clock) = shard();
-    // Each shard is a thread, which is slow under Miri.
+    // Each add spawns a thread, which is slow under Miri.
     for round in 0..if cfg!(miri) { 1 } else { 20 } {
         let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
-        assert_eq!(fired(&mut shard), 0);
+        assert_eq!(turn_and_count_fired(&mut shard), 0);
         assert_eq!(shard.len(), 40);
         let pages = shard.engine.nodes.page_count();
         assert!((20..=24).contains(&pages), "{pages} pages in round {round}");
@@ -85,7 +85,7 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
             }
         }
         let is_small = attempts().any(|turn| {
-            assert_eq!(fired(&mut shard), 0);
+            assert_eq!(turn_and_count_fired(&mut shard), 0);
             turn >= 100 && shard.engine.nodes.page_count() <= 4
         });
         assert!(is_small, "{} pages left after round {round}", shard.engine.nodes.page_count());
@@ -94,22 +94,20 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
     }
 }
 
-/// Returns a shard with a timer that is due in two ticks, and that another thread has moved twice.
-/// The first reset has sent a message; the second one need not.
+/// Returns a shard with a timer due in two ticks, whose last remote reset sent no message.
 fn shard_with_deferrable() -> (Shard<Callback>, ManualClock, TimerHandle) {
     let (mut shard, clock) = shard();
     let timer = shard.add(TICK, callback());
     for messages in [1, 0] {
         assert!(reset_as_remote(timer, 2));
         assert_eq!(shard.counts().queued, messages);
-        assert_eq!(fired(&mut shard), 0);
+        assert_eq!(turn_and_count_fired(&mut shard), 0);
     }
     (shard, clock, timer)
 }
 
-/// The owner's reset overrides an earlier remote reset, even while another one is in progress.
 #[test]
-fn a_reset_by_the_owner_overrides_an_earlier_remote_one() {
+fn an_owner_reset_overrides_earlier_remote_resets() {
     for ticks in [1, 9] {
         let (mut shard, clock, timer) = shard_with_deferrable();
         assert!(reset_as_remote(timer, ticks));
@@ -127,17 +125,17 @@ fn reset_as_remote(timer: TimerHandle, ticks: u32) -> bool {
 }
 
 #[test]
-fn a_reset_to_later_needs_no_message_and_holds() {
+fn a_deferred_reset_sends_no_message_and_takes_effect() {
     let (mut shard, clock, timer) = shard_with_deferrable();
     assert!(reset_as_remote(timer, 4) && reset_as_remote(timer, 3));
     assert_eq!(shard.counts().queued, 0);
     assert_eq!(shard.time_left(timer), Some(TICK * 3));
-    assert_eq!(shard.time_until_next(), Some(TICK * 2), "the owner looks at it once on the way");
+    assert_eq!(shard.time_until_next(), Some(TICK * 2), "still linked at two ticks");
     clock.advance(TICK * 2);
-    assert_eq!(fired(&mut shard), 0);
+    assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert_eq!(shard.counts().resets_elsewhere, 2);
     assert_eq!(shard.time_left(timer), Some(TICK));
-    // It is deferrable again.
+    // The timer is deferrable again.
     assert!(reset_as_remote(timer, 5));
     assert_eq!(shard.counts().queued, 0);
     let now = shard.now();
@@ -150,7 +148,7 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
     for own_reset in [false, true] {
         let (mut shard, clock, timer) = shard_with_deferrable();
         let ticks = if own_reset {
-            // The timer is no longer linked where another thread has moved it.
+            // Links the timer at a later tick.
             assert!(shard.reset(timer, TICK * 9));
             3
         } else {
@@ -159,35 +157,34 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
         };
         assert!(reset_as_remote(timer, ticks));
         assert_eq!(shard.counts().queued, 1);
-        let fired = (0..=9).find(|_| {
-            let fired = fired(&mut shard) > 0;
+        let turn_and_count_fired = (0..=9).find(|_| {
+            let turn_and_count_fired = turn_and_count_fired(&mut shard) > 0;
             clock.advance(TICK);
-            fired
+            turn_and_count_fired
         });
-        assert_eq!(fired, Some(ticks));
+        assert_eq!(turn_and_count_fired, Some(ticks));
     }
 }
 
-/// The wheel counts timers that come due only to be moved, see `DEFERRED_MAX`.
 #[test]
-fn a_bounded_number_of_timers_in_a_tick_is_moved_without_messages() {
+fn a_slot_defers_a_bounded_number_of_remote_resets() {
     let (mut shard, clock) = shard();
     let timers: Vec<_> = (0..20).map(|_| shard.add(TICK, callback())).collect();
     for messages in [20, 20 - u64::from(DEFERRED_MAX)] {
         assert!(timers.iter().all(|&timer| reset_as_remote(timer, 2)));
         assert_eq!(shard.counts().queued, messages);
-        assert_eq!(fired(&mut shard), 0);
+        assert_eq!(turn_and_count_fired(&mut shard), 0);
     }
     clock.advance(TICK * 2);
-    assert_eq!(fired(&mut shard), 20);
+    assert_eq!(turn_and_count_fired(&mut shard), 20);
 }
 
 #[test]
 fn reserved_pages_are_allocated_and_kept() {
     let (mut shard, _clock) = shard();
-    // Remote timers have pages of their own, which have no room for the owner's timers.
+    // Pages of remote timers have no room for the owner's timers.
     let remote: Vec<_> = (0..2).map(|_| add_as_remote(&shard, 100)).collect();
-    assert_eq!(fired(&mut shard), 0);
+    assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert!(remote.into_iter().all(|timer| shard.cancel(timer).is_some()));
     shard.reserve(9);
     assert!(shard.capacity() >= 9, "{}", shard.capacity());
@@ -203,38 +200,32 @@ fn reserved_pages_are_allocated_and_kept() {
         assert!(added.is_ok());
     }
     assert_eq!(shard.engine.nodes.page_count(), reserved);
-    assert_eq!(fired(&mut shard), 9);
-    (0..100).for_each(|_| assert_eq!(fired(&mut shard), 0));
+    assert_eq!(turn_and_count_fired(&mut shard), 9);
+    (0..100).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
     assert_eq!(shard.engine.nodes.page_count(), reserved);
     shard.reserve(usize::MAX);
-    assert_eq!(
-        shard.engine.nodes.page_count(),
-        (INDEX_MAX as usize).div_ceil(2),
-        "as many as there can be"
-    );
+    assert_eq!(shard.engine.nodes.page_count(), (INDEX_MAX as usize).div_ceil(2), "the maximum");
 }
 
-/// Nodes are reused while others of their page are in use, after any number of turns.
 #[test]
-fn nodes_of_remote_timers_are_used_again() {
+fn nodes_of_remote_timers_are_reused() {
     let (mut shard, _clock) = shard();
     for turns in 0..if cfg!(miri) { 2 } else { 30 } {
         let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
-        // The shard trims its pages in each turn.
-        (0..=turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
+        // Each turn trims pages.
+        (0..=turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
         let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
-        // First one node of each page, and then the other one.
+        // Cancels one timer of each page first, and then the other one.
         let (ones, others): (Vec<_>, Vec<_>) =
             timers.into_iter().partition(|timer| timer.index() % 2 == 0);
         assert!(ones.into_iter().chain(others).all(|timer| shard.cancel(timer).is_some()));
-        (0..turns).for_each(|_| assert_eq!(fired(&mut shard), 0));
+        (0..turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
     }
 }
 
-/// The owner's limit covers the timers of both sides together.
 #[test]
-fn a_remote_add_without_a_node_left_is_refused() {
+fn a_remote_add_to_a_full_shard_is_refused() {
     let (mut shard, _clock) = shard();
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     assert!(shard.try_add(TICK, callback()).is_err());
@@ -243,14 +234,13 @@ fn a_remote_add_without_a_node_left_is_refused() {
     assert!(matches!(add(), Err(AddErrorReason::Full)));
     assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
     assert!(attempts().any(|_| {
-        assert_eq!(fired(&mut shard), 0);
+        assert_eq!(turn_and_count_fired(&mut shard), 0);
         add().is_ok()
     }));
 }
 
-/// The owner has a handle before it has consumed the message.
 #[test]
-fn the_owner_cancels_and_moves_a_timer_before_its_admission() {
+fn the_owner_cancels_and_resets_timers_before_admission() {
     let (mut shard, clock) = shard();
     let [cancelled, moved] = [1, 1].map(|ticks| add_as_remote(&shard, ticks));
     assert!(shard.cancel(cancelled).is_some());
@@ -259,21 +249,21 @@ fn the_owner_cancels_and_moves_a_timer_before_its_admission() {
     let counts = shard.counts();
     assert_eq!((counts.added, counts.cancelled, counts.live, counts.queued), (1, 1, 0, 2));
     clock.advance(TICK * 4);
-    assert_eq!((fired(&mut shard), shard.counts().queued), (0, 0));
+    assert_eq!((turn_and_count_fired(&mut shard), shard.counts().queued), (0, 0));
     clock.advance(TICK);
-    assert_eq!((fired(&mut shard), shard.len()), (1, 0));
+    assert_eq!((turn_and_count_fired(&mut shard), shard.len()), (1, 0));
 }
 
-/// Adds a remote timer whose callback counts as long as it lives.
-fn add_counted(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
+/// Adds a remote timer whose callback owns a clone of `count`.
+fn add_holding(shard: &Shard<Callback>, count: &Arc<()>) -> TimerHandle {
     let (shared, captured) = (shard.engine.shared(), Arc::clone(count));
     let added = add_remote(shared, shared.nanos_after(TICK), move || drop(captured));
     let armed = added.expect("there is room").answer;
     TimerHandle::new(shard.engine.number(), armed.index, armed.generation)
 }
 
-/// Resets a timer as another thread does, and calls `between` between the two swaps.
-fn while_moving(
+/// Resets a timer as a remote thread does, and calls `between` between the two swaps.
+fn with_remote_reset(
     shard: &mut Shard<Callback>,
     timer: TimerHandle,
     between: impl FnOnce(&mut Shard<Callback>),
@@ -293,30 +283,29 @@ fn while_moving(
         }
         answer
     });
-    moved.expect("it is there")
+    moved.expect("the node exists")
 }
 
-/// The owner claims a timer while another thread is moving it. If the shard ends before that thread
-/// continues, no further message of the timer follows, and the sweep must find it.
+/// The timer's message is consumed, and the reset sends no other after the shard has ended.
 #[test]
-fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
+fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {
         let ((mut shard, _clock), callback) = (shard(), Arc::new(()));
-        let timer = add_counted(&shard, &callback);
-        let moved = while_moving(&mut shard, timer, |shard| {
+        let timer = add_holding(&shard, &callback);
+        let moved = with_remote_reset(&mut shard, timer, |shard| {
             let cancel = |shard: &Shard<Callback>| {
                 let pinned = crate::cross_core::reclaim::pin();
                 let node = shard.engine.shared().slab.node(timer.index(), &pinned);
                 node.map(|node| node.state.cancel(timer.generation()))
             };
             assert!(!cancels || cancel(shard) == Some((Cancel::Cancelled, FollowUp::Nothing)));
-            assert_eq!(fired(shard), 0);
-            assert_eq!((shard.counts().added, shard.len()), (0, 0), "it is not settled");
+            assert_eq!(turn_and_count_fired(shard), 0);
+            assert_eq!((shard.counts().added, shard.len()), (0, 0), "the timer is not admitted");
             let pending = shard.drain();
             assert_eq!(pending.len(), usize::from(!cancels));
         });
         assert!(!moved, "the shard has ended");
-        assert_eq!(Arc::strong_count(&callback), 1, "its callback has been dropped");
+        assert_eq!(Arc::strong_count(&callback), 1, "the callback was dropped");
         let counts = shard.counts();
         assert_eq!(
             (counts.added, counts.cancelled, counts.handed_back, counts.live),
@@ -325,44 +314,41 @@ fn a_remote_timer_that_arrives_while_it_is_moved_is_not_lost() {
     }
 }
 
-/// If that thread continues first, the timer fires once, at the deadline of the move.
 #[test]
-fn a_remote_timer_that_arrives_while_it_is_moved_fires_once() {
+fn a_remote_timer_reset_during_its_admission_fires_once() {
     let (mut shard, clock) = shard();
     let callback = Arc::new(());
-    let timer = add_counted(&shard, &callback);
-    assert!(while_moving(&mut shard, timer, |shard| {
+    let timer = add_holding(&shard, &callback);
+    assert!(with_remote_reset(&mut shard, timer, |shard| {
         clock.advance(TICK * 2);
-        assert_eq!(fired(shard), 0, "nobody knows yet when it is due");
+        assert_eq!(turn_and_count_fired(shard), 0, "the new deadline is not known yet");
     }));
-    assert_eq!(fired(&mut shard), 0);
+    assert_eq!(turn_and_count_fired(&mut shard), 0);
     clock.advance(TICK);
-    assert_eq!((fired(&mut shard), Arc::strong_count(&callback)), (1, 1));
+    assert_eq!((turn_and_count_fired(&mut shard), Arc::strong_count(&callback)), (1, 1));
     let counts = shard.counts();
     assert_eq!((counts.added, counts.fired, counts.live, counts.queued), (1, 1, 0, 0));
 }
 
-/// A message that arrives after a pass has ended waits for the next one, however often the loop
-/// polls the old one.
 #[test]
-fn an_ended_pass_takes_no_messages() {
+fn an_ended_pass_consumes_no_messages() {
     let (mut shard, clock) = shard();
     let [_, own] = [1, 100].map(|ticks| shard.add(TICK * ticks, callback()));
     clock.advance(TICK);
-    assert_eq!(fired(&mut shard), 1);
+    assert_eq!(turn_and_count_fired(&mut shard), 1);
     add_as_remote(&shard, 100);
     assert_eq!(thread::spawn(move || own.cancel()).join().expect("no panic"), Cancel::Cancelled);
     for _ in 0..3 {
         assert!(shard.next_expired().is_none());
         assert_eq!((shard.counts().queued, shard.len()), (2, 1));
     }
-    assert_eq!(fired(&mut shard), 0);
-    assert_eq!((shard.counts().queued, shard.len()), (0, 1), "the one that has been added since");
+    assert_eq!(turn_and_count_fired(&mut shard), 0);
+    assert_eq!((shard.counts().queued, shard.len()), (0, 1), "the remote timer");
 }
 
-/// The index of a timer that its owner has cancelled stays in use until its message is consumed.
+/// The index of a cancelled timer stays in use until its message is consumed.
 #[test]
-fn an_add_for_which_there_is_no_index_is_refused() {
+fn an_add_without_a_free_index_is_refused() {
     let (mut shard, _clock) = shard();
     let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     let moved = own[3];
@@ -373,13 +359,12 @@ fn an_add_for_which_there_is_no_index_is_refused() {
         shard.try_add(TICK, callback()).map_err(|error| error.reason()),
         Err(AddErrorReason::Full)
     );
-    assert_eq!(fired(&mut shard), 0);
+    assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert!(shard.try_add(TICK, callback()).is_ok());
 }
 
-/// For any kind of timer, its index is free after a cancel.
 #[test]
-fn a_cancel_frees_the_index() {
+fn a_cancel_frees_the_index_of_each_kind_of_timer() {
     for _ in 0..3 * INDEX_MAX {
         let (periodic, once) =
             (local_timer().add_periodic(TICK, || ()), local_timer().add(TICK, || ()));
@@ -390,25 +375,24 @@ fn a_cancel_frees_the_index() {
     assert_eq!(local_timer().len(), 0);
 }
 
-/// Even a thread whose shard has the same number does not own it.
+/// This holds even on a thread whose shard has reused the number.
 #[test]
-fn a_reference_to_an_ended_wheel_is_not_own() {
+fn a_shard_ref_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {
-        let gone = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
-        // Other tests create and end shards at the same time.
-        let has_its_number = thread::spawn(move || {
+        let ended_wheel = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
+        // A concurrent test may reuse the number first.
+        let reused_number = thread::spawn(move || {
             let number = local_timer().shard_ref().number();
-            assert!(!gone.is_own() && gone.try_add(TICK, || ()).is_err());
-            number == gone.number()
+            assert!(!ended_wheel.is_own() && ended_wheel.try_add(TICK, || ()).is_err());
+            number == ended_wheel.number()
         });
-        if has_its_number.join().expect("no panic") {
+        if reused_number.join().expect("no panic") {
             return;
         }
     }
-    panic!("no number was used again");
+    panic!("no number was reused");
 }
 
-/// An add that is refused keeps no node.
 #[test]
 fn refused_adds_keep_no_node() {
     let (shard, _clock) = shard();

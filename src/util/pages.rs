@@ -370,18 +370,19 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
 
 /// # Safety
 ///
-/// The page is from [`allocate`], its parts have been dropped, and nothing refers to it any more.
+/// The page is from [`allocate_page`], its parts have been dropped, and nothing refers to
+/// it any more.
 pub(crate) unsafe fn free<P>(page: NonNull<P>) {
-    // SAFETY: `allocate` made the page (caller), and stored the allocator's address before it.
+    // SAFETY: `allocate_page` made the page (caller), and stored the allocator's address before it.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
-    // SAFETY: `allocate` wrote the address there.
+    // SAFETY: `allocate_page` wrote the address there.
     let memory = unsafe { before.read() };
     #[cfg(all(any(target_os = "linux", target_os = "android"), feature = "std", not(miri)))]
     // SAFETY: the page is still allocated, and nothing uses it any more (caller).
     unsafe {
         return_to_system(page.cast::<u8>(), size_of::<P>());
     }
-    // SAFETY: `allocate` allocated the memory with this layout (caller).
+    // SAFETY: `allocate_page` allocated the memory with this layout (caller).
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
@@ -433,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_without_a_page_leads_to_the_first() {
+    fn a_lookup_without_a_page_returns_page_0() {
         let mut table = PageTable::new('a');
         table.set(5, 'b');
         assert_eq!([0, 1, 5, 7, 800].map(|number| table.get(number)), ['a', 'a', 'b', 'a', 'a']);
@@ -442,9 +443,8 @@ mod tests {
         assert!(table.has(0) && !table.has(5) && !table.has(800) && !table.has(usize::MAX));
     }
 
-    /// Uses random places of tiny pages; some pages belong to another owner.
     #[test]
-    fn a_place_is_used_once_until_it_is_freed() {
+    fn a_place_in_use_is_not_taken_again() {
         let mut free = FreePlaces::new();
         let mut links: Vec<[u32; PAGE_LEN]> = vec![[0; PAGE_LEN]; 16];
         let (mut used, mut pages): (Vec<(usize, usize)>, _) = (Vec::new(), BTreeSet::from([0]));
@@ -479,11 +479,11 @@ mod tests {
             }
             free.check(|number, place| links[number][place]);
         }
-        assert!(pages.contains(&0), "index 0 is in use for ever");
+        assert!(pages.contains(&0), "page 0 is never removed");
     }
 
     #[test]
-    fn a_page_is_aligned_and_zero() {
+    fn a_new_page_is_aligned_and_zeroed() {
         #[repr(align(128))]
         struct Aligned([u8; 300]);
 

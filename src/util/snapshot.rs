@@ -10,7 +10,7 @@
 //! writer's fence is between raising the version and overwriting the copy that the version no
 //! longer selects. The reader's fence is between reading the copy and reading the version again.
 //!
-//! Loom model: `what_is_counted_is_read_together` in `loom-tests/tests/metrics.rs`.
+//! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 
 use crate::util::sync::{AtomicU64, Ordering, fence};
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_written_words_are_read() {
+    fn a_read_returns_the_last_published_words() {
         let snapshot = Snapshot::<3>::default();
         assert_eq!(snapshot.read(), [0; 3]);
         for round in 1..5 {

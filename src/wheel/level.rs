@@ -188,7 +188,7 @@ mod tests {
     type Tiny = Geometry<2, 32>;
 
     #[test]
-    fn every_far_deadline_has_a_level_and_a_free_slot() {
+    fn far_level_of_returns_the_lowest_level_that_reaches() {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
             for deadline in (now..now + ticks)
@@ -196,12 +196,9 @@ mod tests {
             {
                 let level = Tiny::far_level_of(now, deadline);
                 let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);
-                assert!(
-                    ahead < Tiny::FAR_SLOT_COUNT as u64,
-                    "two entries of different slots would share one"
-                );
-                assert!(ahead > 1, "neither this slot nor the next is used");
-                assert!(!Tiny::reaches(level - 1, now, deadline), "a lower level would do");
+                assert!(ahead < Tiny::FAR_SLOT_COUNT as u64, "two slot numbers share a position");
+                assert!(ahead > 1, "the current or the next slot");
+                assert!(!Tiny::reaches(level - 1, now, deadline), "a lower level reaches");
             }
         }
         assert_eq!(Geometry::<11, 6>::far_level_of(0, u64::MAX), 5);
@@ -209,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_start_where_their_numbers_say() {
+    fn highest_starting_at_agrees_with_slot_start() {
         for tick in 0..1000 {
             let highest = Tiny::highest_starting_at(tick);
             for level in 0..8 {

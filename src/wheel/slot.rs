@@ -326,11 +326,11 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_unlinked_from_everywhere() {
-        for gone in 0..3 {
+    fn an_entry_at_any_position_can_be_unlinked() {
+        for position in 0..3 {
             let mut list = List::new();
             let mut entries: Vec<u32> = (0..3).map(|_| list.link(1)).collect();
-            assert_eq!(list.unlink(entries.remove(gone)), None);
+            assert_eq!(list.unlink(entries.remove(position)), None);
             entries.reverse();
             assert_eq!(list.of(1), entries);
             assert_eq!(list.unlink(entries[0]), None);
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_slot_defers_a_bounded_number_of_entries() {
         let mut list = List::new();
-        // Uses up the small indices.
+        // Makes the indices differ from the slot numbers.
         (0..5).for_each(|_| _ = list.link(0));
         for _ in 0..2 {
             let entries = [(); 4].map(|()| list.link(1));
@@ -365,7 +365,7 @@ mod tests {
                 assert_eq!(list.slots.try_count_deferred(1), count < DEFERRED_MAX);
                 assert_eq!(list.slots.deferred(1), DEFERRED_MAX.min(count + 1));
             }
-            // Unlinks from the middle and the end, and from the front by `unlink` and by `pop`.
+            // Unlinks from the middle, the end and the front, and pops from the front.
             assert_eq!(list.unlink(entries[1]), None);
             assert_eq!(list.unlink(entries[0]), None);
             assert_eq!(list.unlink(entries[3]), None);
@@ -379,7 +379,6 @@ mod tests {
 
     #[test]
     fn occupied_slots_agree_with_a_set() {
-        // Miri takes a thousand times as long.
         let rounds = if cfg!(miri) { 50 } else { 3000 };
         for bits in [1, 5, 6, 7, 10] {
             let (first, end) = (8, 8 + (1 << bits));

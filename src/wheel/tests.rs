@@ -5,8 +5,7 @@ use crate::limits::{INDEX_MAX, KEY_GENERATION_MAX, PAGE_BITS, SPARE_PAGES};
 
 type Tiny<T> = Wheel<T, 2, 32>;
 
-/// Compares with a model under tiny limits: pages have two entries, a slot defers two, indices
-/// retire early, and the first level has four revolutions.
+/// Compares the wheel with a model, under the small limits of unit tests.
 #[cfg(all(feature = "std", not(loom)))]
 mod with_tiny_limits {
     use super::super::model::{agrees_with_the_model, common::operations};
@@ -28,44 +27,44 @@ mod with_tiny_limits {
 }
 
 #[test]
-fn a_retired_index_is_never_used_again() {
+fn a_retired_index_is_never_reused() {
     let mut wheel = Tiny::starting_at(0);
     let mut keys = std::collections::HashSet::new();
     for round in 0..100 {
         let key = wheel.insert(round + 1, round);
-        assert!(keys.insert(key), "{key:?} was given twice");
+        assert!(keys.insert(key), "{key:?} was returned twice");
         assert_eq!(wheel.remove(key), Some(round));
     }
     for key in keys {
-        assert!(
-            key.generation < KEY_GENERATION_MAX,
-            "there is one more to come, for those who ask"
-        );
+        assert!(key.generation < KEY_GENERATION_MAX, "{key:?} has a retired index");
         assert_eq!(wheel.remove(key), None);
     }
 }
 
 #[test]
-fn the_operation_that_empties_a_page_frees_one() {
+fn removals_free_surplus_pages_gradually() {
     let mut wheel = Tiny::starting_at(0);
     let keys: Vec<Key> = (0..50).map(|entry| wheel.insert(100, entry)).collect();
     let mut pages = wheel.entries.page_count();
     assert!(pages > 20);
     for key in keys {
         wheel.remove(key);
-        let left = wheel.entries.page_count();
-        // The last removal also frees the page of the index that was freed before.
-        assert!(left + 1 + usize::from(wheel.is_empty()) >= pages, "too many pages at once");
-        pages = left;
+        let remaining = wheel.entries.page_count();
+        // The last removal may also free the page of the previously freed index.
+        assert!(
+            remaining + 1 + usize::from(wheel.is_empty()) >= pages,
+            "too many pages freed at once"
+        );
+        pages = remaining;
     }
-    wheel.turn_and_check();
+    wheel.advance_and_check();
     assert_eq!(pages, 1 + SPARE_PAGES as usize, "the first page is never freed");
 }
 
 #[test]
 fn equal_batches_free_no_pages() {
     const BATCH: u64 = (SPARE_PAGES as u64) << PAGE_BITS;
-    // Tests batches that begin at any place of a page.
+    // Starts the batches at different places of a page.
     for live in 0..6 {
         let mut wheel = Tiny::starting_at(0);
         (0..live).for_each(|entry| _ = wheel.insert(1_000, entry));
@@ -77,14 +76,14 @@ fn equal_batches_free_no_pages() {
             for key in keys {
                 wheel.remove(key);
             }
-            wheel.turn_and_check();
+            wheel.advance_and_check();
             assert_eq!(wheel.entries.page_count(), most, "after round {round}");
         }
     }
 }
 
 impl<T> Tiny<T> {
-    fn turn_and_check(&mut self) {
+    fn advance_and_check(&mut self) {
         let now = self.now();
         assert!(self.advance(now).next().is_none());
         self.check();
@@ -93,7 +92,7 @@ impl<T> Tiny<T> {
 
 #[test]
 #[should_panic(expected = "more entries than it can hold")]
-fn a_wheel_without_an_index_left_refuses() {
+fn an_insert_into_a_full_wheel_panics() {
     let mut wheel = Tiny::starting_at(0);
     for entry in 1..=u64::from(INDEX_MAX) {
         wheel.insert(entry, ());
@@ -103,7 +102,7 @@ fn a_wheel_without_an_index_left_refuses() {
 }
 
 #[test]
-fn a_key_of_another_wheel_breaks_nothing() {
+fn keys_of_another_wheel_do_not_corrupt_a_wheel() {
     let (mut wheel, mut other) = (Tiny::starting_at(0), Tiny::starting_at(0));
     let foreign = [other.insert(1, 'x'), other.insert(2, 'y')];
     let key = wheel.insert(5, 'a');
@@ -119,7 +118,7 @@ fn a_key_of_another_wheel_breaks_nothing() {
 }
 
 #[test]
-fn a_key_round_trips_through_bits_and_no_number_breaks_anything() {
+fn keys_from_arbitrary_bits_are_safe_and_round_trip() {
     let mut wheel = Tiny::starting_at(0);
     let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
     for bits in [0, 1, u64::MAX, u64::from(u32::MAX), u64::MAX << 32, 64, 1 << 20] {
@@ -135,27 +134,26 @@ fn a_key_round_trips_through_bits_and_no_number_breaks_anything() {
 }
 
 #[test]
-fn entries_are_found_changed_listed_and_retained_as_in_a_map() {
+fn lookups_iter_retain_and_clear_agree_with_a_map() {
     let mut wheel = Tiny::starting_at(0);
     let mut map = std::collections::HashMap::new();
     for number in 0..40_u64 {
         let deadline = 1 << (number % 30);
         map.insert(wheel.insert(deadline, number), (deadline, number));
     }
-    let gone: Vec<Key> = map.keys().copied().filter(|key| key.index % 3 == 0).collect();
-    for key in &gone {
+    let removed: Vec<Key> = map.keys().copied().filter(|key| key.index % 3 == 0).collect();
+    for key in &removed {
         assert_eq!(wheel.remove(*key), map.remove(key).map(|(_, number)| number));
     }
     let due: Vec<_> = wheel.advance(9).collect();
     map.retain(|_, entry| !due.contains(entry));
-    // Pages come and go.
     (10..200).for_each(|now| assert_eq!(wheel.advance_within(now, 0).next(), None));
     for (key, (_, number)) in &mut map {
         *number += 100;
         *wheel.get_mut(*key).expect("live") += 100;
         assert!(wheel.contains(*key) && wheel.get(*key) == Some(number));
     }
-    for key in gone {
+    for key in removed {
         assert!(!wheel.contains(key) && wheel.get(key).is_none());
         assert!(wheel.get_mut(key).is_none() && wheel.deadline(key).is_none());
     }
@@ -206,13 +204,13 @@ fn a_full_wheel_returns_the_value() {
 fn reserved_pages_are_allocated_and_kept() {
     let mut wheel = Wheel::<u64>::with_capacity(9);
     let reserved = wheel.entries.page_count();
-    assert!(reserved >= 5, "pages of two, and index 0");
+    assert!(reserved >= 5, "pages have two entries, and index 0 is unused");
     wheel.check();
     let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
     assert_eq!(wheel.entries.page_count(), reserved);
     wheel.reserve(usize::MAX);
     let all = wheel.entries.page_count();
-    assert_eq!(all, (INDEX_MAX as usize).div_ceil(2), "as many as there can be");
+    assert_eq!(all, (INDEX_MAX as usize).div_ceil(2), "the maximum");
     for key in keys {
         assert!(wheel.remove(key).is_some());
     }
@@ -222,7 +220,7 @@ fn reserved_pages_are_allocated_and_kept() {
 }
 
 #[test]
-fn an_iterator_dropped_early_loses_nothing() {
+fn an_iterator_dropped_early_loses_no_entries() {
     let mut wheel = Tiny::starting_at(0);
     for deadline in [5, 3, 9, 3] {
         wheel.insert(deadline, deadline);
@@ -236,7 +234,7 @@ fn an_iterator_dropped_early_loses_nothing() {
 }
 
 #[test]
-fn an_entry_inserted_already_due_waits_for_the_next_advance() {
+fn an_entry_inserted_due_expires_in_the_next_advance() {
     let mut wheel = Tiny::starting_at(7);
     wheel.insert(0, 'a');
     wheel.insert(7, 'b');
@@ -260,7 +258,7 @@ fn an_entry_inserted_while_an_aligned_slot_fires_is_not_skipped() {
 }
 
 #[test]
-fn elapsed_slack_causes_no_wait() {
+fn an_entry_with_elapsed_slack_is_due() {
     let mut wheel = Tiny::starting_at(7);
     wheel.insert_within(3, 4, 'a');
     wheel.insert_within(7, 0, 'b');
@@ -268,9 +266,9 @@ fn elapsed_slack_causes_no_wait() {
     assert_eq!(due, BTreeSet::from([(7, 'a'), (7, 'b')]));
 }
 
-/// Tests the functions that only shards use, over entries without values.
+/// Tests the functions that only shards use, with entries without values.
 #[cfg(feature = "std")]
-mod over_a_storage {
+mod shard_functions {
     use super::{super::entries::Entries, *};
 
     struct Bare {
@@ -306,10 +304,9 @@ mod over_a_storage {
         }
     }
 
-    /// If a shard ends before it could claim the timer, it hands the timer back with the requested
-    /// deadline.
+    /// A shard that ends before it claims the timer hands the timer back with this deadline.
     #[test]
-    fn an_entry_linked_in_order_too_late_is_unlinked_and_keeps_its_deadline() {
+    fn link_in_order_unlinks_a_due_entry_and_sets_its_deadline() {
         let mut wheel = Bare::starting_at(7);
         let linked = wheel.link(100);
         let unlinked = wheel.index();
@@ -319,9 +316,8 @@ mod over_a_storage {
         }
     }
 
-    /// A pass that is abandoned after all due entries have expired has left no work.
     #[test]
-    fn an_abandoned_pass_is_behind_if_an_entry_is_due() {
+    fn a_pass_is_behind_until_its_last_due_entry_expires() {
         let mut wheel = Bare::starting_at(0);
         for deadline in [5, 8, 11, 300] {
             wheel.link(deadline);
@@ -331,8 +327,7 @@ mod over_a_storage {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
             assert_eq!((wheel.raw.is_behind(), wheel.raw.is_done()), (is_behind, false));
         }
-        // The pass has ended, so an entry that is linked when it is already due waits for the next
-        // pass.
+        // The pass has ended, so an entry that is already due waits for the next pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);
@@ -392,8 +387,7 @@ mod over_a_storage {
         step(&wheel, 2, 1, "expired");
     }
 
-    /// The entries of a far slot cascade a share with each tick, and not together at its start.
-    /// This holds even if a loop advances several ticks at a time.
+    /// Each tick cascades a share of a far slot's entries, even if an advance spans several ticks.
     #[test]
     fn far_entries_cascade_evenly() {
         for ticks in [1, 3, 16] {
@@ -406,8 +400,7 @@ mod over_a_storage {
                 let before = wheel.raw.touched();
                 wheel.begin(pass_end as u64);
                 expired += std::iter::from_fn(|| wheel.pop()).count();
-                // In each tick one entry becomes due, and one entry cascades from each of three
-                // levels.
+                // Each tick expires at most one entry, and cascades at most three.
                 assert!(wheel.raw.touched() - before <= 4 * ticks as u64, "until {pass_end}");
             }
             assert_eq!(expired, 50);
@@ -426,8 +419,7 @@ fn time_never_goes_back() {
 }
 
 #[test]
-fn the_last_tick_of_all_is_reached() {
-    // Miri takes a thousand times as long.
+fn the_largest_tick_is_reached() {
     let starts = if cfg!(miri) { 2..3 } else { 0..3 };
     for start in [0, 1 << 63, u64::MAX - 1][starts].iter().copied() {
         let mut wheel = Tiny::starting_at(start);

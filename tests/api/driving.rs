@@ -20,8 +20,8 @@ use corewheel::{
 use tokio::{runtime, task::LocalSet};
 
 use crate::{
-    metrics::{self, wait_for, watch},
-    runtime::{Task, drives_the_timer},
+    metrics::{self, next_stall, watch_shard},
+    runtime::{Task, drives_the_wheel},
     support::{
         Counter, HOUR, Log, Poller, TICK, counting_wakes, elsewhere, expired, in_virtual_time,
         never, on_a_thread, panic_message, panics,
@@ -154,20 +154,20 @@ fn a_dropped_descriptor_ends_the_registration_that_it_made() {
 
 // ---- callbacks that no loop drives
 
-fn named<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
+fn on_named_core<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send + 'static) -> R {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(test).expect("a thread");
     thread.join().expect("no panic")
 }
 
 /// Returns the metrics of the shard called `name`, as other threads read them.
 fn seen(name: &str) -> ShardMetrics {
-    metrics::named(name).expect("the thread has a timer")
+    metrics::metrics_of(name).expect("the thread has a timer")
 }
 
 #[test]
 fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
     const NAME: &str = "nothing drives it";
-    named(NAME, || {
+    on_named_core(NAME, || {
         let counts = || {
             let counts = seen(NAME).counts;
             (counts.added, counts.live, counts.turns)
@@ -229,12 +229,12 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
         ("watched before its loop", install_and_add, false),
         ("watched for remote timers", || (), true),
     ] {
-        let (_watch, stalls) = watch(LIMIT, name);
+        let (_watch, stalls) = watch_shard(LIMIT, name);
         let turn = undriven(name, prepare, |shard| {
             if is_remote {
                 shard.add(DELAY, || ());
             }
-            let stall = wait_for(&stalls);
+            let stall = next_stall(&stalls);
             assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
             assert!(stall.to_string().contains("has never turned"), "{stall}");
             assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT, "{name}");
@@ -248,10 +248,10 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
 fn a_stall_is_reported_once_whatever_the_next_deadline_is() {
     const LIMIT: Duration = Duration::from_millis(20);
     const NAME: &str = "watched while it cancels";
-    named(NAME, || {
-        let (_watch, stalls) = watch(LIMIT, NAME);
+    on_named_core(NAME, || {
+        let (_watch, stalls) = watch_shard(LIMIT, NAME);
         let timers = [1, 2, 3].map(|ticks| local_timer().add(TICK * ticks, never));
-        wait_for(&stalls);
+        next_stall(&stalls);
         for timer in timers {
             timer.cancel();
             assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "once");
@@ -290,7 +290,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         assert_eq!((turn.fired, turn.live), (1, 1));
     }
     // An add of the thread itself leaves a later remote deadline alone.
-    named(NAME, || {
+    on_named_core(NAME, || {
         elsewhere(|shard| shard.add(HOUR, || ()));
         thread::sleep(DELAY);
         local_timer().add(HOUR, never);
@@ -302,7 +302,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         assert_eq!(seen(NAME).overdue, Duration::ZERO);
     });
     // A request that the driver has not seen when it is dropped waits for a turn.
-    named(NAME, || {
+    on_named_core(NAME, || {
         let driver = driver();
         elsewhere(|shard| shard.add(Duration::ZERO, || ()));
         drop(driver);
@@ -345,7 +345,7 @@ fn add_without_a_driver() {
         ("about to be driven", millis(200), || local_timer().register_driver()),
         ("registered", millis(1_100), || Config::new().install().expect("the first use")),
     ] {
-        named(name, move || {
+        on_named_core(name, move || {
             prepare();
             local_timer().add(millis(1), || ());
             // A timer that is late from the beginning reports nothing.
@@ -369,7 +369,7 @@ fn add_without_a_driver() {
         (0..3).for_each(|_| _ = shard.add(HOUR, ()));
     }
     // Neither is overdue.
-    named("no report", || {
+    on_named_core("no report", || {
         elsewhere(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
         local_timer().add(HOUR, never);
@@ -454,7 +454,7 @@ fn driver() -> Task<'static> {
 
 #[test]
 fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
-    drives_the_timer(|task| {
+    drives_the_wheel(|task| {
         execute(task, [driver()]);
         true
     });

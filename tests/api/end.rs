@@ -17,9 +17,9 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, Log, OnDrop, Seen, TICK, after_the_timer, assert_stale,
-    cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard, never, on_a_core,
-    on_a_thread, operations, owner, panics, shard_by, turn_after, wait,
+    Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_the_timer,
+    assert_stale, cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard, never,
+    on_a_core, on_a_thread, operations, owner, panics, shard_by, turn_after,
 };
 
 /// Asserts that the callback comes back by value, and that `add` panics and drops it.
@@ -190,8 +190,8 @@ fn a_drained_wheel_hands_back_what_is_pending() {
 #[test]
 fn a_drained_timer_does_not_reach_another_purgatory() {
     in_virtual_time(|_| {
-        let (seen, ended) = (Seen::new(), Purgatory::new());
-        wait(&ended, seen.op(), [1], 5);
+        let (seen, ended) = (OpRecord::new(), Purgatory::new());
+        add_waiting(&ended, seen.op(), [1], 5);
         let pending = local_timer().drain();
         drop(ended);
         let other = Purgatory::new();
@@ -318,7 +318,7 @@ fn a_hook_that_a_drain_drops_may_use_the_wheel() {
 fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
     let is_dropped = after_the_timer(|| {
         let (own, throws) = (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
-        wait(&own, Seen::new().op_with(|| (), move || _ = &throws), [1], 60_000);
+        add_waiting(&own, OpRecord::new().op_with(|| (), move || _ = &throws), [1], 60_000);
         let mut own = Some(own);
         move || own.take().is_some()
     });

@@ -1,5 +1,5 @@
-//! `Config::limit`: how many timers may be live, exactly on the own core and as documented for
-//! adds from other threads. A callback that is refused comes back by value.
+//! `Config::limit`, the maximum number of live timers: exact for the owner's adds, approximate for
+//! remote adds. A refused add returns its callback.
 
 use std::{cell::Cell, panic, thread, time::Duration};
 
@@ -16,20 +16,20 @@ fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
     configured(Config::new().limit(limit), test);
 }
 
-fn accepted(of: usize) -> usize {
+fn count_accepted(of: usize) -> usize {
     elsewhere(|shard| (0..of).filter(|_| shard.try_add(TICK, || {}).is_ok()).count())
 }
 
-fn refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
-    let error = added.err().expect("it is full");
+fn expect_refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
+    let error = added.err().expect("no room");
     assert_eq!(error.reason(), AddErrorReason::Full);
     error.into_inner()
 }
 
-/// Asserts that the callback comes back, can be called and is dropped once, and that `add` panics.
+/// Asserts that `try_add` returns its callback, and that `add` panics.
 fn assert_full(shard: &ShardRef) {
     let runs = Counter::default();
-    let callback = refused(shard.try_add(TICK, runs.callback()));
+    let callback = expect_refused(shard.try_add(TICK, runs.callback()));
     assert_eq!(runs.shared_by(), 1);
     callback();
     drop(callback);
@@ -37,10 +37,8 @@ fn assert_full(shard: &ShardRef) {
     assert!(panics(|| shard.add(TICK, never)));
 }
 
-// ---- on the own core
-
 #[test]
-fn a_timer_cancelled_elsewhere_makes_room_at_once() {
+fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
     limited(2, |_| {
         let drops = Counter::default();
         let handles = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
@@ -49,7 +47,7 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
         assert!(local_timer().try_add(TICK, never).is_ok());
         assert_eq!((drops.shared_by(), local_timer().len()), (1, 2));
         assert_full(&local_timer().shard_ref());
-        // Inside a callback, too, and a panic of a destructor is kept in.
+        // An add that drops a cancelled callback contains the panic of its destructor.
         assert_eq!(cancel_elsewhere(handles[1]), Cancel::Cancelled);
         let bomb = OnDrop(|| panic!("as planned"));
         let armed = local_timer().add(HOUR, move || drop(bomb));
@@ -61,17 +59,17 @@ fn a_timer_cancelled_elsewhere_makes_room_at_once() {
     let mut shard = Shard::with_config(Config::new().limit(1)).expect("valid");
     for payload in 0..3 {
         let handle = shard.add(HOUR, payload);
-        assert_eq!(refused(shard.try_add(HOUR, 9)), 9);
+        assert_eq!(expect_refused(shard.try_add(HOUR, 9)), 9);
         assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
     }
 }
 
-/// The add takes one of the messages. The next turn takes the others, even if the clock stands.
+/// The next turn collects the other timers, even if the clock has not advanced.
 #[test]
-fn an_add_that_needed_room_leaves_the_rest_to_the_next_turn() {
+fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
     limited(3, |clock| {
         let handles = [(); 3].map(|()| local_timer().add(HOUR, never));
-        // The last one is idle.
+        // The last of these turns has no work.
         (0..3).for_each(|_| _ = turn_after(clock, 1));
         cancel_all_elsewhere(&handles);
         local_timer().add(HOUR, never);
@@ -82,22 +80,21 @@ fn an_add_that_needed_room_leaves_the_rest_to_the_next_turn() {
     });
 }
 
-/// A fixed number of them at most, or the bookkeeping would have no bound.
 #[test]
-fn timers_cancelled_elsewhere_leave_room_for_others_to_add() {
+fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
     limited(3 * WAKE_BACKLOG, |_| {
         let all: Vec<_> = (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
         let _ = local_timer().turn();
         elsewhere(assert_full);
         cancel_all_elsewhere(&all[..1]);
-        assert_eq!(accepted(10), 1);
+        assert_eq!(count_accepted(10), 1);
         cancel_all_elsewhere(&all[1..]);
-        assert_eq!(accepted(3 * WAKE_BACKLOG), WAKE_BACKLOG - 1);
+        assert_eq!(count_accepted(3 * WAKE_BACKLOG), WAKE_BACKLOG - 1);
     });
 }
 
 #[test]
-fn a_panic_names_the_line_that_adds() {
+fn a_refused_add_panics_at_the_callers_line() {
     thread_local! {
         static WHERE: Cell<Option<(String, u32)>> = const { Cell::new(None) };
     }
@@ -123,35 +120,33 @@ fn a_panic_names_the_line_that_adds() {
 }
 
 #[test]
-fn every_way_to_add_gives_back_what_is_refused() {
+fn every_refused_add_returns_its_callback_or_payload() {
     limited(0, |clock| {
         let (timer, runs) = (local_timer(), Counter::default());
         let run = || runs.callback();
-        refused(timer.try_add(TICK, run()))();
-        refused(timer.try_add(clock.now(), run()))();
-        refused(timer.try_add(When::after(TICK).slack(TICK), run()))();
-        refused(timer.try_add(When::after(TICK).spread(TICK), run()))();
-        refused(timer.try_add_periodic(TICK, run()))();
-        refused(timer.try_add_local(TICK, run()))();
-        refused(timer.shard_ref().try_run(run()))();
+        expect_refused(timer.try_add(TICK, run()))();
+        expect_refused(timer.try_add(clock.now(), run()))();
+        expect_refused(timer.try_add(When::after(TICK).slack(TICK), run()))();
+        expect_refused(timer.try_add(When::after(TICK).spread(TICK), run()))();
+        expect_refused(timer.try_add_periodic(TICK, run()))();
+        expect_refused(timer.try_add_local(TICK, run()))();
+        expect_refused(timer.shard_ref().try_run(run()))();
         assert_eq!((runs.get(), runs.shared_by()), (7, 0));
     });
     let mut shard = Shard::with_config(Config::new().limit(2)).expect("valid");
     let first = shard.add(TICK, 1);
     shard.add(TICK, 2);
-    assert_eq!(refused(shard.try_add(TICK, 3)), 3);
-    assert_eq!(refused(shard.try_add_periodic(TICK, 8)), 8);
-    assert_eq!(refused(shard.try_add(shard.now(), 4)), 4);
-    assert_eq!(refused(shard.try_add(When::after(TICK).slack(TICK), 5)), 5);
-    assert_eq!(refused(shard.try_add(When::after(TICK).spread(TICK), 6)), 6);
+    assert_eq!(expect_refused(shard.try_add(TICK, 3)), 3);
+    assert_eq!(expect_refused(shard.try_add_periodic(TICK, 8)), 8);
+    assert_eq!(expect_refused(shard.try_add(shard.now(), 4)), 4);
+    assert_eq!(expect_refused(shard.try_add(When::after(TICK).slack(TICK), 5)), 5);
+    assert_eq!(expect_refused(shard.try_add(When::after(TICK).spread(TICK), 6)), 6);
     assert_eq!((shard.cancel(first), shard.try_add(TICK, 7).is_ok()), (Some(1), true));
     assert_eq!(shard.len(), 2);
 }
 
-// ---- from other threads
-
 #[test]
-fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
+fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
     for cancels_before in [true, false] {
         limited(5, |_| {
             let timers = [(); 5].map(|()| local_timer().add(TICK, || ()));
@@ -166,13 +161,13 @@ fn a_cancel_by_the_owner_makes_room_while_a_sleep_is_announced() {
             if !cancels_before {
                 cancel();
             }
-            assert_eq!(accepted(10), 5);
+            assert_eq!(count_accepted(10), 5);
         });
     }
 }
 
 #[test]
-fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
+fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
     let wakes = Counter::default();
     on_a_thread(|| {
         Config::new().limit(100).on_wake(wakes.callback()).install().expect("a new thread");
@@ -185,11 +180,11 @@ fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
         });
         assert_eq!((added, wakes.get()), (99, 1));
         elsewhere(assert_full);
-        assert_eq!(wakes.get(), 1, "it is awake");
+        assert_eq!(wakes.get(), 1, "the owner is already awake");
         drop(sleep);
         let _ = local_timer().turn();
         elsewhere(|shard| assert!(shard.try_add(TICK * 5_000, never).is_ok()));
-        // Without cancelled timers a wake would make no room.
+        // Without cancelled timers, a wake-up would make no room.
         let _ = local_timer().turn();
         while local_timer().try_add(TICK * 1_000, never).is_ok() {}
         let sleep = local_timer().prepare_sleep();
@@ -199,14 +194,12 @@ fn a_refused_add_wakes_an_owner_that_sleeps_over_cancelled_timers() {
     });
 }
 
-// ---- the stack
-
-/// Coroutines have small stacks, and a page of timers is larger.
+/// Coroutine stacks are smaller than a page of timers, so a page must not be built on the stack.
 #[test]
 fn adds_and_cancels_fit_a_small_stack() {
     let kibibytes = if cfg!(debug_assertions) { 64 } else { 16 };
     let owner = local_timer().shard_ref();
-    // The first use of a thread's timer, and of pages that are not there yet.
+    // The new thread also creates its wheel and the first pages.
     let small = thread::Builder::new().stack_size(kibibytes << 10).spawn(move || {
         for _ in 0..2_000 {
             assert_eq!(owner.add(Duration::from_secs(1), || ()).cancel(), Cancel::Cancelled);
@@ -215,6 +208,6 @@ fn adds_and_cancels_fit_a_small_stack() {
         local_timer().turn();
         local_timer().len()
     });
-    assert_eq!(small.expect("a thread").join().expect("it fits"), 2_000);
+    assert_eq!(small.expect("a thread").join().expect("no panic"), 2_000);
     local_timer().turn();
 }

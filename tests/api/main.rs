@@ -1,7 +1,6 @@
-//! The promises of the interface, one module per part.
-//!
-//! All modules are one program, which builds faster than many: `cargo test --test api callbacks::`.
-//! Tests that need a process without other tests, or other features, are beside this directory.
+//! Tests of the public interface. All modules share one binary, which builds faster than many.
+//! To run one module: `cargo test --test api callbacks::`. Tests that need their own process or
+//! other features are in the parent directory.
 #![cfg(feature = "std")]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 

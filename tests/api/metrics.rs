@@ -1,5 +1,4 @@
-//! The reports of a shard: its counts, the lateness of its timers with the cause, and a loop that
-//! stalls.
+//! The metrics of a shard: its counts, the lateness of its timers by cause, and its stalls.
 
 use std::{
     panic::panic_any,
@@ -20,11 +19,10 @@ use crate::support::{
     configured, elsewhere, expired, named_shard, never, on_a_core, on_a_thread, pass, turn_after,
 };
 
-fn own() -> ShardMetrics {
-    local_timer().metrics().expect("the thread has a timer")
+fn owner_metrics() -> ShardMetrics {
+    local_timer().metrics().expect("the thread has a wheel")
 }
 
-/// The counts that other threads see.
 fn published() -> Counts {
     local_timer().shard_ref().metrics().counts
 }
@@ -33,15 +31,14 @@ fn announce_sleep() {
     drop(local_timer().prepare_sleep());
 }
 
-/// The metrics of the shard called `name`, as any thread sees them.
-pub(crate) fn named(name: &str) -> Option<ShardMetrics> {
+pub(crate) fn metrics_of(name: &str) -> Option<ShardMetrics> {
     metrics::shards().into_iter().find(|shard| shard.name == name)
 }
 
 // ---- counts
 
 #[test]
-fn resets_of_every_kind_of_timer_are_counted() {
+fn resets_of_local_remote_and_periodic_timers_are_counted() {
     on_a_core(|_| {
         let periodic = local_timer().add_periodic(TICK * 5, never);
         let moved = local_timer().add(TICK * 5, never);
@@ -53,13 +50,13 @@ fn resets_of_every_kind_of_timer_are_counted() {
         let _ = local_timer().turn();
         announce_sleep();
         assert_eq!((published().resets, published().resets_elsewhere), (3, 0));
-        // Also one that moves nothing.
+        // A reset to the current deadline counts, too.
         assert!(on_a_thread(|| moved.reset(TICK * 7)));
         let _ = local_timer().turn();
         announce_sleep();
         assert_eq!((published().resets, published().resets_elsewhere), (3, 1));
     });
-    // A due timer that another thread resets is counted once.
+    // The remote reset of a due timer counts once.
     on_a_core(|clock| {
         let moved = local_timer().add(TICK * 2, || {});
         local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
@@ -71,12 +68,11 @@ fn resets_of_every_kind_of_timer_are_counted() {
     });
 }
 
-/// It also holds if nothing else changes and the wheel has no work.
 #[test]
 fn each_count_is_published_before_a_sleep() {
     type Count = fn(Counts) -> u64;
     let steps: [fn(&ManualClock, &ShardRef) -> Count; 5] = [
-        // A callback that runs at once is never in the wheel.
+        // The closure of `run` is never in the wheel.
         |_, shard| {
             on_a_thread(|| shard.run(|| ()));
             assert_eq!(local_timer().turn().fired, 1);
@@ -116,29 +112,29 @@ fn each_count_is_published_before_a_sleep() {
     }
 }
 
-/// Published counts follow a backlog without a look at each of its messages.
+/// Publishing the counts must not walk the messages of a backlog.
 #[test]
-fn a_backlog_is_published_in_portions() {
+fn a_published_backlog_stays_3072_until_it_is_consumed() {
     const BATCH: u64 = WAKE_BACKLOG as u64;
-    /// The most that other threads see.
-    const MANY: u64 = 3 * BATCH;
+    /// The published count of a larger backlog, until that backlog is consumed.
+    const COUNT_LIMIT: u64 = 3 * BATCH;
     on_a_core(|_| {
         let timers: Vec<_> = (0..5_000).map(|_| local_timer().add(TICK * 10, never)).collect();
         let late = local_timer().add(TICK * 10, never);
         cancel_all_elsewhere(&timers);
-        let counts = || own().counts;
-        assert_eq!((counts().held, counts().queued), (5_000, 5_000), "the owner sees all");
-        assert_eq!(published().queued, MANY, "or more");
+        let counts = || owner_metrics().counts;
+        assert_eq!((counts().held, counts().queued), (5_000, 5_000), "exact for the owner");
+        assert_eq!(published().queued, COUNT_LIMIT);
         for turn in 1..4 {
             local_timer().turn();
             announce_sleep();
             let left = 5_000 - turn * BATCH;
             let Counts { cancelled_elsewhere, live, queued, held, .. } = published();
-            assert_eq!((cancelled_elsewhere, live, queued), (turn * BATCH, left + 1, MANY));
-            assert_eq!((held, counts().held, counts().queued), (MANY, left, left));
+            assert_eq!((cancelled_elsewhere, live, queued), (turn * BATCH, left + 1, COUNT_LIMIT));
+            assert_eq!((held, counts().held, counts().queued), (COUNT_LIMIT, left, left));
         }
         cancel_all_elsewhere(&[late]);
-        assert_eq!((published().queued, counts().queued), (MANY + 1, 5_001 - MANY));
+        assert_eq!((published().queued, counts().queued), (COUNT_LIMIT + 1, 5_001 - COUNT_LIMIT));
         while local_timer().turn().behind {}
         assert_eq!((counts().held, counts().queued), (0, 0));
     });
@@ -155,15 +151,15 @@ fn a_backlog_is_published_in_portions() {
 }
 
 #[test]
-fn any_thread_sees_every_shard_as_of_its_last_sleep() {
+fn counts_are_published_at_sleeps_and_after_64_turns() {
     const NAME: &str = "seen from elsewhere";
     let mut cores: Lockstep<()> = Lockstep::start_with(1, |config| config.name(NAME));
     let seen = || {
-        let counts = named(NAME).expect("it exists").counts;
+        let counts = metrics_of(NAME).expect("the shard is listed").counts;
         (counts.added, counts.live, counts.turns)
     };
     cores.on(0, |()| _ = local_timer().add(HOUR, never));
-    assert_eq!(seen(), (1, 1, 0), "at once, as the loop has not begun");
+    assert_eq!(seen(), (1, 1, 0), "published at once before the first turn");
     cores.on(0, |()| {
         local_timer().turn();
         local_timer().add(HOUR, never);
@@ -171,10 +167,10 @@ fn any_thread_sees_every_shard_as_of_its_last_sleep() {
     });
     assert_eq!(seen(), (2, 2, 1));
     cores.end(0);
-    assert!(named(NAME).is_none(), "it has ended");
+    assert!(metrics_of(NAME).is_none());
     let last = cores.shards[0].metrics().counts;
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
-    // A loop that never sleeps publishes after some turns.
+    // A loop that never sleeps publishes after 64 turns.
     on_a_core(|_| {
         local_timer().add(HOUR, never);
         (0..64).for_each(|_| _ = local_timer().turn());
@@ -185,41 +181,39 @@ fn any_thread_sees_every_shard_as_of_its_last_sleep() {
 
 // ---- lateness
 
-/// Count, maximum and total of a histogram in ticks.
+/// Returns the count, and the maximum and the total in ticks.
 fn in_ticks(histogram: &Histogram) -> (u64, u128, u128) {
     let ticks = |duration: Duration| duration.as_nanos() / TICK.as_nanos();
     (histogram.count(), ticks(histogram.max()), ticks(histogram.total()))
 }
 
-/// Lateness that the loop caused, and that the budget of earlier turns caused.
 fn lateness() -> [(u64, u128, u128); 2] {
-    let metrics = own();
+    let metrics = owner_metrics();
     [in_ticks(&metrics.loop_lateness), in_ticks(&metrics.leftover_lateness)]
 }
 
-const NONE: (u64, u128, u128) = (0, 0, 0);
+const NO_LATENESS: (u64, u128, u128) = (0, 0, 0);
 
 #[test]
-fn lateness_after_a_turn_that_was_not_behind_is_the_loops() {
+fn lateness_without_an_exhausted_budget_is_loop_lateness() {
     on_a_core(|clock| {
         for ticks in [10, 10, 12] {
             local_timer().add(TICK * ticks, || ());
         }
         assert_eq!(turn_after(clock, 14).fired, 3);
-        assert_eq!(lateness(), [(3, 4, 10), NONE]);
-        let percentile = own().loop_lateness.percentile(1.0);
+        assert_eq!(lateness(), [(3, 4, 10), NO_LATENESS]);
+        let percentile = owner_metrics().loop_lateness.percentile(1.0);
         assert!(percentile >= TICK * 2 && percentile < TICK * 5 / 2);
     });
-    // Each run of a periodic timer.
     on_a_core(|clock| {
         local_timer().add_periodic(TICK * 10, || ());
         (0..3).for_each(|_| assert_eq!(turn_after(clock, 11).fired, 1));
-        assert_eq!(lateness(), [(3, 3, 6), NONE]);
+        assert_eq!(lateness(), [(3, 3, 6), NO_LATENESS]);
     });
 }
 
 #[test]
-fn lateness_after_a_turn_that_was_behind_is_the_turns() {
+fn lateness_after_an_exhausted_budget_is_leftover_lateness() {
     on_a_core(|clock| {
         (0..5).for_each(|_| _ = local_timer().add(TICK * 10, || ()));
         clock.advance(TICK * 10);
@@ -227,19 +221,19 @@ fn lateness_after_a_turn_that_was_behind_is_the_turns() {
         clock.advance(TICK * 3);
         assert_eq!((local_timer().turn_within(2).fired, local_timer().turn().fired), (2, 1));
         assert_eq!(lateness(), [(2, 0, 0), (3, 3, 9)]);
-        assert_eq!((own().counts.turns, own().counts.overruns), (3, 2));
+        assert_eq!((owner_metrics().counts.turns, owner_metrics().counts.overruns), (3, 2));
     });
 }
 
 #[test]
-fn a_remote_timer_is_late_and_a_remote_run_is_not() {
+fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
     on_a_core(|clock| {
         clock.advance(TICK * 1_000);
         elsewhere(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 7).fired, 2);
-        assert_eq!(lateness(), [(1, 5, 5), NONE]);
+        assert_eq!(lateness(), [(1, 5, 5), NO_LATENESS]);
     });
-    // After a turn that was behind, a timer that was due before that turn is late by the turn.
+    // If the last turn was behind, timers due before that turn have leftover lateness.
     on_a_core(|clock| {
         clock.advance(TICK * 10);
         local_timer().add(TICK, || ());
@@ -250,11 +244,10 @@ fn a_remote_timer_is_late_and_a_remote_run_is_not() {
         assert_eq!(turn_after(clock, 1).fired, 3);
         announce_sleep();
         let [by_loop, (count, max, _)] = lateness();
-        assert_eq!((by_loop, count, max), (NONE, 2, 3));
+        assert_eq!((by_loop, count, max), (NO_LATENESS, 2, 3));
     });
 }
 
-/// No earlier turn could have fired it.
 #[test]
 fn a_timer_that_was_due_when_it_was_added_is_not_late() {
     on_a_core(|clock| {
@@ -262,9 +255,9 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
         turn_after(clock, 10);
         local_timer().add(past, || ());
         local_timer().shard_ref().run(|| ());
-        assert_eq!((turn_after(clock, 5).fired, lateness()), (2, [NONE; 2]));
+        assert_eq!((turn_after(clock, 5).fired, lateness()), (2, [NO_LATENESS; 2]));
     });
-    // Nor one that another thread resets to the past before it arrives.
+    // Nor is a remote timer that is reset to the past before its admission.
     on_a_core(|clock| {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         clock.advance(TICK * 50);
@@ -278,25 +271,25 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
             sleep
         });
         timer.cancel();
-        assert_eq!((turn_after(clock, 5).fired, lateness()), (1, [NONE; 2]));
+        assert_eq!((turn_after(clock, 5).fired, lateness()), (1, [NO_LATENESS; 2]));
     });
 }
 
 #[test]
-fn the_longest_turn_is_known_at_the_next_sleep() {
+fn the_longest_turn_is_updated_at_the_next_sleep() {
     on_a_core(|clock| {
         let slow = clock.clone();
         local_timer().add(TICK, move || slow.advance(TICK * 7));
         turn_after(clock, 1);
-        assert_eq!(own().longest_turn, Duration::ZERO);
+        assert_eq!(owner_metrics().longest_turn, Duration::ZERO);
         announce_sleep();
-        assert_eq!(own().longest_turn, TICK * 7);
-        // The time between turns is not part of them.
+        assert_eq!(owner_metrics().longest_turn, TICK * 7);
+        // The time between turns does not count.
         clock.advance(TICK * 20);
         announce_sleep();
         local_timer().turn();
         announce_sleep();
-        assert_eq!(own().longest_turn, TICK * 7);
+        assert_eq!(owner_metrics().longest_turn, TICK * 7);
     });
 }
 
@@ -310,12 +303,12 @@ fn callbacks_are_timed_if_configured() {
                 local_timer().add(TICK, move || slow.advance(TICK * ticks));
                 assert_eq!(turn_after(clock, 1).fired, 1);
             }
-            in_ticks(&own().callback_durations)
+            in_ticks(&owner_metrics().callback_durations)
         })
     };
-    assert_eq!(timed(0, 5), NONE);
+    assert_eq!(timed(0, 5), NO_LATENESS);
     assert_eq!(timed(1, 5), (5, 5, 15));
-    assert_eq!(timed(3, 7), (2, 6, 9), "the third and the sixth");
+    assert_eq!(timed(3, 7), (2, 6, 9), "the third and the sixth callback");
     configured(Config::new().time_callbacks(1).on_panic(|_| ()), |clock| {
         let slow = clock.clone();
         local_timer().add_periodic(TICK, move || {
@@ -323,22 +316,19 @@ fn callbacks_are_timed_if_configured() {
             panic!("as planned");
         });
         pass(clock, 3);
-        assert_eq!(in_ticks(&own().callback_durations), (3, 2, 6));
+        assert_eq!(in_ticks(&owner_metrics().callback_durations), (3, 2, 6));
     });
 }
 
-// ---- levels and shards of payloads
-
 #[test]
-fn levels_report_their_slots_and_how_many_are_occupied() {
+fn levels_report_their_slots_and_occupied_slots() {
     on_a_core(|clock| {
-        let levels = || own().levels;
+        let levels = || owner_metrics().levels;
         let occupied = || levels().iter().map(|level| level.occupied).collect::<Vec<_>>();
         let slots: Vec<_> = levels().iter().map(|level| level.slot_count).collect();
         assert_eq!(slots, [131_072, 4_096, 4_096, 4_096, 4_096, 4_096]);
         assert_eq!((levels()[0].slot_span, levels()[1].slot_span), (TICK, TICK * 2_048));
         assert_eq!(occupied(), [0; 6]);
-        // Two of them share a slot.
         let near = [10, 10, 20].map(|ticks| local_timer().add(TICK * ticks, || ()));
         local_timer().add(HOUR, never);
         local_timer().add(HOUR * 24, never);
@@ -351,18 +341,18 @@ fn levels_report_their_slots_and_how_many_are_occupied() {
 }
 
 #[test]
-fn a_shard_of_payloads_reports_the_same() {
+fn a_shard_of_payloads_reports_counts_and_lateness() {
     let (mut shard, clock) = named_shard("payloads");
     let [_, _, cancelled] = [1, 2, 3].map(|id| shard.add(TICK, id));
     assert_eq!(shard.cancel(cancelled), Some(3));
     clock.advance(TICK * 3);
     shard.turn();
     assert!(shard.next_expired().is_some());
-    // The pass is given up, and the next turn finishes it.
+    // The loop abandons the pass, and the next turn hands out the second payload.
     clock.advance(TICK);
     assert_eq!(expired(&mut shard).len(), 1);
     assert_eq!(shard.time_until_next(), None);
-    let (here, there) = (shard.metrics(), named("payloads").expect("it exists"));
+    let (here, there) = (shard.metrics(), metrics_of("payloads").expect("the shard is listed"));
     assert_eq!(here.counts, there.counts);
     assert_eq!((here.counts.fired, here.counts.cancelled, here.counts.turns), (2, 1, 2));
     assert_eq!((there.loop_lateness.max(), there.leftover_lateness.max()), (TICK * 2, TICK * 3));
@@ -372,24 +362,24 @@ fn a_shard_of_payloads_reports_the_same() {
 
 // ---- stalls
 
-pub(crate) fn watch(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
-    let (tell, told) = mpsc::channel();
+pub(crate) fn watch_shard(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
+    let (sender, receiver) = mpsc::channel();
     let report = move |stall: &Stall| {
         if stall.name == name {
-            let _ = tell.send(stall.clone());
+            let _ = sender.send(stall.clone());
         }
     };
-    (Watch::start(limit, report).expect("a thread"), told)
+    (Watch::start(limit, report).expect("a thread"), receiver)
 }
 
-pub(crate) fn wait_for(stalls: &mpsc::Receiver<Stall>) -> Stall {
-    stalls.recv_timeout(TOO_LONG).expect("it is noticed")
+pub(crate) fn next_stall(stalls: &mpsc::Receiver<Stall>) -> Stall {
+    stalls.recv_timeout(TOO_LONG).expect("a report")
 }
 
 #[test]
-fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
+fn a_loop_that_hangs_while_it_is_behind_is_reported() {
     const NAME: &str = "a loop that is behind";
-    let (_watch, stalls) = watch(TICK * 20, NAME);
+    let (_watch, stalls) = watch_shard(TICK * 20, NAME);
     let (mut shard, clock) = named_shard(NAME);
     (0..20).for_each(|timer| _ = shard.add(TICK, timer));
     clock.advance(TICK);
@@ -397,14 +387,13 @@ fn a_loop_that_hangs_while_it_is_behind_is_noticed() {
     while shard.next_expired().is_some() {}
     assert_eq!((shard.len(), shard.prepare_sleep().timeout()), (15, Some(Duration::ZERO)));
     clock.advance(TICK * 1_000);
-    assert!(!wait_for(&stalls).is_in_turn);
+    assert!(!next_stall(&stalls).is_in_turn);
 }
 
-/// The pass ends when the loop announces a sleep.
 #[test]
-fn a_loop_that_has_given_a_pass_up_may_sleep() {
+fn a_sleep_after_an_abandoned_pass_is_no_stall() {
     const NAME: &str = "a pass given up";
-    let (_watch, stalls) = watch(TICK * 20, NAME);
+    let (_watch, stalls) = watch_shard(TICK * 20, NAME);
     let (mut shard, clock) = named_shard(NAME);
     shard.add(TICK, 1);
     shard.add(TICK * 100_000, 2);
@@ -413,99 +402,102 @@ fn a_loop_that_has_given_a_pass_up_may_sleep() {
     assert_eq!(shard.next_expired().map(|expired| expired.payload), Some(1));
     drop(shard.prepare_sleep());
     clock.advance(TICK * 99_000);
-    assert!(stalls.recv_timeout(Duration::from_millis(100)).is_err(), "it may sleep");
+    assert!(stalls.recv_timeout(Duration::from_millis(100)).is_err(), "a sleep is no stall");
     clock.advance(TICK * 2_000);
-    assert!(!wait_for(&stalls).is_in_turn);
+    assert!(!next_stall(&stalls).is_in_turn);
 }
 
-/// A callback that reads the timeout neither ends its turn nor announces a sleep.
+/// Inside a callback, reading the timeout or announcing a sleep does not end the turn.
 #[test]
-fn a_callback_that_asks_for_a_timeout_and_hangs_is_noticed() {
+fn a_callback_that_reads_the_timeout_and_hangs_is_reported() {
     const NAME: &str = "a callback that asks";
-    let (_watch, stalls) = watch(TICK * 20, NAME);
+    let (_watch, stalls) = watch_shard(TICK * 20, NAME);
     configured(Config::new().name(NAME), |clock| {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let time = clock.clone();
         local_timer().add(TICK, move || {
             let _ = local_timer().time_until_next();
             announce_sleep();
             time.advance(TICK * 1_000);
-            let stall = wait_for(&stalls);
+            let stall = next_stall(&stalls);
             let is_reported_again = stalls.recv_timeout(Duration::from_millis(100)).is_ok();
-            tell.send((stall, is_reported_again)).expect("the test listens");
+            sender.send((stall, is_reported_again)).expect("the test listens");
         });
         assert_eq!(turn_after(clock, 1).fired, 1);
-        let (stall, is_reported_again) = told.recv().expect("it is noticed");
+        let (stall, is_reported_again) = receiver.recv().expect("the callback has run");
         assert!(stall.is_in_turn && stall.to_string().contains(NAME), "{stall}");
-        assert!(!is_reported_again && own().stalls >= 1, "once, but other watches count it");
+        assert!(
+            !is_reported_again && owner_metrics().stalls >= 1,
+            "one report, but other watches count"
+        );
     });
 }
 
 #[test]
-fn a_loop_that_does_not_turn_is_noticed_and_one_that_sleeps_is_not() {
+fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
     const NAME: &str = "a loop that is elsewhere";
     let limit = Duration::from_millis(20);
-    let (_watch, stalls) = watch(limit, NAME);
+    let (_watch, stalls) = watch_shard(limit, NAME);
     on_a_thread(move || {
         Config::new().name(NAME).install().expect("a new thread");
-        // Without a timer, and with a timer in an hour.
+        // First without a timer, then with a timer in an hour.
         for _ in 0..2 {
             let sleep = local_timer().prepare_sleep();
-            assert!(stalls.recv_timeout(limit * 5).is_err(), "it may sleep");
+            assert!(stalls.recv_timeout(limit * 5).is_err(), "a sleep is no stall");
             drop(sleep);
             local_timer().add(HOUR, never);
         }
         local_timer().add(Duration::from_millis(1), || ());
         let sleep = local_timer().prepare_sleep();
-        let stall = wait_for(&stalls);
+        let stall = next_stall(&stalls);
         assert!(!stall.is_in_turn && stall.lasted > limit, "{stall}");
         drop(sleep);
         local_timer().turn();
         announce_sleep();
-        assert!(stalls.recv_timeout(limit * 5).is_err(), "it has turned");
-        assert!(own().stalls >= 1, "other watches count it, too");
+        assert!(stalls.recv_timeout(limit * 5).is_err(), "the loop has turned");
+        assert!(owner_metrics().stalls >= 1, "other watches count, too");
     });
 }
 
-/// Lets the loop of a new thread stall until a watch has noticed it.
-fn stall_until_told(name: &'static str, told: mpsc::Receiver<()>) {
+/// Stalls the loop of a new thread until `receiver` receives a message about the stall.
+fn stall_until_reported(name: &'static str, receiver: mpsc::Receiver<()>) {
     on_a_thread(move || {
         Config::new().name(name).install().expect("a new thread");
         local_timer().add(Duration::from_millis(1), || ());
         let _sleep = local_timer().prepare_sleep();
-        told.recv_timeout(TOO_LONG).expect("it is noticed");
+        receiver.recv_timeout(TOO_LONG).expect("a report");
     });
 }
 
-/// Otherwise the thread that drops the watch would unwind, or abort.
+/// The thrown value panics, too, when it is dropped.
 #[test]
-fn a_watch_whose_report_throws_a_value_that_panics_ends_quietly() {
+fn a_panic_of_a_report_does_not_reach_the_drop_of_its_watch() {
     const NAME: &str = "a report that panics";
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let watch = Watch::start(Duration::from_millis(1), move |stall| {
         if stall.name == NAME {
-            tell.send(()).expect("the test listens");
+            sender.send(()).expect("the test listens");
             panic_any(OnDrop(|| panic!("a thrown value that panics")));
         }
     });
-    stall_until_told(NAME, told);
+    stall_until_reported(NAME, receiver);
     drop(watch.expect("a thread"));
 }
 
 #[test]
-fn a_watch_may_end_in_its_own_report() {
+fn a_watch_may_be_dropped_in_its_own_report() {
     const NAME: &str = "the last report";
     let (give, given) = mpsc::channel::<Watch>();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let watch = Watch::start(Duration::from_millis(1), move |stall| {
         if stall.name == NAME {
             drop(given.recv());
-            tell.send(()).expect("the test listens");
+            sender.send(()).expect("the test listens");
         }
     });
-    give.send(watch.expect("a thread")).expect("it listens");
-    stall_until_told(NAME, told);
-    // A dropped one has dropped its listener.
+    give.send(watch.expect("a thread")).expect("the report receives");
+    stall_until_reported(NAME, receiver);
+    // Dropping a watch drops its report closure.
     let listener = Counter::default();
     let listens = listener.clone();
     drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));

@@ -1,5 +1,4 @@
-//! Extreme durations, instants and configurations (P10): each has a defined answer; none
-//! aborts, hangs or loses a timer.
+//! Extreme durations, instants and configurations (P10). None aborts, hangs or loses a timer.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +12,8 @@ use crate::support::{
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
-// ---- durations and instants
-
-/// By the clock of the machine it has a deadline that an `Instant` can hold, and needs no turn.
 #[test]
-fn an_endless_delay_has_a_deadline() {
+fn duration_max_has_a_deadline_but_never_ends_a_sleep() {
     on_a_thread(|| {
         let handle = local_timer().add(Duration::MAX, never);
         assert!(local_timer().deadline(handle).is_some_and(|deadline| deadline > Instant::now()));
@@ -26,9 +22,8 @@ fn an_endless_delay_has_a_deadline() {
     });
 }
 
-/// A loop over a clock in virtual time ends, although a timer waits for its reset.
 #[test]
-fn an_endless_delay_needs_no_turn_at_the_end_of_the_clock() {
+fn a_loop_in_virtual_time_ends_although_a_timer_never_fires() {
     on_a_core(|clock| {
         let endless = local_timer().add(Duration::MAX, never);
         let mut turns = 0;
@@ -42,10 +37,10 @@ fn an_endless_delay_needs_no_turn_at_the_end_of_the_clock() {
     });
 }
 
-/// embassy #4736, #5017: a timer for the end of time was removed from the queue and still looked
-/// queued, so that the next timer of its task was not queued.
+/// embassy #4736, #5017: a timer that never fires left the queue and still looked queued. So the
+/// next timer of its task was not queued.
 #[test]
-fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
+fn bug_37_a_timer_added_after_an_endless_timer_fires() {
     on_a_core(|clock| {
         let runs = Counter::default();
         for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_elsewhere].iter().cycle()) {
@@ -54,15 +49,13 @@ fn bug_37_after_a_timer_for_never_the_next_one_was_not_queued() {
             assert!(local_timer().next_deadline().is_none() && endless.is_pending());
             assert_eq!(cancel(endless), Cancel::Cancelled);
             local_timer().turn();
-            // In the same node.
+            // The new timer uses the node of the cancelled one.
             local_timer().add(TICK, runs.callback());
             assert_eq!(local_timer().time_until_next(), Some(TICK));
             assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, ran));
         }
     });
 }
-
-// ---- configuration
 
 #[test]
 fn a_tick_below_a_microsecond_is_refused() {
@@ -71,7 +64,7 @@ fn a_tick_below_a_microsecond_is_refused() {
         assert_eq!(Shard::<()>::with_config(Config::new().tick(tick)).map(drop), refused);
         on_a_thread(|| {
             assert_eq!(Config::new().tick(tick).install(), refused);
-            // The thread is as it was.
+            // The thread can still be configured.
             let clock = ManualClock::new();
             assert_eq!(Config::new().clock(&clock).install(), Ok(()));
             local_timer().add(TICK, || ());
@@ -96,7 +89,7 @@ fn a_configuration_after_the_first_use_is_refused() {
             assert_eq!(Config::new().install(), answer);
         });
     }
-    // It changes nothing.
+    // A refused configuration changes nothing.
     on_a_core(|clock| {
         let other = ManualClock::new();
         assert_eq!(Config::new().tick(TICK * 100).clock(&other).install(), refused);

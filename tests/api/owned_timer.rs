@@ -1,4 +1,4 @@
-//! A timer that keeps its callback and is armed again. Time is virtual.
+//! `OwnedTimer`: keeps its callback and can be armed again. Time is virtual.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,16 +14,16 @@ use crate::support::{
     turn_after,
 };
 
-fn counted() -> (OwnedTimer, Rc<Cell<u32>>) {
+fn counting_timer() -> (OwnedTimer, Rc<Cell<u32>>) {
     let runs = Rc::new(Cell::new(0));
     let counts = Rc::clone(&runs);
     (OwnedTimer::new(move |_| counts.set(counts.get() + 1)), runs)
 }
 
 #[test]
-fn it_fires_again_after_each_arming_and_says_how_it_ended() {
+fn an_owned_timer_can_be_rearmed_and_reports_its_end() {
     on_a_core(|clock| {
-        let (timer, runs) = counted();
+        let (timer, runs) = counting_timer();
         assert_eq!(format!("{timer:?}"), "OwnedTimer { status: Ended, .. }");
         assert_eq!((timer.end(), timer.handle(), timer.cancel()), (None, None, Cancel::Ended));
         for run in 1..=3 {
@@ -42,7 +42,7 @@ fn it_fires_again_after_each_arming_and_says_how_it_ended() {
 #[test]
 fn arming_a_pending_timer_moves_it() {
     on_a_core(|clock| {
-        let (timer, runs) = counted();
+        let (timer, runs) = counting_timer();
         assert!(!timer.arm(TICK * 5));
         let handle = timer.handle();
         assert!(timer.arm(TICK * 2));
@@ -59,7 +59,7 @@ fn arming_a_pending_timer_moves_it() {
 }
 
 #[test]
-fn its_callback_may_arm_and_cancel_it() {
+fn the_callback_may_arm_and_cancel_its_timer() {
     on_a_core(|clock| {
         let log = Log::new();
         let (writes, mut runs) = (log.clone(), 0);
@@ -79,9 +79,9 @@ fn its_callback_may_arm_and_cancel_it() {
 }
 
 #[test]
-fn dropping_it_cancels_it_also_inside_its_callback() {
+fn a_drop_cancels_the_timer_even_inside_its_callback() {
     on_a_core(|clock| {
-        let (timer, runs) = counted();
+        let (timer, runs) = counting_timer();
         timer.arm(TICK);
         drop(timer);
         assert_eq!((local_timer().len(), Rc::strong_count(&runs)), (0, 1));
@@ -90,7 +90,7 @@ fn dropping_it_cancels_it_also_inside_its_callback() {
         let (owned, counts) = (Rc::downgrade(&owner), Rc::clone(&runs));
         let timer = OwnedTimer::new(move |timer| {
             timer.arm(TICK);
-            drop(owned.upgrade().expect("the test has it").take());
+            drop(owned.upgrade().expect("the test owns the timer").take());
             counts.set(counts.get() + 1);
         });
         timer.arm(TICK);
@@ -108,7 +108,7 @@ fn a_callback_that_panics_is_kept() {
         let timer = OwnedTimer::new(move |timer| {
             counts.set(counts.get() + 1);
             timer.arm(TICK * 3);
-            assert!(counts.get() > 1, "the first run panics, as it should here");
+            assert!(counts.get() > 1, "as planned in the first run");
         });
         timer.arm(TICK);
         assert_eq!(turn_after(clock, 1).fired, 1);
@@ -119,17 +119,17 @@ fn a_callback_that_panics_is_kept() {
 }
 
 #[test]
-fn another_thread_cancels_and_moves_it() {
+fn another_thread_may_cancel_or_reset_an_owned_timer() {
     on_a_core(|clock| {
-        let (timer, runs) = counted();
+        let (timer, runs) = counting_timer();
         timer.arm(TICK * 5);
-        let handle = timer.handle().expect("it is armed");
+        let handle = timer.handle().expect("armed");
         assert!(on_a_thread(|| handle.reset(TICK * 9)));
         turn_after(clock, 5);
         assert_eq!(runs.get(), 0);
         assert_eq!(on_a_thread(|| handle.cancel()), Cancel::Cancelled);
         assert_eq!(timer.end(), Some(TimerEnd::Cancelled));
-        // Before the owner has collected the cancelled one.
+        // The owner has not collected the cancelled timer.
         assert!(!timer.arm(TICK * 5));
         turn_after(clock, 5);
         assert_eq!((runs.get(), handle.cancel()), (1, Cancel::Ended));
@@ -139,7 +139,7 @@ fn another_thread_cancels_and_moves_it() {
 #[test]
 fn a_refused_arming_keeps_the_callback() {
     configured(Config::new().limit(1), |clock| {
-        let (timer, runs) = counted();
+        let (timer, runs) = counting_timer();
         let other = local_timer().add(TICK, || ());
         assert_eq!(timer.try_arm(TICK), Err(AddErrorReason::Full));
         assert_eq!((timer.status(), timer.end()), (TimerStatus::Ended, None));
@@ -148,9 +148,9 @@ fn a_refused_arming_keeps_the_callback() {
         turn_after(clock, 1);
         assert_eq!(runs.get(), 1);
     });
-    // A thread that exits has no wheel.
+    // An ended wheel refuses timers.
     let after = after_the_timer(|| {
-        let (timer, _) = counted();
+        let (timer, _) = counting_timer();
         timer.arm(TICK * 1_000);
         move || (timer.try_arm(TICK * 1_000), timer.status(), timer.end())
     });

@@ -1,6 +1,5 @@
-//! Periodic timers of other threads' wheels ([`ShardRef::add_periodic`]) and of shards of payloads
-//! ([`Shard::add_periodic`]). `callbacks` covers a thread's own wheel, and the model of the
-//! simulator every schedule.
+//! Periodic timers added by `ShardRef::add_periodic` and `Shard::add_periodic`. The module
+//! `callbacks` tests a thread's own periodic timers, and the simulator tests the schedules.
 
 use std::{mem, time::Duration};
 
@@ -11,11 +10,9 @@ use crate::support::{
     on_a_core, on_a_thread, panics, pass,
 };
 
-// ---- added by another thread
-
-/// The period reaches the owner with the add, so the owner may change it before it has seen that.
+/// The admission must not overwrite a period that the owner has set before.
 #[test]
-fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
+fn the_owner_may_set_the_period_before_and_after_admission() {
     on_a_core(|clock| {
         for is_admitted in [false, true] {
             let times = Log::new();
@@ -28,30 +25,28 @@ fn the_owner_changes_the_period_before_and_after_it_admits_the_timer() {
             assert!(!on_a_thread(move || local_timer().set_period(handle, TICK)));
             assert!(local_timer().set_period(handle, TICK * 3));
             pass(clock, 20);
-            assert!(local_timer().set_period(handle, Duration::ZERO), "at least a tick");
+            assert!(local_timer().set_period(handle, Duration::ZERO), "becomes one tick");
             pass(clock, 4);
             let expected = [10, 13, 16, 19, 22, 23, 24].map(|ticks| TICK * ticks);
             assert_eq!(times.take(), expected, "admitted: {is_admitted}");
             assert_eq!(handle.cancel(), Cancel::Cancelled);
             assert!(!local_timer().set_period(handle, TICK));
             let once = elsewhere(|shard| shard.add(TICK * 50, never));
-            assert!(!local_timer().set_period(once, TICK), "it is not periodic");
+            assert!(!local_timer().set_period(once, TICK), "a one-shot timer has no period");
             assert_eq!(once.cancel(), Cancel::Cancelled);
         }
     });
 }
 
-// ---- shards of payloads
-
 #[test]
-fn an_expiry_that_is_forgotten_or_in_a_panic_loses_nothing() {
+fn a_forgotten_or_unwound_expiry_loses_no_payload() {
     let (mut shard, clock) = manual_shard();
     let drops = Counter::default();
     let handle = shard.add_periodic(TICK, (0, OnDrop(drops.callback())));
     for round in 0..3 {
         clock.advance(TICK);
         shard.turn();
-        let mut expiry = shard.next_expiry().expect("it is due");
+        let mut expiry = shard.next_expiry().expect("a due timer");
         expiry.as_mut().payload.0 += 1;
         if round == 0 {
             mem::forget(expiry);
@@ -64,10 +59,10 @@ fn an_expiry_that_is_forgotten_or_in_a_panic_loses_nothing() {
         assert!(shard.next_expiry().is_none());
         assert_eq!((shard.len(), drops.get()), (1, 0));
     }
-    // Neither is a payload that is lent at the end.
+    // A drain returns the payload of a forgotten expiry.
     clock.advance(TICK);
     shard.turn();
-    mem::forget(shard.next_expiry().expect("it is due"));
+    mem::forget(shard.next_expiry().expect("a due timer"));
     let drained = shard.drain();
     assert_eq!(drained.iter().map(|(_, payload)| payload.0).collect::<Vec<_>>(), [3]);
     assert_eq!(drained[0].0, clock.now() + TICK);

@@ -1,5 +1,5 @@
-//! Delayed operations on one core and on several in lockstep. Each completes once and leaves all
-//! its keys, no event is missed, and the code of operations and keys may panic.
+//! Delayed operations on one core, and on several cores in lockstep. Each operation completes once
+//! and removes its watches. No event is missed. The code of operations and keys may panic.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,38 +19,39 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Lockstep, Log, OnDrop, Op, Seen, TICK, after_the_timer, cancel_elsewhere, configured,
-    forget, on_a_core, on_a_thread, panic_message, panics, pass, turn_after, wait,
+    Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, after_the_timer,
+    cancel_elsewhere, configured, forget, on_a_core, on_a_thread, panic_message, panics, pass,
+    turn_after,
 };
 
-/// On several cores a key belongs to the core of its number.
-type Waits = Purgatory<usize, Op>;
+/// On several cores, key `n` belongs to core `n`.
+type OpPurgatory = Purgatory<usize, Op>;
 
 fn add<K: WatchKey>(
     own: &Purgatory<K, Op>,
     keys: impl IntoIterator<Item = K>,
     ticks: u32,
-) -> Arc<Seen> {
-    let seen = Seen::new();
-    wait(own, seen.op(), keys, ticks);
+) -> Arc<OpRecord> {
+    let seen = OpRecord::new();
+    add_waiting(own, seen.op(), keys, ticks);
     seen
 }
 
 // ---- one core
 
 #[test]
-fn a_check_by_id_checks_that_operation_alone() {
+fn a_check_by_id_checks_only_its_operation() {
     on_a_core(|clock| {
-        let (own, seen) = (Waits::new(), Seen::new());
-        let id = wait(&own, seen.op(), [0, 1], 5);
+        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
+        let id = add_waiting(&own, seen.op(), [0, 1], 5);
         let other = add(&own, [0], 5);
         other.set();
         assert!(!own.check(id));
         seen.set();
         assert!(own.check(id) && !own.check(id));
         seen.assert_ended(Completion::Condition);
-        assert_eq!((other.looks(), other.ended(), own.watched(&1)), (1, vec![], 0));
-        // The next operation uses its place and has another id.
+        assert_eq!((other.checks(), other.ended(), own.watched(&1)), (1, vec![], 0));
+        // The next operation reuses the memory of the ended one and has another id.
         let next = add(&own, [0], 5);
         next.set();
         assert!(!own.check(id));
@@ -61,31 +62,31 @@ fn a_check_by_id_checks_that_operation_alone() {
 }
 
 #[test]
-fn a_check_by_id_inside_a_look_has_one_more_look_follow() {
+fn a_check_inside_try_complete_causes_one_more_check() {
     on_a_core(|_| {
-        let (own, seen, id) = (Waits::new(), Seen::new(), Rc::new(Cell::new(None)));
+        let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
         let (inside, given, sets) = (own.clone(), Rc::clone(&id), Arc::clone(&seen));
         let during = move || {
             let Some(id) = given.take() else { return };
             assert!(!inside.check(id));
             sets.set();
         };
-        let waits = wait(&own, seen.op_with(during, || ()), [0], 5);
+        let waits = add_waiting(&own, seen.op_with(during, || ()), [0], 5);
         id.set(Some(waits));
-        let before = seen.looks();
+        let before = seen.checks();
         assert!(own.check(waits));
-        assert_eq!(seen.looks() - before, 2);
+        assert_eq!(seen.checks() - before, 2);
         seen.assert_ended(Completion::Condition);
     });
 }
 
 #[test]
-fn operations_complete_in_the_order_in_which_they_were_added() {
+fn operations_on_a_key_complete_in_fifo_order() {
     on_a_core(|_| {
-        let (own, order) = (Waits::new(), Log::new());
+        let (own, order) = (OpPurgatory::new(), Log::new());
         let all = [0, 1, 2, 3, 4].map(|number| {
-            let (seen, order) = (Seen::new(), order.clone());
-            wait(&own, seen.op_with(|| (), move || order.write(number)), [0], 5);
+            let (seen, order) = (OpRecord::new(), order.clone());
+            add_waiting(&own, seen.op_with(|| (), move || order.write(number)), [0], 5);
             seen
         });
         for seen in &all {
@@ -96,13 +97,17 @@ fn operations_complete_in_the_order_in_which_they_were_added() {
 }
 
 #[test]
-fn a_dropped_purgatory_drops_its_operations() {
+fn the_last_completion_may_drop_the_purgatory() {
     on_a_core(|clock| {
-        // The last of its callbacks drops it.
-        let own = Waits::new();
+        let own = OpPurgatory::new();
         for ticks in [1, 5] {
             let mut inside = Some(own.clone());
-            wait(&own, Seen::new().op_with(|| (), move || drop(inside.take())), [1], ticks);
+            add_waiting(
+                &own,
+                OpRecord::new().op_with(|| (), move || drop(inside.take())),
+                [1],
+                ticks,
+            );
         }
         drop(own);
         assert_eq!([5; 2].map(|ticks| turn_after(clock, ticks).fired), [2, 0]);
@@ -111,24 +116,24 @@ fn a_dropped_purgatory_drops_its_operations() {
 }
 
 #[test]
-fn a_full_timer_hands_the_operation_back() {
+fn a_full_wheel_hands_the_operation_back() {
     configured(Config::new().limit(1), |_| {
-        let (own, seen) = (Waits::new(), Seen::new());
-        wait(&own, seen.op(), [0], 1000);
+        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
+        add_waiting(&own, seen.op(), [0], 1000);
         let refused = own.try_complete_else_watch(seen.op(), [1], TICK).expect_err("full");
         assert_eq!(refused.reason(), AddErrorReason::Full);
-        assert_eq!(refused.into_inner().seen.looks(), 2);
+        assert_eq!(refused.into_inner().seen.checks(), 2);
         assert_eq!((own.len(), own.watched(&1), own.counts().added), (1, 0, 1));
     });
 }
 
-/// The wheel is full of timers that another thread has cancelled. The destructor of one of them
-/// completes an operation on the key that the new operation watches.
+/// The wheel is full. The destructor of its cancelled timer completes an earlier operation on the
+/// key of the new operation.
 #[test]
-fn an_operation_makes_room_for_its_timer() {
+fn an_added_operation_makes_room_in_a_full_wheel() {
     configured(Config::new().limit(2), |_| {
-        let own = Rc::new(Waits::new());
-        let (earlier, later) = (add(&own, [0], 1000), Seen::new());
+        let own = Rc::new(OpPurgatory::new());
+        let (earlier, later) = (add(&own, [0], 1000), OpRecord::new());
         let (ends, met) = (Rc::clone(&own), Arc::clone(&earlier));
         let dropped = OnDrop(move || {
             met.set();
@@ -136,7 +141,7 @@ fn an_operation_makes_room_for_its_timer() {
         });
         let cancelled = local_timer().add(TICK, move || drop(dropped));
         assert_eq!(cancel_elsewhere(cancelled), Cancel::Cancelled);
-        wait(&own, later.op(), [0], 1000);
+        add_waiting(&own, later.op(), [0], 1000);
         earlier.assert_ended(Completion::Condition);
         later.set();
         assert_eq!((own.watched(&0), own.check_and_complete(&0)), (1, 1));
@@ -145,9 +150,9 @@ fn an_operation_makes_room_for_its_timer() {
 }
 
 #[test]
-fn an_operation_that_expires_while_its_keys_are_given_leaves_no_watch() {
+fn an_operation_that_expires_during_its_add_leaves_no_watch() {
     on_a_core(|clock| {
-        let (own, seen) = (Waits::new(), Seen::new());
+        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         let keys = [0, 1, 2].into_iter().inspect(|&key| pass(clock, if key == 1 { 5 } else { 0 }));
         let added = own.try_complete_else_watch(seen.op(), keys, TICK * 2);
         assert_eq!(added.expect("there is room"), Outcome::Completed);
@@ -157,49 +162,47 @@ fn an_operation_that_expires_while_its_keys_are_given_leaves_no_watch() {
     });
 }
 
-/// Drains a purgatory when it is dropped.
-struct Drains(Waits);
+struct DrainOnDrop(OpPurgatory);
 
-impl Drop for Drains {
+impl Drop for DrainOnDrop {
     fn drop(&mut self) {
         assert_eq!(self.0.drain().len(), 1);
     }
 }
 
-/// The iterator's last `next`, which returns no key, or its destructor ends the operation.
+/// The last call of the iterator's `next`, or its destructor, drains the purgatory.
 #[test]
-fn an_operation_that_ends_after_its_last_key_does_not_wait() {
+fn an_operation_drained_by_its_key_iterator_does_not_wait() {
     on_a_core(|_| {
-        let own = Waits::new();
+        let own = OpPurgatory::new();
         for given in [&[0][..], &[0, 1]] {
             let last = || {
                 assert_eq!(own.drain().len(), 1);
                 None
             };
             let keys = given.iter().copied().chain(iter::from_fn(last));
-            let added = own.try_complete_else_watch(Seen::new().op(), keys, TICK);
+            let added = own.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
             assert_eq!(added.expect("there is room"), Outcome::Completed);
-            let drains = Drains(own.clone());
+            let drains = DrainOnDrop(own.clone());
             let keys = given.iter().map(move |&key| (&drains, key).1);
-            let added = own.try_complete_else_watch(Seen::new().op(), keys, TICK);
+            let added = own.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
             assert_eq!(added.expect("there is room"), Outcome::Completed);
             assert!(own.is_empty());
         }
     });
 }
 
-/// Each completion causes the next, without using more stack.
 #[test]
-fn completions_may_chain_without_end() {
+fn long_chains_of_completions_use_bounded_stack() {
     const MANY: usize = 100_000;
     on_a_core(|_| {
-        // A key for each, and one key for all.
+        // One key for each operation, then one key for all.
         for (many, keys) in [(MANY, MANY), (MANY / 100, 1)] {
-            let (own, seen) = (Waits::new(), Seen::new());
+            let (own, seen) = (OpPurgatory::new(), OpRecord::new());
             for at in 0..many {
                 let next = own.clone();
                 let after = move || _ = next.check_and_complete(&((at + 1) % keys));
-                wait(&own, seen.op_with(|| (), after), [at % keys], 50);
+                add_waiting(&own, seen.op_with(|| (), after), [at % keys], 50);
             }
             seen.set();
             own.check_and_complete(&0);
@@ -209,11 +212,11 @@ fn completions_may_chain_without_end() {
 }
 
 #[test]
-fn operations_that_are_left_when_the_timer_has_ended_are_handed_back() {
-    let seen = [(); 4].map(|()| Seen::new());
+fn cancel_force_and_drain_work_after_the_wheel_has_ended() {
+    let seen = [(); 4].map(|()| OpRecord::new());
     let left = after_the_timer(|| {
-        let own = Waits::new();
-        let ids = [0, 1, 2, 3].map(|key| wait(&own, seen[key].op(), [key], 60_000));
+        let own = OpPurgatory::new();
+        let ids = [0, 1, 2, 3].map(|key| add_waiting(&own, seen[key].op(), [key], 60_000));
         move || {
             assert_eq!(own.cancel_for_key(&0).len(), 1);
             assert!(own.force_complete(ids[1]));
@@ -228,7 +231,7 @@ fn operations_that_are_left_when_the_timer_has_ended_are_handed_back() {
 
 // ---- several cores
 
-/// Cores in lockstep of which some have joined a group.
+/// Cores in lockstep, some of which have joined a group.
 pub(crate) struct Joined<K: WatchKey> {
     pub(crate) cores: Lockstep<Option<Purgatory<K, Op>>>,
     pub(crate) group: PurgatoryGroup<K>,
@@ -244,7 +247,7 @@ impl Joined<usize> {
         Self::of(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
     }
 
-    fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<Seen> {
+    fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<OpRecord> {
         let keys = keys.to_vec();
         self.on(core, move |own| add(own, keys, ticks))
     }
@@ -273,7 +276,7 @@ impl<K: WatchKey> Joined<K> {
         core: usize,
         ask: impl FnOnce(&Purgatory<K, Op>) -> R + Send + 'static,
     ) -> R {
-        self.cores.on(core, |own| ask(own.as_ref().expect("it has joined")))
+        self.cores.on(core, |own| ask(own.as_ref().expect("the core has joined")))
     }
 
     fn turn(&self, cores: impl IntoIterator<Item = usize>) {
@@ -292,7 +295,7 @@ impl<K: WatchKey> Joined<K> {
         self.cores.on(core, |_| local_timer().counts().panicked)
     }
 
-    /// Asserts that these cores have no watch left and nothing to send.
+    /// Asserts that `cores` have no live operations, watches or unsent messages.
     fn assert_empty(&self, cores: impl IntoIterator<Item = usize>) {
         for core in cores {
             let PurgatoryCounts { live, watches, keys, unsent, .. } = self.counts(core);
@@ -310,20 +313,20 @@ fn events_are_sent_in_batches() {
     assert_eq!(cores.cores.turn(1).fired, 3);
     cores.turn([0]);
     assert_eq!(cores.counts(0).unsent, 0);
-    assert_eq!((cores.cores.turn(1).fired, seen.looks()), (1, 201));
+    assert_eq!((cores.cores.turn(1).fired, seen.checks()), (1, 201));
 }
 
-/// Belongs to the core of its number. The reference count is the number of keys.
+/// A key of the core `.0`. All clones share one reference count.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Counted(usize, Arc<()>);
+struct SharedKey(usize, Arc<()>);
 
 #[test]
 fn events_are_not_kept_for_a_core_that_has_not_joined() {
-    let cores = Joined::of(Lockstep::start(2), PurgatoryGroup::by(|key: &Counted| key.0), &[0]);
+    let cores = Joined::of(Lockstep::start(2), PurgatoryGroup::by(|key: &SharedKey| key.0), &[0]);
     let keys = Arc::new(());
-    let key = Counted(1, Arc::clone(&keys));
+    let key = SharedKey(1, Arc::clone(&keys));
     cores.on(0, move |own| (0..10).for_each(|_| own.notify(&key)));
-    assert_eq!(Arc::strong_count(&keys), 11, "they are on their way");
+    assert_eq!(Arc::strong_count(&keys), 11, "ten events are in transit");
     cores.settle();
     assert_eq!(Arc::strong_count(&keys), 1);
 }
@@ -331,7 +334,7 @@ fn events_are_not_kept_for_a_core_that_has_not_joined() {
 // ---- the end of a core
 
 #[test]
-fn the_watches_of_a_leaked_purgatory_go_at_the_next_event() {
+fn an_event_removes_the_watches_of_a_leaked_purgatory() {
     let mut cores = Joined::start(2, &[0, 1]);
     cores.add(0, &[1], 50);
     cores.settle();
@@ -344,9 +347,9 @@ fn the_watches_of_a_leaked_purgatory_go_at_the_next_event() {
     cores.assert_empty([1]);
 }
 
-/// The event was on its way to the leaked purgatory.
+/// The event is in transit when the core of the leaked purgatory ends.
 #[test]
-fn when_the_purgatory_of_a_key_is_leaked_its_watchers_look_once_more() {
+fn watchers_check_again_if_the_keys_purgatory_is_leaked() {
     let mut cores = Joined::start(2, &[0, 1]);
     let seen = cores.add(0, &[1], 50);
     cores.settle();
@@ -360,21 +363,19 @@ fn when_the_purgatory_of_a_key_is_leaked_its_watchers_look_once_more() {
 }
 
 #[test]
-fn when_a_core_ends_without_joining_each_of_its_watchers_looks_once() {
+fn watchers_check_once_when_a_core_ends_without_joining() {
     let mut cores = Joined::start(4, &[0, 1, 2]);
     let waits = [0, 1, 1, 0, 2].map(|core| cores.add(core, &[3], 50));
     cores.settle();
-    let looks = || waits.each_ref().map(|seen| seen.looks());
-    let before = looks();
+    let checks = || waits.each_ref().map(|seen| seen.checks());
+    let before = checks();
     cores.cores.end(3);
     cores.settle();
-    assert_eq!(looks(), before.map(|looks| looks + 1));
+    assert_eq!(checks(), before.map(|checks| checks + 1));
 }
 
-// ---- timers, sleeps and groups
-
 #[test]
-fn a_full_timer_takes_messages() {
+fn a_full_wheel_accepts_purgatory_messages() {
     let cores = Joined::configured(2, |config| config.limit(1));
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
     cores.settle();
@@ -391,7 +392,7 @@ fn a_full_timer_takes_messages() {
 }
 
 #[test]
-fn an_event_after_a_sleep_was_announced_ends_the_sleep() {
+fn a_notify_after_prepare_sleep_ends_the_sleep() {
     let woken = Counter::default();
     let cores = Joined::configured(2, |config| config.on_wake(woken.callback()));
     let seen = cores.add(1, &[1], 50);
@@ -402,22 +403,21 @@ fn an_event_after_a_sleep_was_announced_ends_the_sleep() {
         own.notify(&1);
     });
     assert_eq!(woken.get(), 1);
-    // An announcement sends.
+    // Announcing a sleep sends the events.
     cores.on(0, |_| drop(local_timer().prepare_sleep()));
     cores.turn([1]);
     seen.assert_ended(Completion::Condition);
 }
 
-/// A loop that sleeps by the answer would keep the event for as long.
 #[test]
-fn every_question_before_a_sleep_sends_events() {
-    let questions: [(&str, fn()); 4] = [
+fn every_way_to_prepare_a_sleep_sends_queued_events() {
+    let queries: [(&str, fn()); 4] = [
         ("time_until_next", || _ = local_timer().time_until_next()),
         ("next_deadline", || _ = local_timer().next_deadline()),
         ("prepare_sleep", || drop(local_timer().prepare_sleep())),
         ("sleep_with", || local_timer().sleep_with(|_| ())),
     ];
-    for (name, ask) in questions {
+    for (name, ask) in queries {
         let cores = Joined::start(2, &[0, 1]);
         let seen = cores.add(1, &[1], 50);
         seen.set();
@@ -433,7 +433,7 @@ fn every_question_before_a_sleep_sends_events() {
 }
 
 #[test]
-fn a_wrong_join_panics_and_changes_nothing() {
+fn an_invalid_join_panics_and_changes_nothing() {
     let cores = Joined::start(3, &[0, 1]);
     let refusal = |core: usize, index: usize, shards: &[ShardRef]| {
         let (group, shards) = (cores.group.clone(), shards.to_vec());
@@ -474,13 +474,13 @@ fn a_thread_may_join_several_groups() {
 }
 
 thread_local! {
-    /// The purgatory of this thread, for its wake hook.
-    static OWN: RefCell<Option<Waits>> = const { RefCell::new(None) };
+    /// The purgatory of this thread, for the wake hooks that run here.
+    static OWN: RefCell<Option<OpPurgatory>> = const { RefCell::new(None) };
 }
 
-/// Sending a batch wakes a core whose hook notifies in turn, on the sender's thread.
+/// A batch wakes core 2. Its wake hook runs on the sending thread and notifies core 1.
 #[test]
-fn an_event_of_a_wake_hook_is_not_slept_over() {
+fn an_event_from_a_wake_hook_prevents_the_sleep() {
     let configured = Cell::new(0);
     let cores = Joined::configured(3, |config| {
         let core = configured.replace(configured.get() + 1);
@@ -495,12 +495,12 @@ fn an_event_of_a_wake_hook_is_not_slept_over() {
         assert_eq!((own.counts().unsent, sleep.timeout()), (1, Some(Duration::ZERO)));
         drop(sleep);
         let _ = local_timer().turn();
-        assert_eq!(own.counts().unsent, 0, "the next turn sends it");
+        assert_eq!(own.counts().unsent, 0, "the next turn sends the event");
         OWN.set(None);
     });
 }
 
-/// The hook of core 1 reads the counts of the sender's purgatory while that takes operations out.
+/// The wake hook of core 1 reads the counts of core 0 while core 0 takes out its operations.
 #[test]
 fn the_counts_add_up_inside_a_wake_hook() {
     thread_local! {
@@ -515,7 +515,7 @@ fn the_counts_add_up_inside_a_wake_hook() {
         };
         if core == 1 { config.on_wake(look) } else { config }
     });
-    let take: [fn(&Waits) -> usize; 2] =
+    let take: [fn(&OpPurgatory) -> usize; 2] =
         [|own| own.drain().len(), |own| own.cancel_for_key(&0).len()];
     for take in take {
         let seen = cores.on(0, |own| (0..200).map(|_| add(own, [0, 1, 3], 50)).collect::<Vec<_>>());
@@ -527,7 +527,7 @@ fn the_counts_add_up_inside_a_wake_hook() {
             OWN.set(None);
             SEEN.take()
         });
-        assert!(!counts.is_empty() && counts[0].live > 0, "the hook was called meanwhile");
+        assert!(!counts.is_empty() && counts[0].live > 0, "the hook ran during the call");
         for PurgatoryCounts { added, live, handed_back, .. } in counts {
             assert_eq!(added, live + handed_back);
         }
@@ -537,97 +537,96 @@ fn the_counts_add_up_inside_a_wake_hook() {
 }
 
 #[test]
-fn each_message_of_a_batch_counts_in_the_budget() {
+fn each_message_of_a_batch_counts_against_the_budget() {
     let cores = Joined::start(2, &[0, 1]);
     let seen = cores.add(1, &[1], 50);
     cores.on(0, |own| (0..64 * 40).for_each(|_| own.notify(&1)));
-    let mut looks = seen.looks();
-    // A turn that begins a batch handles the whole batch. A turn without a budget handles 1,024.
+    let mut checks = seen.checks();
+    // A turn completes each batch that it begins. A turn without a budget handles 1,024 messages.
     for (budget, batches) in [(1, 1), (64, 1), (65, 2), (128, 2), (usize::MAX, 16)] {
         let turn = cores.on(1, move |_| local_timer().turn_within(budget));
         assert_eq!((turn.fired, turn.behind), (batches, true));
-        looks += 64 * batches;
-        assert_eq!(seen.looks(), looks);
+        checks += 64 * batches;
+        assert_eq!(seen.checks(), checks);
     }
     cores.settle();
-    assert_eq!(seen.looks(), 64 * 40 + 1);
+    assert_eq!(seen.checks(), 64 * 40 + 1);
 }
 
 // ---- keys that panic
 
 thread_local! {
-    /// Whether the code of a `Touchy` panics on this thread.
-    static HURTS: Cell<bool> = const { Cell::new(false) };
+    /// True if the code of a `PanicKey` key panics on this thread.
+    static KEYS_PANIC: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what makes the code of a `Touchy` panic.
-fn hurting<R>(run: impl FnOnce() -> R) -> R {
-    HURTS.set(true);
+/// Runs `run`, in which the drop of a `PanicKey` key panics.
+fn with_panicking_keys<R>(run: impl FnOnce() -> R) -> R {
+    KEYS_PANIC.set(true);
     let result = run();
-    assert!(!HURTS.replace(false), "it has panicked");
+    assert!(!KEYS_PANIC.replace(false), "a key panics when it is dropped");
     result
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum In {
+enum PanicsIn {
     Nothing,
     Hash,
     Drop,
 }
 
-/// Belongs to the core of its number.
+/// A key whose hash or drop may panic while `KEYS_PANIC` is set.
 #[derive(Clone, PartialEq, Eq)]
-struct Touchy {
+struct PanicKey {
     core: usize,
-    panics: In,
+    panics: PanicsIn,
 }
 
-/// A key whose drop panics while `HURTS` is set.
-fn bomb(core: usize) -> Touchy {
-    Touchy { core, panics: In::Drop }
+fn panics_on_drop(core: usize) -> PanicKey {
+    PanicKey { core, panics: PanicsIn::Drop }
 }
 
-fn calm(core: usize) -> Touchy {
-    Touchy { core, panics: In::Nothing }
+fn never_panics(core: usize) -> PanicKey {
+    PanicKey { core, panics: PanicsIn::Nothing }
 }
 
-impl Hash for Touchy {
+impl Hash for PanicKey {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        assert!(self.panics != In::Hash || !HURTS.get(), "as planned, while it is hashed");
+        assert!(self.panics != PanicsIn::Hash || !KEYS_PANIC.get(), "as planned in `hash`");
         self.core.hash(hasher);
     }
 }
 
-impl Drop for Touchy {
+impl Drop for PanicKey {
     fn drop(&mut self) {
-        if self.panics == In::Drop && HURTS.get() && !thread::panicking() {
-            HURTS.set(false);
-            panic!("as planned, while it is dropped");
+        if self.panics == PanicsIn::Drop && KEYS_PANIC.get() && !thread::panicking() {
+            KEYS_PANIC.set(false);
+            panic!("as planned in `drop`");
         }
     }
 }
 
-impl Joined<Touchy> {
-    fn touchy(count: usize, joined: &[usize]) -> Self {
-        Self::of(Lockstep::start(count), PurgatoryGroup::by(|key: &Touchy| key.core), joined)
+impl Joined<PanicKey> {
+    fn start_with_panic_keys(count: usize, joined: &[usize]) -> Self {
+        Self::of(Lockstep::start(count), PurgatoryGroup::by(|key: &PanicKey| key.core), joined)
     }
 
-    fn notify_and_settle(&self, from: usize, key: Touchy) {
+    fn notify_and_settle(&self, from: usize, key: PanicKey) {
         self.on(from, move |own| own.notify(&key));
         self.settle();
     }
 }
 
 #[test]
-fn a_key_that_panics_for_an_ended_core_takes_no_other_batch_with_it() {
-    let mut cores = Joined::touchy(3, &[0, 1, 2]);
-    let well = cores.on(2, |own| add(own, [calm(2)], 50));
+fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
+    let mut cores = Joined::start_with_panic_keys(3, &[0, 1, 2]);
+    let well = cores.on(2, |own| add(own, [never_panics(2)], 50));
     well.set();
     cores.cores.end(1);
     cores.on(0, |own| {
-        own.notify(&bomb(1));
-        own.notify(&calm(2));
-        HURTS.set(true);
+        own.notify(&panics_on_drop(1));
+        own.notify(&never_panics(2));
+        KEYS_PANIC.set(true);
     });
     cores.turn([0]);
     assert_eq!(cores.panicked(0), 1);
@@ -635,66 +634,67 @@ fn a_key_that_panics_for_an_ended_core_takes_no_other_batch_with_it() {
     well.assert_ended(Completion::Condition);
 }
 
-/// The first key is watched already, so it is dropped when it is given.
+/// The first key is already watched, so the add drops its copy.
 #[test]
-fn a_key_that_panics_when_it_is_given_keeps_the_other_keys() {
-    let cores = Joined::touchy(2, &[0, 1]);
+fn a_key_that_panics_during_an_add_loses_no_other_key() {
+    let cores = Joined::start_with_panic_keys(2, &[0, 1]);
     let seen = cores.on(0, |own| {
-        add(own, [bomb(0)], 50);
-        hurting(|| add(own, [bomb(0), calm(1)], 50))
+        add(own, [panics_on_drop(0)], 50);
+        with_panicking_keys(|| add(own, [panics_on_drop(0), never_panics(1)], 50))
     });
     assert_eq!(cores.panicked(0), 1);
     cores.settle();
     seen.set();
-    cores.notify_and_settle(1, calm(1));
+    cores.notify_and_settle(1, never_panics(1));
     seen.assert_ended(Completion::Condition);
 }
 
 #[test]
-fn a_key_that_panics_in_a_full_batch_keeps_no_operation_from_completing() {
-    let mut cores = Joined::touchy(2, &[0, 1]);
-    let seen = cores.on(0, |own| add(own, [0, 1].map(calm), 50));
+fn a_key_panic_in_a_full_batch_prevents_no_completion() {
+    let mut cores = Joined::start_with_panic_keys(2, &[0, 1]);
+    let seen = cores.on(0, |own| add(own, [0, 1].map(never_panics), 50));
     cores.settle();
     cores.cores.end(1);
     seen.set();
     let completed = cores.on(0, |own| {
-        (1..64).for_each(|_| own.notify(&bomb(1)));
-        hurting(|| own.check_and_complete(&calm(0)))
+        (1..64).for_each(|_| own.notify(&panics_on_drop(1)));
+        with_panicking_keys(|| own.check_and_complete(&never_panics(0)))
     });
     assert_eq!((completed, cores.panicked(0)), (1, 1));
     seen.assert_ended(Completion::Condition);
 }
 
 #[test]
-fn a_key_that_panics_when_its_thread_ends_harms_nothing() {
+fn a_key_panic_at_thread_exit_is_contained() {
     on_a_thread(|| {
         for core in [0, 1] {
-            add(&local_purgatory(), [bomb(core)], 50);
+            add(&local_purgatory(), [panics_on_drop(core)], 50);
         }
-        HURTS.set(true);
+        KEYS_PANIC.set(true);
     });
 }
 
 #[test]
-fn a_key_that_panics_after_its_last_watch_leaves_no_entry() {
-    let cores = Joined::touchy(1, &[0]);
+fn a_key_that_panics_on_removal_leaves_no_entry() {
+    let cores = Joined::start_with_panic_keys(1, &[0]);
     let keys = cores.on(0, |own| {
-        add(own, [bomb(0)], 50).set();
-        hurting(|| _ = panics(|| own.check_and_complete(&bomb(0))));
+        add(own, [panics_on_drop(0)], 50).set();
+        with_panicking_keys(|| _ = panics(|| own.check_and_complete(&panics_on_drop(0))));
         own.counts().keys
     });
     assert_eq!(keys, 0);
 }
 
 #[test]
-fn an_operation_whose_key_panics_completes_and_leaves_its_other_keys() {
-    let cores = Joined::touchy(2, &[0, 1]);
-    let seen = cores.on(0, |own| add(own, [calm(0), bomb(2), calm(1)], 50));
+fn an_operation_with_a_panicking_key_removes_all_watches() {
+    let cores = Joined::start_with_panic_keys(2, &[0, 1]);
+    let seen =
+        cores.on(0, |own| add(own, [never_panics(0), panics_on_drop(2), never_panics(1)], 50));
     cores.settle();
     assert_eq!(cores.counts(1).watches, 1);
     seen.set();
     cores.on(0, |own| {
-        assert_eq!(hurting(|| own.check_and_complete(&calm(0))), 1);
+        assert_eq!(with_panicking_keys(|| own.check_and_complete(&never_panics(0))), 1);
         let PurgatoryCounts { by_condition, live, watches, keys, .. } = own.counts();
         assert_eq!((by_condition, live, watches, keys), (1, 0, 0, 0));
     });
@@ -704,25 +704,26 @@ fn an_operation_whose_key_panics_completes_and_leaves_its_other_keys() {
     assert_eq!(cores.counts(1).watches, 0);
 }
 
-/// Its operation looks once more, as there will be no event on the key. The other message of the
-/// batch has its effect.
+/// The answer makes the operation check once more, as no event on the key will come. The other
+/// watch of the batch is added.
 #[test]
 fn a_watch_whose_key_panics_is_answered() {
     for is_late in [false, true] {
-        let cores = Joined::touchy(2, if is_late { &[0] } else { &[0, 1] });
+        let cores = Joined::start_with_panic_keys(2, if is_late { &[0] } else { &[0, 1] });
         let waits = cores.on(0, |own| {
-            [In::Hash, In::Nothing].map(|panics| add(own, [Touchy { core: 1, panics }], 50))
+            [PanicsIn::Hash, PanicsIn::Nothing]
+                .map(|panics| add(own, [PanicKey { core: 1, panics }], 50))
         });
-        cores.cores.on(1, |_| HURTS.set(true));
+        cores.cores.on(1, |_| KEYS_PANIC.set(true));
         cores.settle();
         if is_late {
             cores.join(1);
             cores.settle();
         }
-        assert_eq!(waits.each_ref().map(|seen| seen.looks()), [2, 2], "late: {is_late}");
+        assert_eq!(waits.each_ref().map(|seen| seen.checks()), [2, 2], "late: {is_late}");
         assert_eq!((cores.counts(1).watches, cores.panicked(1)), (1, 1));
         waits[1].set();
-        cores.notify_and_settle(0, calm(1));
+        cores.notify_and_settle(0, never_panics(1));
         waits[1].assert_ended(Completion::Condition);
     }
 }

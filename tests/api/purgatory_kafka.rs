@@ -1,5 +1,5 @@
-//! Kafka's bugs 31 to 34 in our own purgatory, on one core, where whatever comes in between comes
-//! from the operation's own code: a turn in which it times out, a force, an event.
+//! Kafka's bugs 31 to 34 (`doc/history.md`) on one core. The code of an operation or of its keys
+//! causes the interfering timeout, force or event.
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
@@ -8,28 +8,27 @@ use corewheel::{
     purgatory::{Completion, Purgatory},
 };
 
-use crate::support::{Op, Seen, TICK, on_a_core, turn_after, wait};
+use crate::support::{Op, OpRecord, TICK, add_waiting, on_a_core, turn_after};
 
-type Waits = Purgatory<u32, Op>;
+type OpPurgatory = Purgatory<u32, Op>;
 
-/// Asserts that this number of operations has ended, and that nothing is left of them.
-fn assert_over(own: &Waits, seen: &Arc<Seen>, ends: usize, keys: u32) {
+/// Asserts that `ends` operations have ended, without remaining watches or timers.
+fn assert_all_ended(own: &OpPurgatory, seen: &Arc<OpRecord>, ends: usize, keys: u32) {
     assert_eq!((seen.ended().len(), Arc::strong_count(seen)), (ends, 1));
     assert!(own.is_empty() && local_timer().is_empty());
     assert!((0..keys).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
 }
 
-/// While an operation looks at its condition, any of these happens: a turn in which it times out, a
-/// force, and an event.
+/// The second call of `try_complete` causes any combination of a timeout, a force and an event.
 #[test]
-fn kafka_bug_31_an_operation_was_completed_twice() {
+fn kafka_bug_31_an_operation_completes_once() {
     for (what, is_met) in (0..8).flat_map(|what| [(what, false), (what, true)]) {
         on_a_core(|clock| {
-            let (own, seen, id) = (Waits::new(), Seen::new(), Rc::new(Cell::new(None)));
-            let (purgatory, looks, named) = (own.clone(), Arc::downgrade(&seen), Rc::clone(&id));
+            let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
+            let (purgatory, checks, named) = (own.clone(), Arc::downgrade(&seen), Rc::clone(&id));
             let time = clock.clone();
             let during = move || {
-                if looks.upgrade().is_some_and(|seen| seen.looks() == 2) {
+                if checks.upgrade().is_some_and(|seen| seen.checks() == 2) {
                     if what & 1 != 0 {
                         turn_after(&time, 20);
                     }
@@ -41,75 +40,73 @@ fn kafka_bug_31_an_operation_was_completed_twice() {
                     }
                 }
             };
-            id.set(Some(wait(&own, seen.op_with(during, || ()), [0, 1], 10)));
+            id.set(Some(add_waiting(&own, seen.op_with(during, || ()), [0, 1], 10)));
             seen.set_to(is_met);
             own.check_and_complete(&0);
             turn_after(clock, 50);
             let counts = own.counts();
             let ended = counts.by_condition + counts.forced + counts.expired;
             assert_eq!((counts.added, ended), (1, 1), "{what}, {is_met}");
-            assert_over(&own, &seen, 1, 2);
+            assert_all_ended(&own, &seen, 1, 2);
         });
     }
 }
 
-/// The event comes after the look at the condition and before the answer, which is no: at the look
-/// when it is added, or at a later one.
+/// The event occurs inside a call of `try_complete` that returns false: the first, second or third.
 #[test]
-fn kafka_bug_32_an_event_during_the_look_was_missed() {
+fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
     for at_look in 1..4 {
         on_a_core(|clock| {
-            let (own, seen) = (Waits::new(), Seen::new());
+            let (own, seen) = (OpPurgatory::new(), OpRecord::new());
             let (events, own_seen) = (own.clone(), Arc::downgrade(&seen));
             let during = move || {
-                let seen = own_seen.upgrade().expect("it looks");
-                if seen.looks() == at_look {
+                let seen = own_seen.upgrade().expect("a live operation");
+                if seen.checks() == at_look {
                     seen.set();
                     events.check_and_complete(&0);
                 }
             };
             let added = own.try_complete_else_watch(seen.op_with(during, || ()), [0], TICK * 10);
             assert!(added.is_ok());
-            while seen.looks() < at_look {
+            while seen.checks() < at_look {
                 own.check_and_complete(&0);
             }
             assert_eq!(seen.ended(), [Completion::Condition], "without another event");
-            assert_over(&own, &seen, 1, 1);
+            assert_all_ended(&own, &seen, 1, 1);
             turn_after(clock, 50);
-            assert_over(&own, &seen, 1, 1);
+            assert_all_ended(&own, &seen, 1, 1);
         });
     }
 }
 
-/// Each operation that completes causes the event that the next one waits for, round in a circle,
-/// and adds another one.
+/// Each completion causes the event of the next operation in a circle, and adds another operation.
 #[test]
-fn kafka_bug_33_completing_from_within_a_completion_stood_still() {
+fn kafka_bug_33_completions_may_complete_other_operations() {
     on_a_core(|clock| {
-        let (own, seen) = (Waits::new(), Seen::new());
+        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         for key in 0..10 {
             let (events, next) = (own.clone(), Arc::clone(&seen));
             let after = move || {
                 events.check_and_complete(&((key + 1) % 10));
                 next.set_to(false);
-                wait(&events, next.op(), [key, key + 10], 10);
+                add_waiting(&events, next.op(), [key, key + 10], 10);
                 next.set();
             };
-            wait(&own, seen.op_with(|| (), after), [key], 10);
+            add_waiting(&own, seen.op_with(|| (), after), [key], 10);
         }
         seen.set();
         own.check_and_complete(&0);
         turn_after(clock, 50);
-        assert_over(&own, &seen, 20, 20);
+        assert_all_ended(&own, &seen, 20, 20);
     });
 }
 
-/// The condition becomes true, and the first key has an event, while the iterator of the keys runs.
+/// The iterator of the keys makes the condition true and causes an event on the first key.
 #[test]
-fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
+fn kafka_bug_34_completion_during_an_add_leaves_no_watch() {
     for met_at in 0..6 {
         on_a_core(|clock| {
-            let (own, seen) = (Waits::new(), Seen::new());
+            let (own, seen) = (OpPurgatory::new(), OpRecord::new());
             let (events, condition) = (own.clone(), Arc::clone(&seen));
             let keys = (0..6).inspect(move |&key| {
                 if key == met_at {
@@ -119,7 +116,7 @@ fn kafka_bug_34_an_operation_completed_between_two_keys_stayed_watched() {
             });
             assert!(own.try_complete_else_watch(seen.op(), keys, TICK * 10).is_ok());
             own.check_and_complete(&0);
-            assert_over(&own, &seen, 1, 6);
+            assert_all_ended(&own, &seen, 1, 6);
             turn_after(clock, 50);
             assert_eq!(seen.ended(), [Completion::Condition]);
         });

@@ -1,5 +1,5 @@
-//! Random operations, events and timeouts on several cores in lockstep, which join and end, against
-//! a model of the documentation. Scaled by `COREWHEEL_TEST_SCALE`.
+//! Compares random operations, events and timeouts with a model. Cores join the group and end at
+//! random. `COREWHEEL_TEST_SCALE` multiplies the number of runs.
 
 use std::{array, panic::resume_unwind, sync::Arc};
 
@@ -10,13 +10,13 @@ use corewheel::{
 
 use crate::{
     purgatory::Joined,
-    support::{Op, Seen, TICK, operations, seeded},
+    support::{Op, OpRecord, TICK, operations, seeded},
 };
 
 const CORES: usize = 3;
 const KEYS: usize = 9;
 
-/// Belongs to the core of its number modulo `CORES`.
+/// Key `n` belongs to core `n % CORES`.
 type Key = usize;
 
 /// An operation that has not ended.
@@ -24,35 +24,32 @@ type Key = usize;
 struct Live {
     core: usize,
     name: OperationId,
-    seen: Arc<Seen>,
+    seen: Arc<OpRecord>,
     keys: Vec<Key>,
-    /// The sum of the levels of its keys that meets its condition.
-    wanted: u32,
+    /// The condition holds if the levels of the keys add up to at least this number.
+    required_level: u32,
     deadline: u64,
-    /// An event occurred after its condition was met: it ends when all cores have received that
-    /// event.
+    /// The condition holds, and an event or a check that will find this is in transit.
     must_end: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Membership {
-    /// Its thread runs, and it has not joined the group.
+    /// The thread runs, and has not joined the group.
     Outside,
     Joined,
-    /// Its purgatory is dropped.
+    /// The purgatory has been dropped.
     Left,
     Ended,
 }
 
-/// The simple model: the live operations, and the number of each kind of ending.
 struct Model {
     own: Joined<Key>,
     members: [Membership; CORES],
-    /// The level of each key.
     levels: [u32; KEYS],
     live: Vec<Live>,
-    /// The operations that are not live any more, and whether each was completed.
-    over: Vec<(Arc<Seen>, bool)>,
+    /// The ended operations, and whether each was completed.
+    over: Vec<(Arc<OpRecord>, bool)>,
     counts: [PurgatoryCounts; CORES],
     now: u64,
 }
@@ -70,17 +67,17 @@ impl Model {
         }
     }
 
-    fn is_in(&self, core: usize) -> bool {
+    fn has_joined(&self, core: usize) -> bool {
         self.members[core] == Membership::Joined
     }
 
     fn join(&mut self, core: usize) {
         self.own.join(core);
         self.members[core] = Membership::Joined;
-        self.must_look_once_more(core);
+        self.note_recheck(core);
     }
 
-    /// Ends the membership of a core. Its operations are dropped.
+    /// Ends a core or only its purgatory, which drops its operations.
     fn end(&mut self, core: usize, to: Membership) {
         match to {
             Membership::Ended => self.own.cores.end(core),
@@ -89,11 +86,11 @@ impl Model {
         self.members[core] = to;
         let dropped = self.live.extract_if(.., |live| live.core == core);
         self.over.extend(dropped.map(|live| (live.seen, false)));
-        self.must_look_once_more(core);
+        self.note_recheck(core);
     }
 
-    /// The operations that watch keys of this core look once more: events may have been lost.
-    fn must_look_once_more(&mut self, core: usize) {
+    /// Each operation that watches a key of `core` checks once more, since events may be lost.
+    fn note_recheck(&mut self, core: usize) {
         let watches = |live: &&mut Live| live.keys.iter().any(|key| key % CORES == core);
         for live in self.live.iter_mut().filter(watches) {
             live.must_end |= live.seen.is_set();
@@ -102,7 +99,7 @@ impl Model {
 
     fn any_step(&mut self, random: &mut fastrand::Rng) {
         let (core, key, budget) = (random.usize(..CORES), random.usize(..KEYS), random.usize(..3));
-        if !self.is_in(core) {
+        if !self.has_joined(core) {
             return match random.u32(..60) {
                 _ if self.members[core] != Membership::Outside => (),
                 0..2 => self.join(core),
@@ -133,7 +130,7 @@ impl Model {
             }
             _ => self.turn(core),
         }
-        self.take_ends();
+        self.collect_ended();
         self.check_counts(core);
     }
 
@@ -141,20 +138,20 @@ impl Model {
         keys.iter().map(|&key| self.levels[key]).sum()
     }
 
-    /// Adds an operation. Its code may panic in each check, so that it is never met, or after its
-    /// completion.
+    /// Adds an operation, whose `on_complete` or each `try_complete` may panic. In the second case
+    /// the condition never holds.
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
         let keys: Vec<_> = (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect();
         let (panics, raised) = (random.u32(..16), random.u32(..5));
-        let wanted = if panics == 0 { u32::MAX } else { self.level(&keys) + raised };
-        let (ticks, seen, given) = (random.u32(1..30), Seen::new(), keys.clone());
-        seen.set_to(wanted == self.level(&keys));
+        let required_level = if panics == 0 { u32::MAX } else { self.level(&keys) + raised };
+        let (ticks, seen, given) = (random.u32(1..30), OpRecord::new(), keys.clone());
+        seen.set_to(required_level == self.level(&keys));
         let operation = Arc::clone(&seen);
         let outcome = self.own.on(core, move |own| {
             let panics_if = |is_planned| {
                 move || {
                     if is_planned {
-                        // It is not printed.
+                        // Does not call the panic hook.
                         resume_unwind(Box::new("as planned"));
                     }
                 }
@@ -173,7 +170,15 @@ impl Model {
             Outcome::Waits(name) => {
                 assert!(!seen.is_set());
                 let deadline = self.now + u64::from(ticks);
-                self.live.push(Live { core, name, seen, keys, wanted, deadline, must_end: false });
+                self.live.push(Live {
+                    core,
+                    name,
+                    seen,
+                    keys,
+                    required_level,
+                    deadline,
+                    must_end: false,
+                });
             }
         }
     }
@@ -181,7 +186,7 @@ impl Model {
     /// Raises the level of a key without an event.
     fn raise(&mut self, key: Key) {
         self.levels[key] += 1;
-        let is_met = |live: &&Live| self.level(&live.keys) >= live.wanted;
+        let is_met = |live: &&Live| self.level(&live.keys) >= live.required_level;
         self.live.iter().filter(is_met).for_each(|live| live.seen.set());
     }
 
@@ -189,7 +194,7 @@ impl Model {
         if random.u32(..8) != 0 {
             self.raise(key);
         }
-        if self.is_in(key % CORES) {
+        if self.has_joined(key % CORES) {
             let watching = self.live.iter_mut().filter(|live| live.keys.contains(&key));
             watching.for_each(|live| live.must_end |= live.seen.is_set());
         }
@@ -210,7 +215,7 @@ impl Model {
         assert!(!self.own.on(core, move |own| own.force_complete(name)));
     }
 
-    fn handed_back(&mut self, back: &[Arc<Seen>], core: usize, which: impl Fn(&Live) -> bool) {
+    fn handed_back(&mut self, back: &[Arc<OpRecord>], core: usize, which: impl Fn(&Live) -> bool) {
         let expected = self.live.extract_if(.., |live| live.core == core && which(live));
         let expected: Vec<_> = expected.map(|live| live.seen).collect();
         let is_back = |seen| back.iter().any(|other| Arc::ptr_eq(seen, other));
@@ -226,22 +231,22 @@ impl Model {
 
     fn turn(&mut self, core: usize) {
         let _ = self.own.cores.turn(core);
-        self.take_ends();
+        self.collect_ended();
         let late = self.live.iter().find(|live| live.core == core && live.deadline <= self.now);
         assert!(late.is_none(), "at {}: {late:?}", self.now);
     }
 
-    /// Delivers all events. Operations that must end have ended, and only live operations have
-    /// watches.
+    /// Delivers all events. Asserts that operations that must end have ended, and that only live
+    /// operations have watches.
     fn settle(&mut self) {
-        // The second time for the answers to an end.
+        // The second call delivers the answers to the end of a core.
         (0..2).for_each(|_| self.own.cores.settle());
-        self.take_ends();
+        self.collect_ended();
         let lost = self.live.iter().find(|live| live.must_end || live.deadline <= self.now);
         assert!(lost.is_none(), "at {}: {lost:?}", self.now);
         let mut watched = [0; KEYS];
         self.live.iter().flat_map(|live| &live.keys).for_each(|&key| watched[key] += 1);
-        for core in (0..CORES).filter(|&core| self.is_in(core)) {
+        for core in (0..CORES).filter(|&core| self.has_joined(core)) {
             let (found, counts) = self.own.on(core, |own| {
                 (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts())
             });
@@ -254,7 +259,7 @@ impl Model {
         }
     }
 
-    fn take_ends(&mut self) {
+    fn collect_ended(&mut self) {
         for live in self.live.extract_if(.., |live| !live.seen.ended().is_empty()) {
             let counts = &mut self.counts[live.core];
             match live.seen.ended()[..] {
@@ -267,7 +272,7 @@ impl Model {
                     counts.expired += 1;
                     assert!(live.deadline <= self.now, "early at {}: {live:?}", self.now);
                 }
-                _ => panic!("it ends again: {live:?}"),
+                _ => panic!("not exactly one end: {live:?}"),
             }
             self.over.push((live.seen, true));
         }
@@ -277,18 +282,18 @@ impl Model {
         let counts = self.own.on(core, Purgatory::counts);
         let mut own = self.counts[core];
         own.live = self.live.iter().filter(|live| live.core == core).count() as u64;
-        // `settle` compares these when no message is under way.
+        // `settle` compares these counts, as messages in transit affect them.
         (own.watches, own.keys, own.unsent) = (counts.watches, counts.keys, counts.unsent);
         assert_eq!(counts, own);
     }
 }
 
-fn seen_of(back: Vec<Op>) -> Vec<Arc<Seen>> {
+fn seen_of(back: Vec<Op>) -> Vec<Arc<OpRecord>> {
     back.into_iter().map(|op| op.seen).collect()
 }
 
 #[test]
-fn several_cores_keep_their_promises() {
+fn purgatories_on_several_cores_agree_with_the_model() {
     seeded(0..operations(24).min(240), |random| {
         let mut model = Model::new();
         for _ in 0..500 {

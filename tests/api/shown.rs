@@ -1,4 +1,4 @@
-//! Texts for people: `Debug` shows figures, errors are plain sentences. And defaults.
+//! The output of `Debug` and `Display`, the texts of errors, and clones of `Config`.
 
 use std::{
     error::Error,
@@ -19,7 +19,7 @@ use corewheel::{
 use crate::support::{Counter, HOUR, Never, TICK, configured, on_a_core, on_a_thread, turn_after};
 
 #[test]
-fn debug_shows_figures() {
+fn debug_output_shows_the_main_fields() {
     on_a_core(|_| {
         let purgatory = Purgatory::<&str, Never>::default();
         let outcome = purgatory.try_complete_else_watch(Never, ["key"], HOUR);
@@ -36,19 +36,20 @@ fn debug_shows_figures() {
         assert!(format!("{:?}", timers.sleep(HOUR)).contains("Remote(ShardRef"));
         assert!(format!("{:?}", Shard::<()>::default()).contains("added: 0"));
     });
-    let (tell, told) = mpsc::channel();
-    let hook = move |panic: &PanicReport<'_>| tell.send(format!("{panic:?}")).expect("it is read");
+    let (sender, receiver) = mpsc::channel();
+    let hook = move |panic: &PanicReport<'_>| sender.send(format!("{panic:?}")).expect("sent");
     configured(Config::new().on_panic(hook), |clock| {
         local_timer().add(TICK, || panic!("as planned"));
         turn_after(clock, 1);
     });
-    let report = told.recv().expect("it is reported");
+    let report = receiver.recv().expect("a report");
     assert!(report.contains("Callback") && report.contains("as planned"), "{report}");
     let time = VirtualTime::default();
     assert_eq!(format!("{time:?}"), "VirtualTime { cores: 1, tasks: 0, elapsed: 0ns, .. }");
 }
 
-/// Asserts that an error is a plain sentence with these words, and has this kind as an I/O error.
+/// Asserts that the error's text has several words and contains `mentions`, and that the error
+/// converts to an `io::Error` of `kind`.
 fn assert_error(error: impl Debug + ToString + Into<io::Error>, mentions: &str, kind: ErrorKind) {
     let (text, debug) = (error.to_string(), format!("{error:?}"));
     assert!(text.contains(mentions) && text.contains(' '), "{text:?} without {mentions:?}");
@@ -60,7 +61,7 @@ fn assert_error(error: impl Debug + ToString + Into<io::Error>, mentions: &str, 
 }
 
 #[test]
-fn errors_are_sentences_and_become_io_errors_of_a_fitting_kind() {
+fn errors_are_sentences_and_convert_to_io_errors() {
     use ErrorKind::{AlreadyExists, BrokenPipe, Deadlock, InvalidInput, QuotaExceeded, TimedOut};
     for (reason, kind) in [
         (AddErrorReason::ShutDown, BrokenPipe),
@@ -79,7 +80,7 @@ fn errors_are_sentences_and_become_io_errors_of_a_fitting_kind() {
     assert!(ConfigError::AlreadyRunning.source().is_none());
     let mut full = Shard::with_config(Config::new().limit(0)).expect("valid");
     // The payload need not be `Send`.
-    let error = full.try_add(TICK, Rc::new(())).expect_err("it is full");
+    let error = full.try_add(TICK, Rc::new(())).expect_err("full");
     assert_eq!(format!("{error:?}"), "AddError { reason: Full, .. }");
     assert_error(error, "timer not added: ", QuotaExceeded);
     on_a_core(|clock| {
@@ -94,7 +95,7 @@ fn errors_are_sentences_and_become_io_errors_of_a_fitting_kind() {
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 #[test]
-fn errors_of_a_descriptor_are_sentences_too() {
+fn descriptor_errors_convert_to_io_errors() {
     use corewheel::TimerFdError::{NoTimer, System, VirtualTime};
     assert_error(VirtualTime, "virtual", ErrorKind::Unsupported);
     let ended = AddErrorReason::ShutDown;
@@ -106,7 +107,7 @@ fn errors_of_a_descriptor_are_sentences_too() {
 }
 
 #[test]
-fn display_shows_figures_and_answers() {
+fn display_shows_counts_and_cancel_results() {
     on_a_core(|clock| {
         let handle = local_timer().add(TICK, || {});
         let local = local_timer().add_local(TICK, || {});

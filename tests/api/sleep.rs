@@ -1,5 +1,5 @@
-//! Sleeping until the next deadline and no longer (P9): timeouts, and what ends an announced sleep.
-//! In virtual time first, then with threads that sleep.
+//! Sleeps until the next deadline (P9): their timeouts, and the requests that end them. Most tests
+//! use virtual time, and the last ones use threads that sleep.
 
 use std::{
     cell::Cell,
@@ -24,11 +24,9 @@ fn timeout() -> Option<Duration> {
     local_timer().prepare_sleep().timeout()
 }
 
-// ---- timeouts
-
-/// Each slot that the timer leaves causes at most one idle wake.
+/// Each slot that the timer leaves causes at most one idle wake-up.
 #[test]
-fn a_timer_moved_ahead_in_every_tick_seldom_wakes_the_loop() {
+fn a_timer_reset_every_tick_causes_few_idle_wake_ups() {
     on_a_core(|clock| {
         let idle = local_timer().add(TICK * 30, || {});
         let mut wakes = 0;
@@ -37,15 +35,13 @@ fn a_timer_moved_ahead_in_every_tick_seldom_wakes_the_loop() {
             assert!(idle.reset(TICK * 30));
             wakes += usize::from(timeout().expect("a timer is pending") <= TICK);
         }
-        assert!(wakes <= 1_000 / 29, "{wakes} idle wakes");
+        assert!(wakes <= 1_000 / 29, "{wakes} idle wake-ups");
         assert_eq!((turn_after(clock, 29).fired, turn_after(clock, 1).fired), (0, 1));
     });
 }
 
-// ---- an announced sleep and its own thread
-
 #[test]
-fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
+fn an_earlier_add_during_a_sleep_calls_the_wake_hook() {
     for (name, add) in ADDS {
         let add = |delay| add(delay, Box::new(never));
         counting_wakes(|_, wakes, _| {
@@ -54,7 +50,7 @@ fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
             add(TICK * 100);
             assert_eq!(wakes.take(), 1, "{name}");
             add(TICK * 99);
-            assert_eq!(wakes.take(), 0, "{name}: it is awake already");
+            assert_eq!(wakes.take(), 0, "{name}: already woken");
             drop(sleep);
             let sleep = local_timer().prepare_sleep();
             assert_eq!(sleep.timeout(), Some(TICK * 99));
@@ -64,16 +60,16 @@ fn an_earlier_timer_added_under_a_sleep_calls_the_wake_hook() {
             assert_eq!(wakes.take(), 1, "{name}");
             drop(sleep);
             add(TICK);
-            assert_eq!(wakes.take(), 0, "{name}: the sleep is over");
+            assert_eq!(wakes.take(), 0, "{name}: the sleep has ended");
         });
     }
 }
 
-// ---- an announced sleep and other threads
+// ---- wake hooks
 
-/// Starts cores whose wake hooks count their calls and call `hook` with all shards and the number of
-/// their core, and that have announced a sleep.
-fn asleep_with_hooks(
+/// Starts cores that have announced a sleep. Each wake hook counts its calls, and calls `hook` with
+/// all shards and the index of its core.
+fn sleeping_cores_with_hooks(
     count: usize,
     calls: &Counter,
     hook: fn(&[ShardRef], usize),
@@ -93,28 +89,26 @@ fn asleep_with_hooks(
     (cores, refs)
 }
 
-/// Neither its own requests nor the requests of the hooks that it calls cause a nested call.
 #[test]
-fn a_wake_hook_that_adds_is_not_called_inside_itself() {
+fn a_wake_hook_that_adds_is_not_called_recursively() {
     let calls = Counter::default();
     let add_to_all: fn(&[ShardRef], usize) =
         |all, _| all.iter().for_each(|shard| _ = shard.add(TICK, || {}));
-    let (cores, refs) = asleep_with_hooks(2, &calls, add_to_all);
+    let (cores, refs) = sleeping_cores_with_hooks(2, &calls, add_to_all);
     cores.shards[1].add(TICK, || {});
-    assert_eq!(calls.get(), 2, "once each");
+    assert_eq!(calls.get(), 2, "one call per hook");
     cores.clock.advance(TICK * 2);
     let fired = [1, 0].map(|core| cores.turn(core).fired);
-    assert_eq!(fired, [3, 2], "from outside, and from each hook");
-    // A hook keeps the shards that keep the hooks.
+    assert_eq!(fired, [3, 2], "one per hook, and one from this thread");
+    // Breaks the reference cycle between the shards and their hooks.
     refs.lock().expect("sound").clear();
 }
 
-/// Each hook wakes the next thread of a circle; at most 32 hooks nest.
 #[test]
-fn hooks_that_wake_in_a_circle_are_called_once_each() {
+fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
     for (count, called) in [(4, 4), (30, 30), (100, 32)] {
         let calls = Counter::default();
-        let (cores, refs) = asleep_with_hooks(count, &calls, |all, own| {
+        let (cores, refs) = sleeping_cores_with_hooks(count, &calls, |all, own| {
             all[(own + 1) % all.len()].run(|| ());
         });
         cores.shards[0].run(|| ());
@@ -131,15 +125,15 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
         let all: Vec<_> = (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
         let sleep = local_timer().prepare_sleep();
         cancel_all_elsewhere(&all[..WAKE_BACKLOG - 1]);
-        assert_eq!(wakes.take(), 0, "one is missing");
+        assert_eq!(wakes.take(), 0, "one message too few");
         cancel_all_elsewhere(&all[WAKE_BACKLOG - 1..2 * WAKE_BACKLOG - 1]);
         assert_eq!(wakes.take(), 1);
         drop(sleep);
         cancel_all_elsewhere(&all[2 * WAKE_BACKLOG - 1..]);
-        assert_eq!(wakes.take(), 0, "the sleep is over");
+        assert_eq!(wakes.take(), 0, "the sleep has ended");
         assert_eq!(local_timer().counts().held, 2 * WAKE_BACKLOG as u64);
         for behind in [true, false] {
-            assert_eq!(timeout(), Some(Duration::ZERO), "the next sleep waits for a turn");
+            assert_eq!(timeout(), Some(Duration::ZERO), "a turn must precede the next sleep");
             let turn = local_timer().turn();
             assert_eq!((turn.collected, turn.behind), (WAKE_BACKLOG, behind));
         }
@@ -155,10 +149,8 @@ fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + S
     });
 }
 
-/// At most two wake-ups in the time, and none without cancels. `src/cross_core/parker.rs` has sleeps
-/// that are short anyway, `loom-tests/tests/sleep.rs` a reset that is queued before the cancel.
 #[test]
-fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
+fn drop_within_bounds_the_life_of_a_cancelled_payload() {
     const LIMIT: Duration = Duration::from_millis(100);
     const MINUTE: Duration = Duration::from_secs(60);
     dropping_within(LIMIT, |clock, wakes| {
@@ -172,11 +164,11 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
         cancel_all_elsewhere(&timers[..1]);
         assert_eq!(wakes.take(), 1);
         cancel_all_elsewhere(&timers[1..2]);
-        assert_eq!((wakes.take(), drops.shared_by()), (0, 9), "it has been woken");
+        assert_eq!((wakes.take(), drops.shared_by()), (0, 9), "the owner is already woken");
         drop(sleep);
         turn();
         assert_eq!(drops.shared_by(), 7);
-        // From then on sleeps are short, and cancels end none.
+        // The next sleeps are short, and cancels end none of them.
         for at in 2..4 {
             let sleep = local_timer().prepare_sleep();
             assert_eq!(sleep.timeout(), Some(LIMIT));
@@ -187,18 +179,18 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
             turn();
             assert_eq!(drops.shared_by(), 8 - at);
         }
-        // Without cancels they are long again.
+        // After a time without cancels, sleeps are long again.
         assert_eq!(timeout(), Some(LIMIT));
         clock.advance(LIMIT);
         turn();
         assert_eq!(timeout(), Some(MINUTE - 3 * LIMIT));
-        // A cancel before the announcement is not slept over.
+        // A cancel before the announcement prevents the sleep.
         cancel_all_elsewhere(&timers[4..5]);
         assert_eq!((timeout(), wakes.take()), (Some(Duration::ZERO), 0));
         turn();
         assert_eq!((drops.shared_by(), timeout()), (4, Some(LIMIT)));
     });
-    // The limit would end after the last moment of the clock.
+    // The sum of the present time and `LIMIT` exceeds the range of the clock.
     dropping_within(LIMIT, |clock, wakes| {
         clock.advance(Duration::from_nanos(u64::MAX - 10));
         assert_eq!(local_timer().turn().fired, 0);
@@ -206,7 +198,7 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
         cancel_all_elsewhere(&[local_timer().add(HOUR, || ())]);
         assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
     });
-    // A shard of payloads, whose loop does not turn a thread's wheel.
+    // The limit applies to a shard of payloads, too.
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = Config::new().clock(&clock).on_wake(wakes.callback()).drop_within(LIMIT);
     let mut shard = Shard::with_config(config).expect("valid");
@@ -222,18 +214,18 @@ fn a_payload_cancelled_elsewhere_is_dropped_within_a_time() {
 }
 
 #[test]
-fn a_backlog_of_adds_or_resets_wakes_a_sleeping_owner() {
+fn a_sleeping_owner_is_woken_by_1024_queued_resets() {
     counting_wakes(|_, wakes, shard| {
         local_timer().add(HOUR, never);
         let first = local_timer().add(TICK, never);
         let cancelled = wakes.during_sleep(|| assert_eq!(first.cancel(), Cancel::Cancelled));
-        assert_eq!(cancelled, 0, "a single cancel, of the timer that ends the sleep");
+        assert_eq!(cancelled, 0, "a cancel does not end a short sleep");
         let _ = local_timer().turn();
         let mut handles = Vec::new();
         let adds = || handles.extend((1..WAKE_BACKLOG).map(|_| shard.add(HOUR * 2, never)));
         assert_eq!(wakes.during_sleep(adds), 0);
         let _ = local_timer().turn();
-        // The second reset of a timer sends no message.
+        // The second reset of each timer sends no message.
         let reset_twice = || {
             let delays = [HOUR * 3; 2];
             assert!(handles.iter().all(|it| delays.iter().all(|&delay| it.reset(delay))));
@@ -249,21 +241,20 @@ fn a_backlog_of_adds_or_resets_wakes_a_sleeping_owner() {
 
 // ---- threads that sleep
 
-/// Otherwise it would consume the wake-up that is kept for the next park.
 #[test]
-fn a_park_with_a_timeout_of_zero_does_not_park() {
+fn a_park_with_a_zero_timeout_keeps_the_unpark_token() {
     on_a_thread(|| {
         local_timer().add(Duration::ZERO, || {});
         thread::current().unpark();
         local_timer().prepare_sleep().park();
         let begun = Instant::now();
         thread::park_timeout(TOO_LONG);
-        assert!(begun.elapsed() < TOO_LONG, "the wake-up is gone");
+        assert!(begun.elapsed() < TOO_LONG, "the unpark token was consumed");
     });
 }
 
 #[test]
-fn a_timer_added_just_before_the_sleep_ends_it_by_the_default_hook() {
+fn an_add_after_prepare_sleep_unparks_its_own_thread() {
     on_a_thread(|| {
         local_timer().add(HOUR, never);
         let sleep = local_timer().prepare_sleep();
@@ -274,14 +265,13 @@ fn a_timer_added_just_before_the_sleep_ends_it_by_the_default_hook() {
     });
 }
 
-/// A configuration, and a sleep that its wake hook ends.
+/// A configuration, and a function that sleeps until its wake hook or the timeout ends the sleep.
 type Sleeper = (Config, Box<dyn FnMut(Option<Duration>) + Send>);
 
 fn parks() -> Sleeper {
     (Config::new(), Box::new(|timeout| timeout.map_or_else(thread::park, thread::park_timeout)))
 }
 
-/// On Linux its waker is an eventfd.
 fn polls() -> Sleeper {
     let (mut poll, mut events) = (Poll::new().expect("a poll"), Events::with_capacity(8));
     let waker = Waker::new(poll.registry(), Token(7)).expect("a waker");
@@ -296,7 +286,7 @@ fn polls() -> Sleeper {
 #[test]
 fn no_wake_up_is_lost() {
     for sleeper in [parks, polls] {
-        for (askers, budget, rounds) in [(1, usize::MAX, 2_000), (3, 2, 1_000)] {
+        for (requesters, budget, rounds) in [(1, usize::MAX, 2_000), (3, 2, 1_000)] {
             let (config, mut sleep) = sleeper();
             let (shard, end) = repeating(config.tick(Duration::from_micros(20)), move || {
                 local_timer().add(HOUR, never);
@@ -305,7 +295,7 @@ fn no_wake_up_is_lost() {
                     let _ = local_timer().turn_within(budget);
                 }
             });
-            wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
+            wake_ups::none_is_lost(&shard, requesters, operations(rounds).min(5 * rounds));
             end();
         }
     }

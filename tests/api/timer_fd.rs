@@ -1,5 +1,4 @@
-//! A timer behind a file descriptor (P9): readable when it needs a turn, at the deadline and for
-//! other threads, and silent otherwise; no wake-up is lost.
+//! `TimerFd` (P9): the descriptor becomes readable when its wheel needs a turn.
 
 use std::{
     future::pending,
@@ -25,7 +24,7 @@ use crate::{
     wake_ups,
 };
 
-/// Long enough to see that nothing happens.
+/// Long enough to show that the descriptor stays unreadable.
 const A_WHILE: Duration = Duration::from_millis(30);
 
 fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
@@ -36,7 +35,7 @@ fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
     }
 }
 
-/// Runs `test` on a new thread whose timer has an armed descriptor.
+/// Runs `test` on a new thread whose wheel has an armed descriptor.
 fn with_timer_fd(config: Config, test: impl FnOnce(TimerFd) + Send) {
     on_a_thread(|| {
         config.install().expect("a new thread");
@@ -48,7 +47,7 @@ fn with_timer_fd(config: Config, test: impl FnOnce(TimerFd) + Send) {
 
 fn turn_until_fired(timer: &TimerFd) -> Turn {
     loop {
-        assert!(is_readable(timer, TOO_LONG), "it sleeps through a deadline");
+        assert!(is_readable(timer, TOO_LONG), "unreadable at a deadline");
         let turn = timer.turn();
         if turn.fired > 0 {
             return turn;
@@ -57,7 +56,7 @@ fn turn_until_fired(timer: &TimerFd) -> Turn {
 }
 
 #[test]
-fn it_is_closed_by_exec_does_not_block_and_is_silent_when_no_timer_is_due() {
+fn the_descriptor_has_its_flags_and_is_unreadable_when_idle() {
     with_timer_fd(Config::new(), |timer| {
         assert!(fcntl_getfd(&timer).expect("flags").contains(FdFlags::CLOEXEC));
         assert!(fcntl_getfl(&timer).expect("flags").contains(OFlags::NONBLOCK));
@@ -72,9 +71,9 @@ fn it_is_closed_by_exec_does_not_block_and_is_silent_when_no_timer_is_due() {
     });
 }
 
-/// P8: also the second one, which wakes no thread because sleeps are short after the first.
+/// The second cancel wakes no thread, because the first cancel shortens the next sleeps.
 #[test]
-fn it_is_readable_in_time_for_what_others_cancel() {
+fn remote_cancels_make_the_descriptor_readable_in_time() {
     with_timer_fd(Config::new().drop_within(A_WHILE), |timer| {
         let drops = Counter::default();
         let timers = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
@@ -82,7 +81,7 @@ fn it_is_readable_in_time_for_what_others_cancel() {
         for (handle, left) in timers.into_iter().zip([1, 0]) {
             cancel_all_elsewhere(&[handle]);
             while drops.shared_by() > left {
-                assert!(is_readable(&timer, TOO_LONG), "it sleeps over a payload");
+                assert!(is_readable(&timer, TOO_LONG), "unreadable while a payload is held");
                 timer.turn();
             }
         }
@@ -90,7 +89,7 @@ fn it_is_readable_in_time_for_what_others_cancel() {
 }
 
 #[test]
-fn it_is_readable_at_the_deadline_by_every_clock_of_the_machine() {
+fn the_descriptor_is_readable_at_the_deadline_of_each_clock() {
     for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time()] {
         with_timer_fd(Config::new().clock(clock), |timer| {
             for delay in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(25)] {
@@ -106,7 +105,7 @@ fn it_is_readable_at_the_deadline_by_every_clock_of_the_machine() {
 }
 
 #[test]
-fn an_earlier_add_or_reset_of_the_owner_makes_it_readable() {
+fn an_earlier_add_or_reset_rearms_the_descriptor() {
     with_timer_fd(Config::new(), |timer| {
         let late = local_timer().add(HOUR, || ());
         timer.arm();
@@ -117,20 +116,20 @@ fn an_earlier_add_or_reset_of_the_owner_makes_it_readable() {
         assert!(!is_readable(&timer, Duration::ZERO));
         assert!(late.reset(Duration::ZERO));
         turn_until_fired(&timer);
-        // A callback adds one, too.
+        // The add of a callback rearms the descriptor, too.
         let fired = Counter::default();
         let (fires, begun) = (fired.callback(), Instant::now());
         local_timer().add(Duration::ZERO, move || _ = local_timer().add(A_WHILE, fires));
         turn_until_fired(&timer);
         let is_early = is_readable(&timer, A_WHILE / 2) && begun.elapsed() < A_WHILE;
-        assert!(!is_early, "an idle wake");
+        assert!(!is_early, "an idle wake-up");
         turn_until_fired(&timer);
         assert_eq!(fired.get(), 1);
     });
 }
 
 #[test]
-fn it_stays_readable_after_an_exhausted_budget() {
+fn the_descriptor_stays_readable_after_an_exhausted_budget() {
     with_timer_fd(Config::new(), |timer| {
         (0..3).for_each(|_| _ = local_timer().add(Duration::ZERO, || ()));
         thread::sleep(Duration::from_millis(5));
@@ -146,10 +145,10 @@ fn it_stays_readable_after_an_exhausted_budget() {
 }
 
 #[test]
-fn an_edge_is_enough_and_it_need_not_be_read() {
+fn edge_triggered_polling_needs_no_read() {
     with_timer_fd(Config::new(), |timer| {
         let (mut poll, mut events) = (Poll::new().expect("a poll"), Events::with_capacity(1));
-        // mio registers for edges.
+        // mio registers edge-triggered.
         let fd = timer.as_raw_fd();
         let registered = poll.registry().register(&mut SourceFd(&fd), Token(0), Interest::READABLE);
         registered.expect("registered");
@@ -167,7 +166,7 @@ fn an_edge_is_enough_and_it_need_not_be_read() {
 }
 
 #[test]
-fn another_thread_makes_it_readable_for_earlier_timers_only() {
+fn only_earlier_remote_requests_make_the_descriptor_readable() {
     with_timer_fd(Config::new(), |timer| {
         elsewhere(|shard| shard.add(HOUR, never));
         while is_readable(&timer, A_WHILE) {
@@ -185,7 +184,7 @@ fn another_thread_makes_it_readable_for_earlier_timers_only() {
 }
 
 #[test]
-fn the_wake_hook_is_called_too_and_may_panic() {
+fn the_wake_hook_also_runs_and_may_panic() {
     let wakes = Counter::default();
     let called = wakes.callback();
     let hook = move || {
@@ -200,9 +199,9 @@ fn the_wake_hook_is_called_too_and_may_panic() {
 }
 
 #[test]
-fn a_dropped_one_is_silent_and_others_see_what_came() {
+fn dropping_a_timer_fd_ends_its_announced_sleep() {
     with_timer_fd(Config::new(), |timer| {
-        let descriptor = timer.as_fd().try_clone_to_owned().expect("another descriptor of it");
+        let descriptor = timer.as_fd().try_clone_to_owned().expect("a duplicate");
         drop(timer);
         elsewhere(|shard| shard.run(|| ()));
         assert!(!is_readable(&descriptor, A_WHILE));
@@ -211,7 +210,7 @@ fn a_dropped_one_is_silent_and_others_see_what_came() {
         assert!(is_readable(&descriptor, TOO_LONG));
         assert_eq!(turn_until_fired(&again).fired, 1);
     });
-    // A drop ends the announced sleep, and the other descriptor must announce it again.
+    // If another `TimerFd` remains, it becomes readable, so that its loop announces a new sleep.
     with_timer_fd(Config::new(), |timer| {
         let second = local_timer().timer_fd().expect("the same descriptor");
         second.arm();
@@ -221,12 +220,12 @@ fn a_dropped_one_is_silent_and_others_see_what_came() {
         local_timer().add(Duration::from_millis(5), || ());
         turn_until_fired(&timer);
         drop(local_timer().timer_fd().expect("the same descriptor"));
-        assert!(!is_readable(&timer, A_WHILE), "it was not armed");
+        assert!(!is_readable(&timer, A_WHILE), "the descriptor was not armed");
     });
 }
 
 #[test]
-fn it_is_readable_after_a_driving_task_was_dropped() {
+fn the_descriptor_is_readable_after_a_drive_task_is_dropped() {
     with_timer_fd(Config::new(), |timer| {
         timer.arm();
         let (poller, mut task) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
@@ -238,7 +237,7 @@ fn it_is_readable_after_a_driving_task_was_dropped() {
 }
 
 #[test]
-fn it_is_silent_in_a_thread_whose_timer_has_ended() {
+fn the_descriptor_is_unreadable_after_its_wheel_has_ended() {
     after_the_timer(|| {
         local_timer().add(Duration::ZERO, || ());
         let timer = local_timer().timer_fd().expect("a descriptor");
@@ -251,7 +250,7 @@ fn it_is_silent_in_a_thread_whose_timer_has_ended() {
 }
 
 #[test]
-fn it_is_silent_after_a_drain() {
+fn the_descriptor_is_unreadable_after_a_drain() {
     with_timer_fd(Config::new(), |timer| {
         local_timer().add(HOUR, never);
         timer.arm();
@@ -263,17 +262,17 @@ fn it_is_silent_after_a_drain() {
 
 #[test]
 fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
-    for (askers, budget, rounds) in [(1, usize::MAX, 3_000), (3, 2, 1_000)] {
+    for (requesters, budget, rounds) in [(1, usize::MAX, 3_000), (3, 2, 1_000)] {
         let config = Config::new().tick(Duration::from_micros(20));
         let (shard, end) = repeating(config, move || {
             let timer = local_timer().timer_fd().expect("a descriptor");
             timer.arm();
             move || {
-                assert!(is_readable(&timer, 2 * TOO_LONG), "it is never asked again");
+                assert!(is_readable(&timer, 2 * TOO_LONG), "a wake-up was lost");
                 timer.turn_within(budget);
             }
         });
-        wake_ups::none_is_lost(&shard, askers, operations(rounds).min(5 * rounds));
+        wake_ups::none_is_lost(&shard, requesters, operations(rounds).min(5 * rounds));
         end();
     }
 }

@@ -9,14 +9,12 @@ use corewheel::{
     purgatory::{Completion, PurgatoryGroup},
 };
 
-use crate::support::{Log, OnDrop, Seen, panic_message, panics, wait};
+use crate::support::{Log, OnDrop, OpRecord, add_waiting, panic_message, panics};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-// ---- tasks
-
 #[test]
-fn time_moved_by_hand_stops_at_each_deadline() {
+fn advance_stops_at_each_deadline() {
     let (time, moments) = (VirtualTime::new(), Log::new());
     let (clock, seen) = (time.clock().clone(), moments.clone());
     let _ticks = time.spawn(move || async move {
@@ -33,7 +31,7 @@ fn time_moved_by_hand_stops_at_each_deadline() {
 }
 
 #[test]
-fn time_stops_when_the_other_tasks_wait_for_ever() {
+fn run_returns_when_the_remaining_tasks_wait_forever() {
     let time = VirtualTime::new();
     let task = time.spawn(|| async {
         local_timer().add(SECOND * 100, || ());
@@ -52,7 +50,7 @@ fn panic_of<F: Future<Output = ()> + 'static>(task: fn() -> F) -> String {
 }
 
 #[test]
-fn block_on_panics_if_its_task_does_and_spawn_local_outside_of_a_task() {
+fn block_on_and_spawn_local_report_errors_by_panics() {
     assert!(panic_of(future::pending::<()>).contains("it would wait for ever"));
     assert!(panic_of(|| sleep(Duration::MAX)).contains("it would wait for ever"));
     let panics = || async {
@@ -65,7 +63,7 @@ fn block_on_panics_if_its_task_does_and_spawn_local_outside_of_a_task() {
 }
 
 #[test]
-fn after_a_panic_the_other_tasks_go_on() {
+fn other_tasks_continue_after_a_panic() {
     let time = VirtualTime::new();
     let _panics = time.spawn(|| async {
         sleep(SECOND).await;
@@ -77,7 +75,7 @@ fn after_a_panic_the_other_tasks_go_on() {
     assert!(other.is_finished());
 }
 
-/// A task that is left is dropped on its core, after its own timers and before the core's timer.
+/// A dropped task drops its own timers first, while the wheel of its core still exists.
 #[test]
 fn unfinished_tasks_are_dropped_on_their_core() {
     let (time, seen) = (VirtualTime::new(), Log::new());
@@ -93,20 +91,18 @@ fn unfinished_tasks_are_dropped_on_their_core() {
     assert_eq!(seen.take(), [0]);
 }
 
-// ---- several cores
-
 #[test]
-fn a_purgatory_event_reaches_the_other_core_before_time_passes() {
+fn settle_delivers_purgatory_events_to_other_cores() {
     for seed in 0..50 {
         let time = VirtualTime::with_cores(2, seed);
-        let (group, seen) = (PurgatoryGroup::by(|&key: &usize| key), Seen::new());
+        let (group, seen) = (PurgatoryGroup::by(|&key: &usize| key), OpRecord::new());
         for core in 0..2 {
             let (group, shards, seen) = (group.clone(), time.shards().to_vec(), Arc::clone(&seen));
             let _task = time.spawn_on(core, move || {
                 let purgatory = group.join(core, &shards);
                 async move {
                     if core == 1 {
-                        wait(&purgatory, seen.op(), [1], 100_000);
+                        add_waiting(&purgatory, seen.op(), [1], 100_000);
                     } else {
                         sleep(SECOND).await;
                         seen.set();
@@ -124,7 +120,7 @@ fn a_purgatory_event_reaches_the_other_core_before_time_passes() {
 }
 
 #[test]
-fn a_timer_cancelled_on_another_core_is_dropped_before_time_passes() {
+fn a_remotely_cancelled_timer_is_dropped_before_time_advances() {
     for seed in 0..20 {
         let (time, dropped) = (VirtualTime::with_cores(2, seed), Log::new());
         let (clock, written) = (time.clock().clone(), dropped.clone());
@@ -136,10 +132,8 @@ fn a_timer_cancelled_on_another_core_is_dropped_before_time_passes() {
     }
 }
 
-// ---- seeds
-
-/// The order in which nine tasks of three cores, which act at the same times on each other's
-/// timers, finish their rounds.
+/// Returns the order in which nine tasks on three cores finish their rounds. Each task also adds
+/// timers to the next core.
 fn order_of(seed: u64) -> Vec<(usize, usize, u32)> {
     let time = VirtualTime::with_cores(3, seed);
     let (timers, trace) = (Timers::new(time.shards()), Log::new());
@@ -177,7 +171,7 @@ fn the_seed_alone_decides_the_order() {
     }
 }
 
-/// Earlier runs give the shards and threads of a run other numbers.
+/// Earlier runs change the numbers of later shards and threads.
 #[test]
 fn a_run_does_not_depend_on_earlier_runs() {
     let run = || {

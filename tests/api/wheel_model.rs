@@ -1,5 +1,5 @@
-//! `Wheel` against a sorted map (see `model`), on tiny geometries with many wraps and on the real
-//! one, from start times up to the end of the range.
+//! Compares `Wheel` with a sorted map (`tests/model`), on small geometries that wrap often and on
+//! the geometry of shards.
 
 use corewheel::Wheel;
 
@@ -23,14 +23,12 @@ fn two_to_nine_bits() {
 }
 
 #[test]
-fn the_real_geometry() {
+fn the_geometry_of_shards() {
     agrees_with_the_model::<11, 6>(operations(50_000), 50_000, 10_000);
 }
 
-/// A sleeper that always wakes at `next_deadline` reaches any deadline with at most one wake-up per
-/// level.
 #[test]
-fn a_deadline_costs_at_most_one_wake_per_level() {
+fn a_deadline_costs_at_most_one_wake_up_per_level() {
     seeded(0..operations(300), |random| {
         let choose = &mut |bound| random.u64(..bound);
         let start = start_times(choose);
@@ -43,8 +41,8 @@ fn a_deadline_costs_at_most_one_wake_per_level() {
             let fired = wheel.advance(next).next();
             assert_eq!(fired.is_some(), next == deadline);
         }
-        assert!(wakes <= 6, "{wakes} wakes");
-        // The first level reaches farther than two minutes of ticks of a millisecond.
-        assert!(wakes <= 1 || deadline - start > 120_000, "{wakes} wakes");
+        assert!(wakes <= 6, "{wakes} wake-ups");
+        // The first level spans more than 120,000 ticks.
+        assert!(wakes <= 1 || deadline - start > 120_000, "{wakes} wake-ups");
     });
 }

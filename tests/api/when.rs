@@ -1,5 +1,5 @@
-//! `When`: every way to say when a timer is due means the same to every kind of wheel, for adds and
-//! for resets (P1). Slack shares wake-ups, and spread timers fire apart (P9).
+//! `When`: each form has the same effect on every kind of wheel, for adds and resets (P1). Timers
+//! with slack share wake-ups, and timers with spread are distributed over the ticks (P9).
 
 use std::{
     collections::HashMap,
@@ -15,8 +15,8 @@ use crate::support::{
 
 const START: u64 = 1_000;
 
-/// Each form of `When` with the first and the last tick at which its timer fires. The clock shows
-/// four tenths of a tick more than `START`.
+/// Returns each form of `When` with the first and the last tick at which its timer may fire, if
+/// `now` is 0.4 ticks after the tick `START`.
 fn forms(now: Instant) -> [(When, u64, u64); 14] {
     let (after, at) = (When::after(TICK * 5), When::at(now + TICK * 5));
     [
@@ -28,7 +28,7 @@ fn forms(now: Instant) -> [(When, u64, u64); 14] {
         ((now - TICK / 20).into(), START, START),
         ((now - TICK * 3).into(), START, START),
         (After(5).into(), 1_006, 1_006),
-        // The multiple of the largest power of two from 1,006 to 1,015.
+        // The multiple of the largest possible power of two in 1,006..=1,015.
         (after.slack(TICK * 10), 1_008, 1_008),
         (at.slack(TICK * 10), 1_008, 1_008),
         (after.spread(TICK * 10), 1_006, 1_016),
@@ -42,7 +42,7 @@ struct After(u32);
 
 impl From<After> for When {
     fn from(After(ticks): After) -> Self {
-        // Nothing of the wheel is borrowed while a conversion runs (P5).
+        // The wheel is not borrowed during a conversion (P5).
         let _ = local_timer().is_empty();
         Self::after(TICK * ticks)
     }
@@ -56,8 +56,8 @@ fn start(clock: &ManualClock) {
     clock.set(TICK * 1_000 + TICK * 3 / 10);
 }
 
-/// Adds or moves ten timers of this thread to `form`. Returns the ticks in which they fired.
-fn callbacks_fire_in(form: usize) -> Vec<u64> {
+/// Adds or resets ten timers with `form`. Returns the ticks in which they fired.
+fn callback_ticks(form: usize) -> Vec<u64> {
     on_a_core(|clock| {
         let (timer, fired) = (local_timer(), Log::new());
         let note = || {
@@ -89,8 +89,8 @@ fn callbacks_fire_in(form: usize) -> Vec<u64> {
     })
 }
 
-/// Adds or moves two payloads to `form`. Returns the ticks in which they fired.
-fn payloads_fire_in(form: usize) -> Vec<u64> {
+/// Adds one payload with `form` and resets another. Returns the ticks in which they fired.
+fn payload_ticks(form: usize) -> Vec<u64> {
     let (mut shard, clock) = manual_shard();
     let moved = shard.add(HOUR, ());
     start(&clock);
@@ -108,9 +108,9 @@ fn payloads_fire_in(form: usize) -> Vec<u64> {
 }
 
 #[test]
-fn each_form_means_the_same_everywhere() {
+fn every_add_and_reset_treats_each_form_alike() {
     for (form, (_, first, last)) in forms(Instant::now()).into_iter().enumerate() {
-        let (callbacks, payloads) = (callbacks_fire_in(form), payloads_fire_in(form));
+        let (callbacks, payloads) = (callback_ticks(form), payload_ticks(form));
         assert_eq!((callbacks.len(), payloads.len()), (10, 2), "form {form}");
         for tick in callbacks.into_iter().chain(payloads) {
             assert!((first..=last).contains(&tick), "form {form}: {tick} not in {first}..={last}");
@@ -118,9 +118,7 @@ fn each_form_means_the_same_everywhere() {
     }
 }
 
-// ---- slack shares wake-ups, and spread timers fire apart
-
-/// Sleeps until no timer is left. Returns the number of wakes, and the tick in which each fired.
+/// Sleeps until no timer remains. Returns the number of wake-ups, and the tick of each expiry.
 fn sleep_and_turn(timers: &mut Shard<usize>, clock: &ManualClock) -> (usize, HashMap<usize, u64>) {
     let (mut wakes, mut fired) = (0, HashMap::new());
     while let Some(sleep) = timers.time_until_next() {
@@ -134,7 +132,7 @@ fn sleep_and_turn(timers: &mut Shard<usize>, clock: &ManualClock) -> (usize, Has
 }
 
 #[test]
-fn a_timer_far_ahead_is_linked_where_it_fires() {
+fn far_timers_with_slack_are_linked_once_and_share_wake_ups() {
     let ((mut timers, clock), mut random) = (manual_shard(), fastrand::Rng::with_seed(1));
     for id in 0..1_000 {
         let delay = Duration::from_millis(random.u64(600_000..700_000));
@@ -142,13 +140,13 @@ fn a_timer_far_ahead_is_linked_where_it_fires() {
     }
     let (wakes, fired) = sleep_and_turn(&mut timers, &clock);
     assert_eq!(fired.len(), 1_000);
-    assert!(wakes <= 14, "{wakes} wakes in 110 s, of which 8,192 ticks are one");
-    assert_eq!(timers.counts().touched, 2_000, "each is linked once and fired once");
+    assert!(wakes <= 14, "{wakes} wake-ups in 110 s, more than one per 8,192 ticks");
+    assert_eq!(timers.counts().touched, 2_000, "each timer is linked once and fired once");
 }
 
-/// No tick gets more than its share plus two, however many other timers come between them.
+/// No tick gets more than its share plus two timers, even if other timers are added in between.
 #[test]
-fn spread_timers_are_apart() {
+fn timers_with_spread_are_distributed_evenly() {
     let (mut timers, clock) = manual_shard();
     for count in [10, 1_000] {
         for others in [0, 1, 2, 20, 54, 143] {
@@ -172,7 +170,7 @@ fn spread_timers_are_apart() {
 }
 
 #[test]
-fn resets_and_remote_adds_with_spread_are_apart() {
+fn spread_applies_to_resets_and_remote_adds() {
     on_a_core(|clock| {
         let when = When::after(TICK).spread(TICK * 100);
         for _ in 0..50 {
@@ -185,20 +183,17 @@ fn resets_and_remote_adds_with_spread_are_apart() {
     });
 }
 
-/// Slack that ends after the end of time reaches up to it.
 #[test]
-fn the_longest_slack_is_accepted() {
+fn the_maximum_slack_is_accepted() {
     let (mut timers, clock) = manual_shard();
     let timer = timers.add(When::after(Duration::from_secs(1)).slack(Duration::MAX), 0);
     clock.advance(HOUR);
-    assert!(expired(&mut timers).is_empty(), "it has 584 years");
+    assert!(expired(&mut timers).is_empty(), "the slack ends in 584 years");
     assert_eq!(timers.cancel(timer), Some(0));
 }
 
-// ---- a loop that reads the clock itself
-
 #[test]
-fn a_turn_at_an_instant_reads_no_clock() {
+fn turn_at_does_not_read_the_clock() {
     on_a_core(|clock| {
         let begun = clock.now();
         local_timer().add(TICK * 3, || ());
@@ -208,13 +203,13 @@ fn a_turn_at_an_instant_reads_no_clock() {
         assert_eq!(local_timer().turn_at(begun + TICK * 3).fired, 1);
         assert_eq!(local_timer().turn().fired, 1);
         local_timer().add(begun + TICK * 4, || ());
-        assert_eq!(local_timer().turn_at(begun).fired, 1, "time has passed that");
+        assert_eq!(local_timer().turn_at(begun).fired, 1, "the latest reading is later");
         assert_eq!(local_timer().counts().clock_regressions, 0);
     });
 }
 
 #[test]
-fn a_turn_before_the_latest_reading_counts_as_that() {
+fn turn_at_an_earlier_instant_uses_the_latest_reading() {
     let (mut shard, clock) = manual_shard();
     let begun = clock.now();
     clock.advance(TICK * 5);
@@ -224,7 +219,7 @@ fn a_turn_before_the_latest_reading_counts_as_that() {
     shard.turn_at(begun);
     assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(Duration::ZERO));
     assert!(shard.next_expired().is_none());
-    // A reading that has gone back is held at the latest one.
+    // A reading that goes back is clamped to the latest one.
     clock.set(TICK * 2);
     shard.turn_at(clock.now());
     let held = shard.add(TICK, ());
@@ -233,9 +228,9 @@ fn a_turn_before_the_latest_reading_counts_as_that() {
     shard.turn_at(begun + TICK * 9);
     assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(TICK * 2));
     assert!(shard.next_expired().is_none());
-    // The clock stands still until it has caught up with the last turn.
+    // Until the clock reaches the instant of the last turn, readings are clamped to that instant.
     shard.add(Duration::ZERO, ());
     shard.turn();
     assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(begun + TICK * 9));
-    assert_eq!(shard.counts().clock_regressions, 3, "by two adds and a turn");
+    assert_eq!(shard.counts().clock_regressions, 3, "two adds and a turn");
 }

@@ -1,5 +1,4 @@
-//! Timers on wheels that threads claim: added, moved and dropped on any thread, fired by the
-//! watcher.
+//! Timers on worker wheels: added, moved and dropped on any thread, and fired by the watcher.
 
 use std::{
     future,
@@ -18,7 +17,7 @@ use crate::support::{Counter, HOUR, Log, OnDrop, Poller, TICK, TOO_LONG, poll_wi
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
 
-/// Returns `wheels` wheels in virtual time, and the number of calls of their wake hook.
+/// Starts `wheels` wheels in virtual time. The counter counts the calls of their wake hooks.
 fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = |_| Config::new().clock(&clock).on_wake(wakes.callback());
@@ -31,7 +30,7 @@ fn pass(clock: &ManualClock, watcher: &mut Watcher, ticks: u32) {
     watcher.turn();
 }
 
-fn with_room_for_one(wheels: usize) -> (Timers, Watcher) {
+fn wheels_with_limit_one(wheels: usize) -> (Timers, Watcher) {
     let clock = ManualClock::new();
     Timers::per_worker_with(wheels, |_| Config::new().clock(&clock).limit(1)).expect("valid")
 }
@@ -44,7 +43,7 @@ fn counting(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<> {
     }
 }
 
-/// The counts of all wheels, as of the last announced sleep.
+/// Publishes and returns the counts of all wheels.
 fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
     watcher.turn();
     watcher.sleep_with(|_| ());
@@ -58,19 +57,19 @@ fn only_an_earlier_deadline_wakes_the_watcher() {
     let mut first = watcher.sleep_with(|timeout| {
         assert_eq!(timeout, None);
         let first = poller.pending(timers.sleep(TICK * 10));
-        assert_eq!(wakes.get(), 1, "it sleeps for ever");
+        assert_eq!(wakes.get(), 1, "the watcher sleeps without a timeout");
         first
     });
     let mut later = watcher.sleep_with(|timeout| {
         assert_eq!(timeout, Some(TICK * 10));
         let later = poller.pending(timers.sleep(TICK * 10));
-        assert_eq!(wakes.get(), 1, "not earlier");
+        assert_eq!(wakes.get(), 1, "the deadline is not earlier");
         later
     });
     watcher.sleep_with(|_| {
         later.reset_after(TICK * 20);
         drop(poller.pending(timers.sleep(TICK * 30)));
-        assert_eq!(wakes.get(), 1, "none of these is earlier");
+        assert_eq!(wakes.get(), 1, "no deadline is earlier");
         first.reset_after(TICK * 5);
         assert_eq!(wakes.get(), 2);
     });
@@ -81,14 +80,13 @@ fn only_an_earlier_deadline_wakes_the_watcher() {
     watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK)));
 }
 
-/// Timeouts that do not elapse wake the watcher once in the time of one of them.
 #[test]
-fn steady_timeouts_do_not_wake_the_watcher() {
+fn unelapsed_timeouts_wake_the_watcher_once_per_duration() {
     let (clock, timers, mut watcher, wakes) = start(1);
     let poller = Poller::new();
     for round in 1..=3 {
         for _ in 0..1_000 {
-            // The watcher finds an empty wheel each time.
+            // The wheel is empty in each turn.
             watcher.turn();
             watcher.sleep_with(|_| drop(poller.pending(timers.sleep(TICK * 1_000))));
             clock.advance(TICK);
@@ -97,9 +95,8 @@ fn steady_timeouts_do_not_wake_the_watcher() {
     }
 }
 
-/// A wake-up that fails is made up for by the next add that the sleep would miss.
 #[test]
-fn a_failing_wake_hook_is_called_again() {
+fn a_failed_wake_hook_is_retried_at_the_next_add() {
     let (clock, calls) = (ManualClock::new(), Counter::default());
     let config = |_| {
         let calls = calls.clone();
@@ -114,8 +111,7 @@ fn a_failing_wake_hook_is_called_again() {
     });
 }
 
-/// P5: nothing is claimed while a waker runs, so it may use the wheel as an owner does. The timer
-/// that it adds fires in a later turn.
+/// A timer that a waker adds fires in a later turn.
 #[test]
 fn a_waker_may_use_its_wheel() {
     let (clock, timers, mut watcher, _) = start(1);
@@ -131,12 +127,11 @@ fn a_waker_may_use_its_wheel() {
     });
     assert!(poll_with(&uses_the_wheel, &mut sleep).is_pending());
     pass(&clock, &mut watcher, 1);
-    assert_eq!(poller.woken(), 0, "its timer is not due");
+    assert_eq!(poller.woken(), 0, "the added timer is not due");
     pass(&clock, &mut watcher, 1);
     assert_eq!((poller.woken(), added.take().len()), (1, 1));
 }
 
-/// P5.
 #[test]
 fn the_drop_of_a_waker_may_use_its_wheel() {
     let (_clock, timers, _watcher, _) = start(1);
@@ -152,7 +147,6 @@ fn the_drop_of_a_waker_may_use_its_wheel() {
     assert_eq!(timers.shards()[0].metrics().counts.panicked, 0);
 }
 
-/// P6.
 #[test]
 fn panics_of_wakers_are_contained() {
     let (clock, timers, mut watcher, _) = start(1);
@@ -175,35 +169,33 @@ fn panics_of_wakers_are_contained() {
     assert_eq!(counts(&timers, &mut watcher)[0].panicked, 2);
 }
 
-/// P8: a timer that a remote thread has cancelled makes room for another one.
 #[test]
 fn a_full_wheel_collects_cancelled_timers() {
-    let (timers, mut watcher) = with_room_for_one(1);
+    let (timers, mut watcher) = wheels_with_limit_one(1);
     let callback = timers.shards()[0].add(HOUR, || ());
     watcher.turn();
     assert!(callback.cancel().is_cancelled());
     drop(Poller::new().pending(timers.sleep(HOUR)));
 }
 
-/// The limit counts the timers of owners before the watcher turns.
+/// A sleep counts against the limit at once, before the watcher turns.
 #[test]
-fn a_limit_holds_for_callbacks_from_elsewhere() {
-    let (timers, _watcher) = with_room_for_one(1);
+fn a_limit_applies_to_sleeps_and_remote_callbacks_together() {
+    let (timers, _watcher) = wheels_with_limit_one(1);
     let poller = Poller::new();
     let sleep = poller.pending(timers.sleep(HOUR));
     let mut refused = timers.timeout(HOUR, future::pending::<()>());
     let full = TimeoutError::NoTimer(AddErrorReason::Full);
     assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
     let wheel = &timers.shards()[0];
-    let Err(refused) = wheel.try_add(HOUR, || ()) else { panic!("the sleep has the room") };
+    let Err(refused) = wheel.try_add(HOUR, || ()) else { panic!("the sleep fills the wheel") };
     assert_eq!(refused.reason(), AddErrorReason::Full);
     drop(sleep);
     assert!(wheel.try_add(HOUR, || ()).is_ok());
 }
 
-/// P10: a turn orders the timers of remote threads among the others.
 #[test]
-fn timers_fire_in_tick_order_whichever_thread_adds_them() {
+fn remote_and_admitted_timers_fire_in_tick_order() {
     let (clock, timers, mut watcher, _) = start(1);
     let log = Log::new();
     let mut add = |ticks: u32, is_admitted: bool| {
@@ -219,7 +211,6 @@ fn timers_fire_in_tick_order_whichever_thread_adds_them() {
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
-/// P3: a timer has ended only when its callback has returned, also if others are due with it.
 #[test]
 fn a_timer_ends_after_its_callback() {
     let (clock, timers, mut watcher, _) = start(1);
@@ -244,7 +235,6 @@ fn a_timer_ends_after_its_callback() {
     assert_eq!((first, last), (during_first, during_last));
 }
 
-/// P3: a periodic callback stays in its timer until a cancel.
 #[test]
 fn a_periodic_callback_runs_until_it_is_cancelled() {
     let (clock, timers, mut watcher, _) = start(1);
@@ -279,9 +269,8 @@ fn a_periodic_callback_may_cancel_itself_and_panic() {
     assert_eq!((dropped.get(), counts.live, counts.panicked), (1, 0, 1));
 }
 
-/// A watcher that never turns does not wait in silence.
 #[test]
-fn a_wheel_that_nobody_watches_is_overdue() {
+fn a_wheel_without_turns_is_reported_as_overdue() {
     const LATE: Duration = Duration::from_secs(2);
     let (clock, timers, mut watcher, _) = start(1);
     let poller = Poller::new();
@@ -296,11 +285,10 @@ fn a_wheel_that_nobody_watches_is_overdue() {
     assert_eq!((seen().overdue, poller.woken()), (Duration::ZERO, 1));
 }
 
-// ---- the end
+// ---- the end of the watcher
 
-/// P1.
 #[test]
-fn the_end_drops_callbacks_and_runs_none() {
+fn dropping_the_watcher_drops_callbacks_without_running_them() {
     let (_clock, timers, mut watcher, _) = start(1);
     let (runs, dropped) = (Counter::default(), Counter::default());
     for is_admitted in [true, false] {
@@ -316,7 +304,7 @@ fn the_end_drops_callbacks_and_runs_none() {
 }
 
 #[test]
-fn the_end_of_the_watcher_wakes_the_futures_with_an_error() {
+fn dropping_the_watcher_wakes_futures_with_an_error() {
     let (_clock, timers, watcher, _) = start(2);
     let poller = Poller::new();
     let mut sleep = poller.pending(timers.sleep(HOUR));
@@ -328,7 +316,7 @@ fn the_end_of_the_watcher_wakes_the_futures_with_an_error() {
 }
 
 #[test]
-fn the_watcher_runs_until_the_last_future_is_gone() {
+fn the_watcher_runs_until_the_last_future_is_dropped() {
     let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new()).expect("valid");
     let poller = Poller::new();
     let sleep = poller.pending(timers.sleep(HOUR));

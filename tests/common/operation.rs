@@ -17,7 +17,7 @@ use crate::common::TICK;
 
 /// Completes when its flag is set.
 pub(crate) struct Op {
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<OpRecord>,
     /// Called by `try_complete`, after it has read the flag.
     during: Box<dyn FnMut()>,
     after: Box<dyn FnMut()>,
@@ -25,16 +25,16 @@ pub(crate) struct Op {
 
 /// The state of an operation. The operation holds one of its references.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct OpRecord {
     is_met: AtomicBool,
-    looks: AtomicUsize,
+    checks: AtomicUsize,
     is_inside: AtomicBool,
     ended: Mutex<Vec<Completion>>,
 }
 
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
-        self.seen.looks.fetch_add(1, Ordering::Relaxed);
+        self.seen.checks.fetch_add(1, Ordering::Relaxed);
         assert!(!self.seen.is_inside.swap(true, Ordering::Relaxed), "a look inside a look");
         let is_met = self.seen.is_set();
         let during = catch_unwind(AssertUnwindSafe(&mut self.during));
@@ -49,7 +49,7 @@ impl DelayedOperation for Op {
     }
 }
 
-impl Seen {
+impl OpRecord {
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -78,8 +78,8 @@ impl Seen {
         self.is_met.load(Ordering::Acquire)
     }
 
-    pub(crate) fn looks(&self) -> usize {
-        self.looks.load(Ordering::Relaxed)
+    pub(crate) fn checks(&self) -> usize {
+        self.checks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn ended(&self) -> Vec<Completion> {
@@ -91,7 +91,7 @@ impl Seen {
     }
 }
 
-pub(crate) fn wait<K: WatchKey>(
+pub(crate) fn add_waiting<K: WatchKey>(
     own: &Purgatory<K, Op>,
     op: Op,
     keys: impl IntoIterator<Item = K>,

@@ -12,9 +12,9 @@ const TOO_LONG: Duration = Duration::from_secs(20);
 /// Starts threads that add or move a timer that is due soon, and wait until it fires. Random pauses
 /// shift these requests against the moments at which the owner falls asleep. With one thread, no
 /// other request hides a lost wake-up.
-pub(crate) fn none_is_lost(shard: &ShardRef, askers: u64, rounds: u64) {
+pub(crate) fn none_is_lost(shard: &ShardRef, requesters: u64, rounds: u64) {
     thread::scope(|scope| {
-        for asker in 0..askers {
+        for asker in 0..requesters {
             scope.spawn(move || ask(shard, &mut fastrand::Rng::with_seed(asker), rounds));
         }
     });

@@ -1,19 +1,19 @@
-//! `channel`: timers that only their owner touches, and a channel of requests. The requester
-//! numbers the timers that it adds, and gets no answer: a timer may have fired, or fire before the
-//! request is consumed. A request wakes no thread.
+//! `channel`: only the owner touches its timers, and a requester sends it requests through a
+//! channel. The requester gives each timer that it adds a number. It gets no answer, because a
+//! timer may fire before the owner consumes the request. A request wakes no thread.
 
 use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::{Owner, Remote, Requests, Sleeping, Task, Ticks, Turned, note};
+use super::{Owner, Remote, Requests, Sleeping, Task, TickClock, Turned, count_run};
 use crate::timers::{Payload, Timers, Waking};
 
 pub struct Channel<T: Timers> {
     timers: T,
-    ticks: Ticks,
+    ticks: TickClock,
     requests: Receiver<Request<T::Handle>>,
-    /// The timers of the requester, by number.
+    /// The timers that the requester added, by number.
     requested: Vec<Option<T::Handle>>,
     is_behind: bool,
 }
@@ -21,23 +21,23 @@ pub struct Channel<T: Timers> {
 #[derive(Clone, Debug)]
 pub struct Requester<H> {
     requests: Sender<Request<H>>,
-    ticks: Ticks,
-    /// Numbers of timers that have been cancelled.
+    ticks: TickClock,
+    /// Numbers of cancelled timers.
     free: Vec<usize>,
-    numbers: usize,
+    next_number: usize,
 }
 
 #[derive(Clone, Debug)]
-pub enum Name<H> {
+pub enum TimerId<H> {
     Own(H),
     Requested(usize),
 }
 
 enum Request<H> {
     Add { number: usize, deadline: u64, payload: Payload },
-    Reset { name: Name<H>, deadline: u64 },
+    Reset { name: TimerId<H>, deadline: u64 },
     Run(Task),
-    Cancel(Name<H>),
+    Cancel(TimerId<H>),
 }
 
 impl<T: Timers> Channel<T> {
@@ -52,18 +52,18 @@ impl<T: Timers> Channel<T> {
             }
             Request::Reset { mut name, deadline } => {
                 let handle = match &mut name {
-                    Name::Own(handle) => handle,
-                    Name::Requested(number) => self.requested[*number].as_mut().expect("added"),
+                    TimerId::Own(handle) => handle,
+                    TimerId::Requested(number) => self.requested[*number].as_mut().expect("added"),
                 };
-                assert!(self.timers.reset(handle, deadline), "it is live");
+                assert!(self.timers.reset(handle, deadline), "the timer is live");
             }
             Request::Run(task) => task(),
             Request::Cancel(name) => {
                 let handle = match name {
-                    Name::Own(handle) => handle,
-                    Name::Requested(number) => self.requested[number].take().expect("added"),
+                    TimerId::Own(handle) => handle,
+                    TimerId::Requested(number) => self.requested[number].take().expect("added"),
                 };
-                assert!(self.timers.cancel(&handle), "it is live");
+                assert!(self.timers.cancel(&handle), "the timer is live");
                 return true;
             }
         }
@@ -72,18 +72,18 @@ impl<T: Timers> Channel<T> {
 }
 
 impl<T: Timers<Handle: Send + 'static>> Owner for Channel<T> {
-    type Handle = Name<T::Handle>;
+    type Handle = TimerId<T::Handle>;
     type Remote = Requester<T::Handle>;
 
     fn new(_: usize) -> (Self, Self::Remote) {
-        let ((sender, requests), ticks) = (mpsc::channel(), Ticks(Instant::now()));
-        let requester = Requester { requests: sender, ticks, free: Vec::new(), numbers: 0 };
+        let ((sender, requests), ticks) = (mpsc::channel(), TickClock(Instant::now()));
+        let requester = Requester { requests: sender, ticks, free: Vec::new(), next_number: 0 };
         let timers = T::new();
         (Self { timers, ticks, requests, requested: Vec::new(), is_behind: false }, requester)
     }
 
-    fn add(&mut self, delay: Duration, payload: Payload) -> Name<T::Handle> {
-        Name::Own(self.timers.add(self.ticks.deadline(delay), payload))
+    fn add(&mut self, delay: Duration, payload: Payload) -> TimerId<T::Handle> {
+        TimerId::Own(self.timers.add(self.ticks.deadline(delay), payload))
     }
 
     fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned {
@@ -112,15 +112,15 @@ impl<T: Waking<Handle: Send + 'static>> Sleeping for Channel<T> {
 
 impl<H: Send> Requester<H> {
     fn request(&self, request: Request<H>) {
-        assert!(self.requests.send(request).is_ok(), "the owner is there");
+        assert!(self.requests.send(request).is_ok(), "the owner receives requests");
     }
 }
 
 impl<H: Send> Remote for Requester<H> {
-    type Handle = Name<H>;
+    type Handle = TimerId<H>;
 
-    fn cancel(&mut self, name: Name<H>) -> bool {
-        if let Name::Requested(number) = name {
+    fn cancel(&mut self, name: TimerId<H>) -> bool {
+        if let TimerId::Requested(number) = name {
             self.free.push(number);
         }
         self.request(Request::Cancel(name));
@@ -129,21 +129,21 @@ impl<H: Send> Remote for Requester<H> {
 }
 
 impl<H: Clone + Send> Requests for Requester<H> {
-    fn add(&mut self, delay: Duration, payload: Payload) -> Name<H> {
+    fn add(&mut self, delay: Duration, payload: Payload) -> TimerId<H> {
         let deadline = self.ticks.deadline(delay);
-        let number = self.free.pop().unwrap_or(self.numbers);
-        self.numbers += usize::from(number == self.numbers);
+        let number = self.free.pop().unwrap_or(self.next_number);
+        self.next_number += usize::from(number == self.next_number);
         self.request(Request::Add { number, deadline, payload });
-        Name::Requested(number)
+        TimerId::Requested(number)
     }
 
-    fn reset(&mut self, name: &mut Name<H>, delay: Duration) -> bool {
+    fn reset(&mut self, name: &mut TimerId<H>, delay: Duration) -> bool {
         let deadline = self.ticks.deadline(delay);
         self.request(Request::Reset { name: name.clone(), deadline });
         true
     }
 
     fn run(&mut self, payload: Payload) {
-        self.request(Request::Run(Box::new(move || note(payload))));
+        self.request(Request::Run(Box::new(move || count_run(payload))));
     }
 }

@@ -1,14 +1,12 @@
-//! corewheel's `local_timer()` and `Shard`.
-
 use std::time::Duration;
 
 use corewheel::{Cancel, Shard, ShardRef, TimerHandle, local_timer};
 
-use super::{Owner, Remote, Requests, Resets, Sleeping, Turned, note};
+use super::{Owner, Remote, Requests, Resets, Sleeping, Turned, count_run};
 use crate::peers::{self, LocalClock, RealTime};
 use crate::timers::{Payload, not_due};
 
-/// `corewheel-local` by the machine's clock, or its fast one.
+/// `corewheel-local` in real time, with the fast clock if `FAST`.
 pub struct Local<const FAST: bool>(());
 
 impl<const FAST: bool> Owner for Local<FAST> {
@@ -63,11 +61,11 @@ impl Requests for ShardRef {
     }
 
     fn run(&mut self, payload: Payload) {
-        Self::run(self, move || note(payload));
+        Self::run(self, move || count_run(payload));
     }
 }
 
-/// `corewheel-shard` by the machine's clock.
+/// `corewheel-shard` in real time.
 pub struct LocalShard {
     shard: Shard<Payload>,
     live: usize,
@@ -104,7 +102,7 @@ impl Resets for LocalShard {
     }
 }
 
-/// A handle finds its shard.
+/// A handle names its shard, so the remote has no state.
 impl Remote for () {
     type Handle = TimerHandle;
 

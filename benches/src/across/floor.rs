@@ -1,19 +1,18 @@
-//! The least that a timer costs which is cancelled by another core: its line goes there and comes
-//! back.
+//! `floor` for two cores: the least that a remote cancel costs. A timer's cache line travels to the
+//! other core and back.
 //!
-//! The owner writes a line. The other end claims it by one swap, links it, and pushes it on the
-//! owner's stack by one compare-and-swap. The owner takes the stack by one swap, reads each line
-//! again, and frees it. As in corewheel's mailbox, a link names the line after the next, so that
-//! two lines are on their way at once. Any timer whose cancel has an answer and allocates nothing
-//! has this traffic. There is no wheel, no epoch and no wake-up.
+//! The owner writes a line. The canceller claims it by a swap, and pushes it on the owner's stack
+//! by a compare-and-swap. The owner takes the stack by a swap, reads each line again, and frees it.
+//! As in corewheel's mailbox, a line links to the second line below it, so that the owner fetches
+//! two lines at once. There is no wheel, no epoch and no wake-up.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{IN_FLIGHT, Owner, Remote, Ticks, Turned};
-use crate::cores::Alone;
+use super::{IN_FLIGHT, Owner, Remote, TickClock, Turned};
+use crate::cores::PaddedAtomic;
 use crate::peers::Handle;
 use crate::timers::Payload;
 
@@ -23,13 +22,13 @@ pub struct FloorOwner {
     lines: Arc<Lines>,
     free: Vec<u32>,
     generation: u64,
-    ticks: Ticks,
+    ticks: TickClock,
 }
 
-/// The lines of an owner. Index 0 is none.
+/// The lines of an owner. Index 0 means "none".
 pub struct Lines {
-    /// The newest line on the stack, and in the upper half the one below it.
-    head: Alone,
+    /// The newest line of the stack in the lower half, and the line below it in the upper half.
+    head: PaddedAtomic,
     lines: Box<[Line]>,
 }
 
@@ -40,12 +39,12 @@ struct Line {
     state: AtomicU64,
     second_below: AtomicU32,
     deadline: AtomicU64,
-    /// Relaxed stores and loads, which are plain ones on the processor.
+    /// Relaxed accesses, which compile to plain loads and stores.
     payload: [AtomicU64; 3],
 }
 
 impl Lines {
-    /// Puts a line that the caller has claimed on the stack.
+    /// Pushes a line that the caller has claimed.
     fn push(&self, index: u32, line: &Line) {
         let mut head = self.head.0.load(Ordering::Relaxed);
         loop {
@@ -64,7 +63,7 @@ impl Lines {
         }
     }
 
-    /// The newest line of those that were on the stack, and the one below it; 0 if there was none.
+    /// Takes the stack. Returns its newest line and the line below it, each 0 if missing.
     fn take(&self) -> [u32; 2] {
         if self.head.0.load(Ordering::Relaxed) == 0 {
             return [0; 2];
@@ -81,19 +80,20 @@ impl Owner for FloorOwner {
 
     fn new(timers: usize) -> (Self, Arc<Lines>) {
         let lines = (0..=timers + IN_FLIGHT).map(|_| Line::default()).collect();
-        let lines = Arc::new(Lines { head: Alone::default(), lines });
-        let (ticks, free) = (Ticks(Instant::now()), (1..lines.lines.len() as u32).rev().collect());
+        let lines = Arc::new(Lines { head: PaddedAtomic::default(), lines });
+        let (ticks, free) =
+            (TickClock(Instant::now()), (1..lines.lines.len() as u32).rev().collect());
         (Self { lines: Arc::clone(&lines), free, generation: 0, ticks }, lines)
     }
 
     fn add(&mut self, delay: Duration, payload: Payload) -> Handle {
-        let index = self.free.pop().expect("as many lines as timers");
+        let index = self.free.pop().expect("a free line");
         let line = &self.lines.lines[index as usize];
         line.deadline.store(self.ticks.deadline(delay), Ordering::Relaxed);
         for (place, part) in line.payload.iter().zip(payload) {
             place.store(part, Ordering::Relaxed);
         }
-        // A u32: a run has fewer.
+        // Fits in a u32: a run adds fewer timers.
         self.generation += 1;
         // Release: publishes the line to the holder of the handle; on x86 a plain store.
         line.state.store(self.generation, Ordering::Release);
@@ -107,7 +107,7 @@ impl Owner for FloorOwner {
         while index != 0 {
             let line = &self.lines.lines[index as usize];
             let state = line.state.load(Ordering::Relaxed);
-            assert_eq!(state, CANCELLED, "its message came after its claim");
+            assert_eq!(state, CANCELLED, "a pushed line is claimed");
             black_box(line.payload[0].load(Ordering::Relaxed));
             self.free.push(index);
             (index, next) = (next, line.second_below.load(Ordering::Relaxed));
@@ -122,7 +122,7 @@ impl Remote for Arc<Lines> {
 
     fn cancel(&mut self, Handle { index, generation }: Handle) -> bool {
         let line = &self.lines[index as usize];
-        // AcqRel, as the winner of a timer. A line has one canceller, so a swap is enough.
+        // AcqRel, as in a claim of a timer. A line has one canceller, so a swap suffices.
         let was_live = line.state.swap(CANCELLED, Ordering::AcqRel) == u64::from(generation);
         self.push(index, line);
         was_live

@@ -5,26 +5,24 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Owner, Remote, Requests, Resets, Sleeping, Task, Ticks, Turned, note};
+use super::{Owner, Remote, Requests, Resets, Sleeping, Task, TickClock, Turned, count_run};
 use crate::timers::{Payload, Timers, Waking};
 
-/// The owner's side. Each call takes the lock. Memory is free at once.
 pub struct Locked<T: Shareable, L: Lock> {
     shared: Arc<Shared<T, L>>,
-    /// Changes places with the queue behind the lock.
+    /// Swapped with the queue behind the lock, so that closures run without it.
     to_run: VecDeque<Task>,
 }
 
-/// Timers behind a lock, on cache lines without other data.
 #[repr(align(128))]
 pub struct Shared<T: Shareable, L: Lock> {
     guarded: L::Of<Guarded<T>>,
-    ticks: Ticks,
+    ticks: TickClock,
 }
 
 struct Guarded<T> {
     timers: T,
-    /// Cancelled by other threads since the last turn.
+    /// Timers that other threads cancelled since the last turn.
     cancelled: usize,
     to_run: VecDeque<Task>,
 }
@@ -36,7 +34,6 @@ impl<T: Timers<Handle: Send> + Send + 'static> Shareable for T {}
 pub trait Lock: Sized + 'static {
     type Of<T: Send + 'static>: Send + Sync + From<T> + 'static;
 
-    /// Calls `act` with the lock taken.
     fn with<T: Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R;
 }
 
@@ -46,7 +43,7 @@ impl Lock for Std {
     type Of<T: Send + 'static> = std::sync::Mutex<T>;
 
     fn with<T: Send + 'static, R>(lock: &Self::Of<T>, act: impl FnOnce(&mut T) -> R) -> R {
-        act(&mut lock.lock().expect("nobody panics"))
+        act(&mut lock.lock().expect("no panic under the lock"))
     }
 }
 
@@ -66,7 +63,7 @@ impl<T: Shareable, L: Lock> Owner for Locked<T, L> {
 
     fn new(_: usize) -> (Self, Self::Remote) {
         let guarded = Guarded { timers: T::new(), cancelled: 0, to_run: VecDeque::new() };
-        let shared = Arc::new(Shared { guarded: guarded.into(), ticks: Ticks(Instant::now()) });
+        let shared = Arc::new(Shared { guarded: guarded.into(), ticks: TickClock(Instant::now()) });
         (Self { shared: Arc::clone(&shared), to_run: VecDeque::new() }, shared)
     }
 
@@ -124,7 +121,7 @@ impl<T: Shareable, L: Lock> Requests for Arc<Shared<T, L>> {
     }
 
     fn run(&mut self, payload: Payload) {
-        let task: Task = Box::new(move || note(payload));
+        let task: Task = Box::new(move || count_run(payload));
         L::with(&self.guarded, |guarded| guarded.to_run.push_back(task));
     }
 }

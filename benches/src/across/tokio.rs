@@ -1,4 +1,4 @@
-//! tokio's `Sleep`, each pinned in a place that is used again: the allocator has no part in it.
+//! tokio's `Sleep`s, pinned in reused boxes, so that the steady state allocates nothing.
 
 use std::time::Duration;
 
@@ -7,25 +7,24 @@ use ::tokio::task::yield_now;
 use ::tokio::time::{Instant, sleep};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::{IN_FLIGHT, Owner, Remote, Requests, Turned, note, noted};
-use crate::peers::{self, Place};
+use super::{IN_FLIGHT, Owner, Remote, Requests, Turned, count_run, counted_runs};
+use crate::peers::{self, SleepBox};
 use crate::timers::Payload;
 
-/// `tokio-threads`, `tokio-alt`: registered in one worker by a first poll and dropped in another.
-/// The drop itself says nothing; `is_elapsed`, asked before, is the answer. Places go back to their
-/// owner by a ring.
+/// `tokio-threads`, `tokio-alt`: one worker registers a sleep by a poll, and another worker drops
+/// it. The answer of a cancel is `is_elapsed` before the drop. Boxes return to the owner by a ring.
 pub struct TokioDrop {
-    free: Vec<Place>,
-    emptied: Consumer<Place>,
+    free: Vec<SleepBox>,
+    emptied: Consumer<SleepBox>,
 }
 
 pub struct Dropper {
-    emptied: Vec<Place>,
-    to_owner: Producer<Place>,
+    emptied: Vec<SleepBox>,
+    to_owner: Producer<SleepBox>,
 }
 
 impl Owner for TokioDrop {
-    type Handle = Place;
+    type Handle = SleepBox;
     type Remote = Dropper;
 
     fn new(_: usize) -> (Self, Dropper) {
@@ -33,21 +32,21 @@ impl Owner for TokioDrop {
         (Self { free: Vec::new(), emptied }, Dropper { emptied: Vec::new(), to_owner })
     }
 
-    fn add(&mut self, delay: Duration, _: Payload) -> Place {
+    fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
         peers::put(&mut self.free, sleep(delay))
     }
 
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
         let count = self.emptied.slots();
-        self.free.extend(self.emptied.read_chunk(count).expect("they are there"));
+        self.free.extend(self.emptied.read_chunk(count).expect("`count` boxes are in the ring"));
         Turned { collected: count, is_behind: false }
     }
 }
 
 impl Remote for Dropper {
-    type Handle = Place;
+    type Handle = SleepBox;
 
-    fn cancel(&mut self, mut place: Place) -> bool {
+    fn cancel(&mut self, mut place: SleepBox) -> bool {
         let was_live = peers::empty(&mut place);
         self.emptied.push(place);
         was_live
@@ -60,38 +59,38 @@ impl Remote for Dropper {
     }
 }
 
-/// `tokio-sleep`: a current-thread runtime that another thread enters. Its sleeps are registered
-/// with the owner's driver, and its tasks run there.
-pub struct Entered {
+/// `tokio-sleep`: a current-thread runtime that another thread enters, to register sleeps with the
+/// owner's driver and to spawn tasks on the owner.
+pub struct SharedRuntime {
     runtime: Runtime,
-    own: Entering,
+    own: RuntimeRemote,
 }
 
-pub struct Entering {
+pub struct RuntimeRemote {
     runtime: Handle,
-    free: Vec<Place>,
+    free: Vec<SleepBox>,
 }
 
-impl Owner for Entered {
-    type Handle = Place;
-    type Remote = Entering;
+impl Owner for SharedRuntime {
+    type Handle = SleepBox;
+    type Remote = RuntimeRemote;
 
-    fn new(_: usize) -> (Self, Entering) {
+    fn new(_: usize) -> (Self, RuntimeRemote) {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let [own, other] = [runtime.handle(), runtime.handle()]
-            .map(|handle| Entering { runtime: handle.clone(), free: Vec::new() });
+            .map(|handle| RuntimeRemote { runtime: handle.clone(), free: Vec::new() });
         (Self { runtime, own }, other)
     }
 
-    fn add(&mut self, delay: Duration, payload: Payload) -> Place {
+    fn add(&mut self, delay: Duration, payload: Payload) -> SleepBox {
         self.own.add(delay, payload)
     }
 
-    /// Runs tasks until none is left.
+    /// Runs tasks until a yield runs none.
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
         self.runtime.block_on(async {
             let mut before = None;
-            while before.replace(noted()) != Some(noted()) {
+            while before.replace(counted_runs()) != Some(counted_runs()) {
                 yield_now().await;
             }
         });
@@ -99,23 +98,23 @@ impl Owner for Entered {
     }
 }
 
-impl Remote for Entering {
-    type Handle = Place;
+impl Remote for RuntimeRemote {
+    type Handle = SleepBox;
 
-    fn cancel(&mut self, mut place: Place) -> bool {
+    fn cancel(&mut self, mut place: SleepBox) -> bool {
         let was_live = peers::empty(&mut place);
         self.free.push(place);
         was_live
     }
 }
 
-impl Requests for Entering {
-    fn add(&mut self, delay: Duration, _: Payload) -> Place {
+impl Requests for RuntimeRemote {
+    fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
         let _entered = self.runtime.enter();
         peers::put(&mut self.free, sleep(delay))
     }
 
-    fn reset(&mut self, place: &mut Place, delay: Duration) -> bool {
+    fn reset(&mut self, place: &mut SleepBox, delay: Duration) -> bool {
         let Some(mut sleep) = place.as_mut().as_pin_mut() else { return false };
         let was_live = !sleep.is_elapsed();
         sleep.as_mut().reset(Instant::now() + delay);
@@ -123,6 +122,6 @@ impl Requests for Entering {
     }
 
     fn run(&mut self, payload: Payload) {
-        drop(self.runtime.spawn(async move { note(payload) }));
+        drop(self.runtime.spawn(async move { count_run(payload) }));
     }
 }

@@ -1,4 +1,4 @@
-//! Measures corewheel beside its peers. See `--help`.
+//! Compares corewheel with other timers. See `--help`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Measures corewheel beside its peers, every workload for every peer, interleaved and each run in
-/// a fresh process. Tables come on standard output.
+/// Measures corewheel and other timers, each run in a new process, and prints tables.
 #[derive(Debug, Parser)]
 struct Args {
     /// Only these peers
@@ -26,25 +25,25 @@ struct Args {
     /// Only these workloads, each with its variants: `pause` includes `pause-all-due`
     #[arg(long, value_enum)]
     workload: Vec<Workload>,
-    /// Only these numbers of live timers, tasks, requests or nodes
+    /// Only these numbers of live timers, tasks, keys, requests or connections
     #[arg(long)]
     n: Vec<usize>,
-    /// Less of everything, for a first look
+    /// Fewer and shorter runs, for a first look
     #[arg(long)]
     quick: bool,
-    /// Too little to mean anything, for tests
+    /// Runs too short to be meaningful, for tests
     #[arg(long, hide = true)]
     tiny: bool,
-    /// One JSON object per figure instead of the tables
+    /// Print one JSON object per figure instead of tables
     #[arg(long)]
     json: bool,
     /// Also draw the figures as SVG into this directory
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Write the whole page, with an explanation of the peers, into this file
+    /// Write a page with all tables and a list of the peers to this file
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     figures: Option<PathBuf>,
-    /// Does one run: how this program starts itself
+    /// Does one run in this process, which another `compare` started
     #[arg(long, hide = true)]
     job: Option<String>,
 }
@@ -53,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     if let Some(job) = &args.job {
         let job: Job = serde_json::from_str(job)?;
-        let run = run(job.peer, job.workload).ok_or_else(|| format!("{job:?} cannot be done"))?;
+        let run = run(job.peer, job.workload).ok_or_else(|| format!("{job:?} is not supported"))?;
         for sample in run(job) {
             println!("{}", serde_json::to_string(&sample)?);
         }
@@ -80,8 +79,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Does all runs: within each workload, size and round the peers come one after the other, so that
-/// other load on the machine affects all of them.
 fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     let scale = match (args.tiny, args.quick) {
         (true, _) => Scale::Tiny,
@@ -124,7 +121,6 @@ fn is_chosen(workload: Workload, selection: &[Workload]) -> bool {
     selection.is_empty() || selection.iter().any(variant_of)
 }
 
-/// Starts this program once more for one run.
 fn start(job: Job) -> Result<Vec<Sample>, Box<dyn Error>> {
     let mut command = Command::new(env::current_exe()?);
     command.arg("--job").arg(serde_json::to_string(&job)?).stderr(Stdio::inherit());

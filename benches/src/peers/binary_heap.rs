@@ -1,5 +1,5 @@
-//! The standard library's `BinaryHeap`. A cancelled timer leaves its entry behind. When half of the
-//! entries are stale, the heap is rebuilt without them.
+//! The standard library's `BinaryHeap`. A cancelled timer leaves a stale entry. When more than half
+//! of the entries are stale, the heap is rebuilt without them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use super::table::{Handle, Table};
 use crate::timers::{Payload, Timers};
 
-/// So few stale entries are never worth a rebuild.
+/// Fewer stale entries cause no rebuild.
 const STALE_MIN: usize = 1024;
 
 pub struct LazyBinaryHeap {
@@ -16,13 +16,13 @@ pub struct LazyBinaryHeap {
     live: usize,
 }
 
-/// Deadline, node, and the placement that this entry stands for.
+/// Deadline, index and placement.
 type Entry = (u64, u32, u32);
 
 #[derive(Debug, Default)]
 struct Timer {
     payload: Payload,
-    /// Changes when the timer is placed or ends: tells an old entry from the valid one.
+    /// Changes when the timer is added, moved or ended, which makes older entries stale.
     placement: u32,
 }
 

@@ -9,7 +9,7 @@ pub struct BTree {
     next_id: u64,
 }
 
-/// Deadline, and a number that is never given twice.
+/// The deadline and a unique number.
 type Key = (u64, u64);
 
 impl Timers for BTree {

@@ -1,5 +1,4 @@
-//! corewheel's wheel alone; its shard, which adds state words, mailbox and clock; and
-//! `local_timer()`, whose callbacks capture the payload.
+//! corewheel's three layers: `Wheel`, `Shard` and `local_timer()`.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -66,7 +65,7 @@ pub struct CorewheelShard {
     now: u64,
 }
 
-/// Returns when a timer is due that a peer is asked for at the tick `now`.
+/// Converts the arguments of `add_in` at the tick `now`.
 fn when(now: u64, deadline: u64, window: Window) -> When {
     let when = When::after(Duration::from_millis(deadline - now));
     match window {
@@ -126,11 +125,10 @@ impl Waking for CorewheelShard {
 }
 
 thread_local! {
-    /// The results of the callbacks.
     static FIRED: RefCell<Vec<Payload>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `corewheel-local`, in virtual time or by a clock of the machine. A thread can have one, once.
+/// `corewheel-local`, in virtual or real time. A thread can create only one.
 pub struct CorewheelLocal<C = ManualClock> {
     clock: C,
     now: u64,
@@ -138,14 +136,13 @@ pub struct CorewheelLocal<C = ManualClock> {
 
 pub trait LocalClock {
     fn install() -> Self;
-    /// Sets the clock, if it is virtual.
     fn set(&self, now: u64);
 }
 
 impl LocalClock for ManualClock {
     fn install() -> Self {
         let clock = Self::new();
-        Config::new().clock(&clock).install().expect("a new thread");
+        Config::new().clock(&clock).install().expect("the thread has no wheel yet");
         clock
     }
 
@@ -160,19 +157,17 @@ pub struct RealTime<const FAST: bool>;
 impl<const FAST: bool> LocalClock for RealTime<FAST> {
     fn install() -> Self {
         let clock = if FAST { Clock::fast() } else { Clock::monotonic() };
-        Config::new().clock(clock).install().expect("a new thread");
+        Config::new().clock(clock).install().expect("the thread has no wheel yet");
         Self
     }
 
     fn set(&self, _: u64) {}
 }
 
-/// Keeps the payload of a callback until [`take_fired`].
 pub(crate) fn note_fired(payload: Payload) {
     FIRED.with_borrow_mut(|fired| fired.push(payload));
 }
 
-/// Hands out the payloads of the callbacks that ran on this thread.
 pub(crate) fn take_fired(on_fire: impl FnMut(Payload)) {
     FIRED.with_borrow_mut(|fired| fired.drain(..).for_each(on_fire));
 }
@@ -181,7 +176,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     type Handle = TimerHandle;
 
     fn new() -> Self {
-        // Its growth would be timed.
+        // The growth must not be timed.
         FIRED.with_borrow_mut(|fired| fired.reserve(1024));
         Self { clock: C::install(), now: 0 }
     }

@@ -1,5 +1,5 @@
-//! The least that a handle-based timer must do: a node is taken from a free list, written and
-//! stored in a table, and found again by its handle. Nothing is linked, and nothing fires.
+//! The least that a timer with a handle must do: a node is taken from a free list, written, stored
+//! in a table, and found again by its handle. No node is linked, and no timer fires.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,29 +8,28 @@ use crate::timers::{Payload, Timers};
 
 const SLOTS: usize = 65_536;
 
-/// `floor`, and with `CAS` `floor-cas`: a timer ends by a compare-and-swap.
+/// `floor`, or with `CAS` `floor-cas`, which ends a timer by a compare-and-swap.
 pub struct Floor<const CAS: bool> {
     nodes: Vec<Node>,
     free: u32,
     slots: Box<[u32]>,
 }
 
-/// One cache line, what corewheel has for a timer all told.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Node {
     payload: Payload,
     deadline: u64,
-    /// Odd while the timer is live; a handle has the odd number of its time.
+    /// Odd while the timer is live, and copied into its handle.
     generation: AtomicU32,
     next_free: u32,
 }
 
 impl<const CAS: bool> Floor<CAS> {
-    /// Frees the node if it is of this generation.
+    /// Ends the timer if it has this generation; returns whether it had.
     fn claim(node: &Node, generation: u32) -> bool {
         if CAS {
-            // AcqRel and Relaxed as in a timer whose payload the winner takes.
+            // AcqRel and Relaxed, as in a timer whose payload the claimer takes.
             let swap = node.generation.compare_exchange(
                 generation,
                 generation.wrapping_add(1),
@@ -65,7 +64,7 @@ impl<const CAS: bool> Timers for Floor<CAS> {
         node.payload = payload;
         node.deadline = deadline;
         let generation = node.generation.get_mut().wrapping_add(1);
-        // Release as in a timer that another core may look at: on x86 a plain store.
+        // Release, as in a timer that another core may read; on x86 a plain store.
         node.generation.store(generation, Ordering::Release);
         self.slots[deadline as usize % SLOTS] = index;
         Handle { index, generation }

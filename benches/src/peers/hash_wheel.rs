@@ -1,6 +1,6 @@
-//! The cancellable wheel of `hierarchical_hash_wheel_timer`: a hash map by id beside four levels of
-//! 256 slots. A cancelled timer's entry stays until its slot comes. There is no reset: the timer is
-//! cancelled and added again under its id.
+//! The cancellable wheel of `hierarchical_hash_wheel_timer`: a hash map by id, and four levels of
+//! 256 slots. A cancelled timer's entry stays until its slot is due. A reset cancels the timer and
+//! adds it again with its id.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct HashWheel {
     next_id: u64,
 }
 
-/// An entry of the wheel. The handle has it too, for a reset.
+/// An entry of the wheel, which the handle shares for a reset.
 #[derive(Debug)]
 pub struct Entry {
     id: u64,

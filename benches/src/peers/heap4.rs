@@ -1,5 +1,4 @@
-//! A 4-ary heap that knows the position of each timer, so that any can be removed. Deadlines,
-//! positions and generations are apart from the payloads.
+//! A 4-ary heap that tracks the position of each timer, so that any timer can be removed.
 
 use super::table::{Handle, Table, put};
 use crate::timers::{Payload, Timers};
@@ -8,7 +7,7 @@ const ARITY: usize = 4;
 
 pub struct Heap4 {
     heap: Vec<Entry>,
-    /// The next of a live one is its place in the heap.
+    /// `next` of a live timer is its position in the heap.
     records: Table<()>,
     payloads: Vec<Payload>,
 }
@@ -20,25 +19,24 @@ struct Entry {
 }
 
 impl Heap4 {
-    /// Ends the timer that stands at `position`.
     fn remove(&mut self, position: usize) {
         self.records.end(self.heap[position].index);
-        let last = self.heap.pop().expect("it holds at least the one at `position`");
+        let last = self.heap.pop().expect("the heap is not empty");
         if position < self.heap.len() {
             self.settle(position, last);
         }
     }
 
-    /// Puts an entry at `position`, or as far up or down from there as it must go.
+    /// Puts an entry at `position`, and restores the order from there.
     fn settle(&mut self, position: usize, entry: Entry) {
-        let risen = self.rise(position, entry);
+        let risen = self.sift_up(position, entry);
         if risen == position {
-            self.sink(position, entry);
+            self.sift_down(position, entry);
         }
     }
 
     /// Moves the hole at `position` up until `entry` fits, and puts it there.
-    fn rise(&mut self, mut position: usize, entry: Entry) -> usize {
+    fn sift_up(&mut self, mut position: usize, entry: Entry) -> usize {
         while position > 0 {
             let parent = (position - 1) / ARITY;
             if self.heap[parent].deadline <= entry.deadline {
@@ -51,8 +49,7 @@ impl Heap4 {
         position
     }
 
-    /// Moves the hole at `position` down until `entry` fits, and puts it there.
-    fn sink(&mut self, mut position: usize, entry: Entry) {
+    fn sift_down(&mut self, mut position: usize, entry: Entry) {
         while let Some(child) = self.earliest_child(position) {
             if entry.deadline <= self.heap[child].deadline {
                 break;
@@ -91,7 +88,7 @@ impl Timers for Heap4 {
         put(&mut self.payloads, handle.index, payload);
         let entry = Entry { deadline, index: handle.index };
         self.heap.push(entry);
-        self.rise(self.heap.len() - 1, entry);
+        self.sift_up(self.heap.len() - 1, entry);
         handle
     }
 

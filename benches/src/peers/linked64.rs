@@ -1,7 +1,7 @@
-//! A linked-list wheel of the tokio and Linux kind: 64 slots a level, each a doubly linked list
-//! through nodes of a cache line. A node is in the lowest level that distinguishes its deadline
-//! from the current time. When time reaches the start of an upper slot, its nodes move down (a
-//! cascade). Any delay, exact.
+//! A hierarchical wheel as in tokio: 64 slots a level, each a doubly linked list of nodes of a
+//! cache line. A node is in the lowest level that distinguishes its deadline from the current time.
+//! When time reaches the start of an upper slot, its nodes cascade to lower levels. It takes any
+//! delay, and fires at the exact tick.
 
 use super::table::{Handle, Linked, NIL, Node, Table};
 use crate::timers::{Payload, Timers, Waking};
@@ -13,9 +13,9 @@ const LEVELS: usize = 11;
 
 pub struct Linked64 {
     timers: Table<Linked<Timer>, CacheLine>,
-    /// The first node of each slot, level by level.
+    /// The first node of each slot.
     heads: [u32; LEVELS * SLOTS],
-    /// A bit per slot that has nodes.
+    /// For each level, the bits of the slots that have nodes.
     occupied: [u64; LEVELS],
     now: u64,
     touched: u64,
@@ -55,7 +55,7 @@ impl Linked64 {
         }
     }
 
-    /// Returns the first slot that has nodes, and its start. Lower levels are due first.
+    /// Returns the first slot that has nodes, and the tick at which it starts.
     fn next_slot(&self) -> Option<(usize, u64)> {
         let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
         let position = self.occupied[level].trailing_zeros() as usize;
@@ -65,7 +65,6 @@ impl Linked64 {
         Some((level * SLOTS + position, start))
     }
 
-    /// Empties a slot; returns its first node.
     fn take_slot(&mut self, slot: usize) -> u32 {
         self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
         std::mem::replace(&mut self.heads[slot], NIL)

@@ -1,5 +1,3 @@
-//! The peers, each behind [`Timers`](crate::timers::Timers).
-
 mod binary_heap;
 mod btree;
 mod corewheel;
@@ -21,5 +19,5 @@ pub use self::heap4::Heap4;
 pub use self::linked64::Linked64;
 pub use self::single65536::Single65536;
 pub use self::table::Handle;
-pub use self::tokio::{DelayQueuePeer, Place, TokioSleep};
+pub use self::tokio::{DelayQueuePeer, SleepBox, TokioSleep};
 pub(crate) use self::tokio::{empty, put};

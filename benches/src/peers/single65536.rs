@@ -1,5 +1,5 @@
-//! One level of 65,536 slots of one tick: the simplest wheel, for delays below 65,536 ticks. Each
-//! slot is a doubly linked list of records of 16 bytes. Only firing touches the payloads.
+//! The simplest wheel: 65,536 slots of one tick, for delays below 65,536 ticks. Each slot is a
+//! doubly linked list of 16-byte records. Payloads are stored separately.
 
 use super::table::{Handle, Linked, NIL, Node, Table, put};
 use crate::timers::{Payload, Timers};
@@ -7,10 +7,9 @@ use crate::timers::{Payload, Timers};
 const SLOTS: u64 = 65_536;
 
 pub struct Single65536 {
-    /// The deadlines' low bits: debug builds compare them.
+    /// The values are the low bits of the deadlines, which debug builds check.
     timers: Table<Linked<u32>>,
     payloads: Vec<Payload>,
-    /// The first record of each slot.
     heads: Box<[u32]>,
     live: usize,
     now: u64,
@@ -26,7 +25,7 @@ impl Single65536 {
     }
 
     fn link(&mut self, index: u32, deadline: u64) {
-        assert!(deadline - self.now < SLOTS, "single65536 has no place for so long a delay");
+        assert!(deadline - self.now < SLOTS, "single65536 takes only delays below 65,536 ticks");
         self.touched += 1;
         self.timers.link(&mut self.heads, (deadline % SLOTS) as u32, index);
         self.timers[index].value.timer = deadline as u32;

@@ -1,11 +1,11 @@
-//! Timers that are found by handles: the common part of the peers of this crate.
+//! A table of timers with generational handles, which several peers use.
 
 use std::mem;
 use std::ops::{Index, IndexMut};
 
 use crate::timers::Payload;
 
-/// Names a node. It is stale, and finds nothing, once its generation has passed.
+/// Names a node and a generation. It is stale once the node has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     pub(crate) index: u32,
@@ -13,10 +13,10 @@ pub struct Handle {
 }
 
 pub(super) const NIL: u32 = u32::MAX;
-/// Marks a `previous` that is the number of the slot whose first node this is.
+/// Marks a `previous` that is a slot number, in the first node of the slot.
 const SLOT: u32 = 1 << 31;
 
-/// A place for a timer, aligned as `A`.
+/// A timer or a free node, aligned as `A`.
 pub(super) struct Node<T, A> {
     pub(super) value: T,
     /// Odd while the timer is live.
@@ -50,7 +50,7 @@ impl<T: Default, A> Table<T, A> {
         Self { nodes: Vec::new(), free: NIL }
     }
 
-    /// Begins a timer in a free node, if there is one. The caller overwrites the node's contents.
+    /// Begins a timer in a free or new node. The caller overwrites the value.
     pub(super) fn take(&mut self) -> Handle {
         let index = if self.free == NIL {
             let value = T::default();
@@ -65,7 +65,6 @@ impl<T: Default, A> Table<T, A> {
         Handle { index, generation: node.generation }
     }
 
-    /// Ends a timer and frees its node.
     pub(super) fn end(&mut self, index: u32) {
         let node = &mut self.nodes[index as usize];
         node.generation = node.generation.wrapping_add(1);
@@ -84,7 +83,7 @@ pub(super) struct Linked<T> {
 }
 
 impl<T, A> Table<Linked<T>, A> {
-    /// Puts a node in front of a slot; returns whether the slot was empty.
+    /// Links a node at the front of a slot; returns whether the slot was empty.
     pub(super) fn link(&mut self, heads: &mut [u32], slot: u32, index: u32) -> bool {
         let head = mem::replace(&mut heads[slot as usize], index);
         let node = &mut self[index];
@@ -95,7 +94,7 @@ impl<T, A> Table<Linked<T>, A> {
         head == NIL
     }
 
-    /// Takes a node out of its slot; returns the slot if it is empty now.
+    /// Unlinks a node; returns its slot if the slot is now empty.
     pub(super) fn unlink(&mut self, heads: &mut [u32], index: u32) -> Option<u32> {
         let node = &self[index];
         let (previous, next) = (node.value.previous, node.next);
@@ -111,7 +110,7 @@ impl<T, A> Table<Linked<T>, A> {
     }
 }
 
-/// Writes the payload of a node, where payloads are apart from the nodes.
+/// Writes the payload of a node, in peers that store payloads separately.
 pub(super) fn put(payloads: &mut Vec<Payload>, index: u32, payload: Payload) {
     match payloads.get_mut(index as usize) {
         Some(place) => *place = payload,

@@ -1,11 +1,10 @@
 //! tokio's `Sleep` and tokio-util's `DelayQueue`.
 //!
-//! Each sleep is pinned in a reused slot, so that nothing is allocated for it in the steady state.
-//! It is polled once when it is added. In virtual time its waker notes the slot, as a task's waker
-//! would note the task. By the machine's clock the waker does nothing, and an elapsed sleep stays
-//! until it is cancelled.
+//! Each sleep is pinned in a reused slot, so that the steady state allocates nothing, and is polled
+//! once when it is added. In virtual time its waker enqueues the slot, as a task's waker enqueues
+//! the task. In real time the waker does nothing, and an elapsed sleep stays until it is cancelled.
 //!
-//! The queue's keys are plain indices: one whose timer has ended may find another one.
+//! The queue's keys are plain indices, so a stale key may find another timer.
 
 use std::cell::RefCell;
 use std::mem;
@@ -22,10 +21,9 @@ use tokio_util::time::delay_queue::Key;
 use super::table::Handle;
 use crate::timers::{Payload, Timers};
 
-/// The time of tokio's timers. It is virtual, or the machine's on the runtime of the task, which
-/// yields after each tick.
+/// The time of tokio's timers: virtual, or real in the runtime of the current task.
 struct Time<const VIRTUAL: bool> {
-    /// The current-thread runtime of virtual time, whose clock is moved by hand.
+    /// The runtime whose virtual clock `advance` moves.
     runtime: Option<&'static Runtime>,
     start: Instant,
     now: u64,
@@ -36,7 +34,7 @@ impl<const VIRTUAL: bool> Time<VIRTUAL> {
         let runtime = VIRTUAL.then(|| {
             let mut builder = Builder::new_current_thread();
             let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
-            // One per run or test, entered for as long as it takes.
+            // Leaked, so that it is entered until the thread ends.
             let runtime: &'static Runtime = Box::leak(Box::new(runtime));
             mem::forget(runtime.enter());
             runtime
@@ -60,7 +58,7 @@ impl<const VIRTUAL: bool> Time<VIRTUAL> {
     }
 }
 
-/// `tokio-sleep`, in virtual time or by the machine's clock.
+/// `tokio-sleep`, in virtual or real time.
 pub struct TokioSleep<const VIRTUAL: bool = true> {
     time: Time<VIRTUAL>,
     slots: Vec<Slot>,
@@ -68,7 +66,7 @@ pub struct TokioSleep<const VIRTUAL: bool = true> {
 }
 
 thread_local! {
-    /// Which slots were woken: the driver runs on the thread that adds.
+    /// The slots that were woken. The driver runs on the thread that adds.
     static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -85,7 +83,7 @@ impl Wake for SlotWaker {
 }
 
 struct Slot {
-    sleep: Place,
+    sleep: SleepBox,
     waker: Waker,
     payload: Payload,
     /// Odd while the timer is live.
@@ -159,18 +157,17 @@ impl<const VIRTUAL: bool> Timers for TokioSleep<VIRTUAL> {
     }
 }
 
-/// Pinned memory for one `Sleep` after another.
-pub type Place = Pin<Box<Option<Sleep>>>;
+/// Pinned memory that is reused for `Sleep`s.
+pub type SleepBox = Pin<Box<Option<Sleep>>>;
 
-/// Polls a sleep once. It is not due yet: registering it is what the poll is for.
-fn register(place: &mut Place, waker: &Waker) {
+fn register(place: &mut SleepBox, waker: &Waker) {
     if let Some(sleep) = place.as_mut().as_pin_mut() {
         let _: Poll<()> = sleep.poll(&mut Context::from_waker(waker));
     }
 }
 
-/// Puts a sleep in a free place, if there is one, and registers it.
-pub(crate) fn put(free: &mut Vec<Place>, sleep: Sleep) -> Place {
+/// Puts a sleep in a free or new place, and registers it.
+pub(crate) fn put(free: &mut Vec<SleepBox>, sleep: Sleep) -> SleepBox {
     let mut place = free.pop().unwrap_or_else(|| Box::pin(None));
     place.set(Some(sleep));
     register(&mut place, Waker::noop());
@@ -178,13 +175,13 @@ pub(crate) fn put(free: &mut Vec<Place>, sleep: Sleep) -> Place {
 }
 
 /// Drops the sleep in a place; returns false if it had elapsed.
-pub(crate) fn empty(place: &mut Place) -> bool {
+pub(crate) fn empty(place: &mut SleepBox) -> bool {
     let was_live = place.as_ref().as_pin_ref().is_some_and(|sleep| !sleep.is_elapsed());
     place.set(None);
     was_live
 }
 
-/// `delay-queue`, in virtual time or by the machine's clock.
+/// `delay-queue`, in virtual or real time.
 pub struct DelayQueuePeer<const VIRTUAL: bool = true> {
     queue: DelayQueue<Payload>,
     time: Time<VIRTUAL>,
@@ -196,7 +193,7 @@ impl<const VIRTUAL: bool> Timers for DelayQueuePeer<VIRTUAL> {
     const IN_TASK: bool = !VIRTUAL;
 
     fn new() -> Self {
-        // The time first: the queue asks the runtime for it.
+        // The time comes first, because the queue needs a runtime.
         let time = Time::new();
         Self { queue: DelayQueue::new(), time }
     }

@@ -13,11 +13,10 @@ use crate::plan::{Named, Peer};
 
 const INK: RGBColor = RGBColor(128, 128, 128);
 const SIZE: (u32, u32) = (860, 480);
-/// Room for the names.
 const MARGIN_RIGHT: i32 = 190;
-/// The least distance of two names.
+/// The vertical distance of two names.
 const NAME_STEP: i32 = 15;
-/// The smallest time that is shown: times that were subtracted are no more exact.
+/// The smallest time that is shown. Differences of times are less exact.
 const LEAST_NANOS: f64 = 0.5;
 
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
@@ -28,7 +27,7 @@ pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws lines with their names at the right. The axes are logarithmic, unless that of x has names.
+/// Draws a line per peer, with its name at the right. Only an x axis of names is not logarithmic.
 fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
     let has_curve = chart.rows.iter().flat_map(|row| &row.1).flatten().any(|it| it.has_curve());
     let has_names = chart.columns != Columns::Sizes && !has_curve;
@@ -42,7 +41,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
             }
         };
         let figures = figures.iter().enumerate().filter_map(|(column, it)| Some((column, (*it)?)));
-        // A logarithm has no place for zero.
+        // A logarithmic axis cannot show zero.
         figures.flat_map(point).filter(|&(x, y)| x.is_finite() && y > 0.0).collect()
     };
     let label = |x: f64| match chart.heads.get(x.round() as usize) {
@@ -88,7 +87,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         plot.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))?;
     }
     names.sort_by_key(|&(y, ..)| y);
-    // A name is pushed down by those above, but never so far that those below have no room.
+    // The names above push a name down, but leave room for the names below.
     let mut lowest = 0;
     let mut room = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
     for (y, peer, colour) in names {
@@ -101,7 +100,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     Ok(())
 }
 
-/// Returns least and greatest; a little apart if they are equal.
+/// Returns the minimum and the maximum, and widens an empty range.
 fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let (low, high) = (values.clone().fold(f64::MAX, f64::min), values.fold(f64::MIN, f64::max));
     if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
@@ -111,8 +110,7 @@ fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", height).into_font().color(&colour)
 }
 
-/// Returns the colour of a peer, the same in all plots: corewheel's are red, the floors grey.
-/// Neighbours are far apart.
+/// Red for corewheel, grey for floors. Consecutive other peers get very different hues.
 fn colour(peer: Peer) -> RGBColor {
     let place = f64::from(peer as u8);
     let hue = match peer {

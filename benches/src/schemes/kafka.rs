@@ -4,10 +4,10 @@
 //! the time at which they start. So time jumps from slot to slot, and an empty tick costs nothing.
 //!
 //! With a tick of 1 ms the levels reach 20 ms, 400 ms, 8 s, 160 s and so on. The wheel's own clock
-//! stands at the last slot that was taken from the queue. A timer that is due by that clock is
-//! expired; other timers of the slot are inserted again, which puts them into a lower level. A stop
-//! unlinks; a slot left empty stays in the queue until its time. The first timer of a slot costs
-//! O(log slots in use) more, because the slot enters the queue.
+//! is the start of the last slot that was taken from the queue. The due timers of that slot expire;
+//! the others are inserted again, into a lower level. A stop unlinks a timer; an empty slot stays
+//! in the queue until its start. The first timer of a slot costs O(log slots in use) more, because
+//! the slot enters the queue.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,13 +16,13 @@ use super::store::slot;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Levels of `SLOTS` slots each. The `due` of a slot itself says when time enters it, or last did:
-/// the next time is another, so that tells whether the slot is in the queue.
+/// Levels of `SLOTS` slots each. The `due` of a slot's sentinel is the start with which the slot
+/// was last enqueued. A slot with another start must be enqueued again.
 pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
     levels: Vec<u32>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
-    /// When time entered the last slot that was taken from the queue.
+    /// The start of the last slot that was taken from the queue.
     clock: u64,
 }
 
@@ -33,7 +33,7 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         Self { levels: Vec::new(), queue: BinaryHeap::new(), clock: 0 }
     }
 
-    /// Links a timer into the lowest level that reaches its deadline, and enqueues a new slot.
+    /// Links a timer into the lowest level that reaches its deadline.
     fn start(&mut self, store: &mut Store, index: u32) {
         let due = store[index].due;
         let (mut width, mut level) = (1, 0);
@@ -46,20 +46,19 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         }
         let slot = self.levels[level] + slot(due / width, SLOTS);
         store.push_back(slot, index);
-        let entered = due / width * width;
-        if store[slot].due != entered {
-            store[slot].due = entered;
-            self.queue.push(Reverse((entered, slot)));
+        let slot_start = due / width * width;
+        if store[slot].due != slot_start {
+            store[slot].due = slot_start;
+            self.queue.push(Reverse((slot_start, slot)));
         }
     }
 
-    /// Jumps from slot to slot. The timers of each slot expire or move down.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
-        while let Some(&Reverse((entered, slot))) =
+        while let Some(&Reverse((slot_start, slot))) =
             self.queue.peek().filter(|head| head.0.0 <= store.now)
         {
             self.queue.pop();
-            self.clock = entered;
+            self.clock = slot_start;
             while let Some(index) = store.first(slot) {
                 store.unlink(index);
                 if store[index].due <= self.clock {

@@ -1,17 +1,15 @@
-//! The timer wheel of Linux since 4.8 (`kernel/time/timer.c`): levels as in scheme 7, but nothing
-//! ever cascades.
+//! The timer wheel of Linux since 4.8 (`kernel/time/timer.c`): scheme 7 without cascades.
 //!
 //! 9 levels of 64 slots (for HZ > 100). A slot of one level is 8 times as wide as a slot of the
 //! level below, so the levels overlap. A timer goes to a level when 63 slots of the level below do
-//! not suffice. It stays in its slot and fires when time has passed the end of the slot: never
-//! early, and later for longer intervals. That suits timeouts, which are mostly cancelled and need
-//! not be exact.
+//! not suffice. It stays in its slot, which starts after the deadline: it never fires early, and
+//! fires later for longer intervals.
 //!
 //! A timer of level 0 is one tick late, because the kernel cannot know how much of the current tick
 //! is left. Above, it is late by at most the width of a slot, which is at most 8/63 of the
 //! interval: the "12.5 %" of the kernel's comments. The range is 63 * 8^8 ticks, 12 days of
-//! milliseconds. The kernel fires a longer interval at the end of its range, which is early; here
-//! it is refused. The bitmap of slots in use, by which an idle kernel sleeps, is left out.
+//! milliseconds. The kernel fires a longer interval at the end of its range, which is early; this
+//! version panics. It has no bitmap of used slots, by which an idle kernel sleeps.
 
 use super::store::slot;
 use super::{Scheme, Store};
@@ -39,7 +37,7 @@ impl Scheme for Linux {
         Self
     }
 
-    /// The slot is the one behind the deadline's own: it begins when the deadline has passed.
+    /// Links a timer into the slot after that of its deadline.
     fn start(&mut self, store: &mut Store, index: u32) {
         let due = store[index].due;
         let distance = due - store.now - 1;
@@ -51,7 +49,6 @@ impl Scheme for Linux {
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         let entered = (store.now.trailing_zeros() / SHIFT).min(LEVELS - 1);
         for level in 0..=entered {
-            // All of the slot are due.
             store.expire_due(slot_of(level, store.now), expire);
         }
     }

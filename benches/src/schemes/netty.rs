@@ -1,28 +1,27 @@
 //! Netty's `HashedWheelTimer` (io.netty.util, 4.x): scheme 6 with one level of 512 slots, and a
-//! worker. The worker has another tick, 100 ms by default, which is here `TICK` ticks of the clock.
+//! worker. The worker's tick, 100 ms by default, is `TICK` ticks of the clock.
 //!
-//! Callers do not touch the wheel: a new timeout goes to a queue, a cancelled one to another. When
-//! the worker wakes, it unlinks the cancelled timeouts, links at most 100,000 new ones into their
-//! slots, and walks the slot of its tick. Here one thread plays both parts, so the queues need no
-//! atomics. As in Netty, a cancelled timeout stays in its slot until the worker wakes; what start
-//! and stop leave to the worker is paid in the tick.
+//! Callers enqueue new and cancelled timeouts, and do not touch the wheel. When the worker wakes,
+//! it unlinks the cancelled timeouts, links at most 100,000 new ones, and walks the slot of its
+//! tick. Here one thread plays both parts, so the queues need no atomics, and a tick pays for the
+//! deferred work.
 //!
-//! The worker serves a tick when it has ended, so a timeout fires between 1 and `TICK` ticks after
-//! its deadline. It fires later if one tick has more than 100,000 new ones.
+//! The worker serves a tick after its end, so a timeout fires between 1 and `TICK` ticks after its
+//! deadline. It fires later if a tick has more than 100,000 new timeouts.
 
 use super::store::slot;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
 const SLOTS: u32 = 512;
-/// The list behind the slots: new timeouts that the worker has not seen.
+/// The list after the slots: timeouts that the worker has not linked yet.
 const NEW: u32 = SLOTS;
-/// How many of them the worker links into the wheel in one of its ticks.
+/// The most new timeouts that the worker links in one tick.
 const LINKED_PER_TICK: usize = 100_000;
 
-/// One ring of slots; `due` holds a deadline in the queue and the rounds that remain in a slot.
+/// `due` is the deadline of a new timeout, and the remaining rounds of a linked one.
 pub struct Netty<const TICK: u64 = 100> {
-    /// Nodes whose timeout is cancelled, still linked.
+    /// Linked nodes whose timeout is cancelled.
     cancelled: Vec<u32>,
 }
 
@@ -41,8 +40,7 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         self.cancelled.push(index);
     }
 
-    /// The worker's tick t begins at t * `TICK` and is served when it has ended. An overdue new
-    /// timeout goes into the slot that is walked next.
+    /// Serves the worker's tick that has ended. An overdue new timeout goes into its slot.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         if !store.now.is_multiple_of(TICK) {
             return;

@@ -1,8 +1,5 @@
-//! Nodes in one `Vec`, linked by index, and handles that go stale.
-//!
-//! A list is circular and doubly linked, and its two ends meet in a sentinel, which is a node too.
-//! So a timer is unlinked without knowledge of its list, in O(1). A node that ends gets a new
-//! generation, which refuses old handles.
+//! Nodes in one `Vec`, linked by index, with generational handles. A list is circular and doubly
+//! linked through a sentinel node, so a timer is unlinked in O(1) without its list.
 
 use std::ops::{Index, IndexMut, Range};
 
@@ -14,12 +11,11 @@ pub struct Node {
     previous: u32,
     next: u32,
     generation: u32,
-    /// The deadline, or whatever else the scheme counts.
+    /// The deadline, or another count of the scheme.
     pub(super) due: u64,
     pub(super) payload: Payload,
 }
 
-/// The nodes of all timers and the sentinels of all lists of a scheme, and the time.
 #[derive(Debug, Default)]
 pub struct Store {
     nodes: Vec<Node>,
@@ -29,7 +25,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Adds empty lists with consecutive names and returns the first name.
+    /// Adds empty lists with consecutive indices and returns the first index.
     pub(super) fn add_lists(&mut self, count: u32) -> u32 {
         let first = self.indices().end;
         for list in first..first + count {
@@ -38,7 +34,6 @@ impl Store {
         first
     }
 
-    /// Takes a node for a timer, in no list yet.
     pub(super) fn allocate(&mut self, due: u64, payload: Payload) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| self.add_lists(1));
         let node = &mut self[index];
@@ -46,7 +41,7 @@ impl Store {
         index
     }
 
-    /// Ends a timer and returns its payload. Makes its handles stale, and its `due` 0.
+    /// Ends a timer and returns its payload. Makes its handles stale, and sets its `due` to 0.
     pub(super) fn end(&mut self, index: u32) -> Payload {
         let node = &mut self[index];
         node.generation = node.generation.wrapping_add(1);
@@ -54,7 +49,7 @@ impl Store {
         node.payload
     }
 
-    /// Ends a timer that is in no list, frees its node, and returns its payload.
+    /// Ends an unlinked timer, frees its node, and returns its payload.
     pub(super) fn release(&mut self, index: u32) -> Payload {
         self.free.push(index);
         self.end(index)
@@ -68,12 +63,10 @@ impl Store {
         Handle { index, generation: self[index].generation }
     }
 
-    /// Returns the node that a handle names, unless it is stale.
     pub(super) fn find(&self, handle: Handle) -> Option<u32> {
         (self[handle.index].generation == handle.generation).then_some(handle.index)
     }
 
-    /// Returns every node, live or not.
     pub(super) fn indices(&self) -> Range<u32> {
         0..u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers")
     }
@@ -91,7 +84,7 @@ impl Store {
         self.insert_after(self[list].previous, index);
     }
 
-    /// Inserts a timer in the order of `due`, behind its equals: a search from the rear.
+    /// Inserts a timer in order of `due`, after equal ones, with a search from the rear.
     pub(super) fn insert_sorted(&mut self, list: u32, index: u32) {
         let due = self[index].due;
         let mut place = self[list].previous;
@@ -114,20 +107,19 @@ impl Store {
         self[next].previous = previous;
     }
 
-    /// Unlinks and releases a timer that is in a list, and returns its payload.
+    /// Unlinks and releases a timer, and returns its payload.
     pub(super) fn remove(&mut self, index: u32) -> Payload {
         self.unlink(index);
         self.release(index)
     }
 
-    /// Expires the timers at the head of an ordered list that are due.
     pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         while let Some(index) = self.first(list).filter(|&index| self[index].due <= self.now) {
             expire(self.remove(index));
         }
     }
 
-    /// Expires the timers of a list whose `due` is 0 rounds, and takes one round off the others.
+    /// Expires the timers without remaining rounds, and subtracts a round from the others.
     pub(super) fn count_rounds(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         let mut next = self.first(list);
         while let Some(index) = next {
@@ -154,7 +146,6 @@ impl IndexMut<u32> for Store {
     }
 }
 
-/// Returns the slot of a tick in a ring.
 #[expect(clippy::cast_possible_truncation, reason = "less than `slots`")]
 pub(super) fn slot(tick: u64, slots: u32) -> u32 {
     (tick % u64::from(slots)) as u32

@@ -4,8 +4,8 @@ use super::store::slot;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Scheme 1, "straightforward": every tick counts every timer down, in the order of memory. Right
-/// for a handful of timers. `due` holds the ticks that remain, 0 for a free node.
+/// Scheme 1, "straightforward": every tick decrements every timer. `due` is the number of ticks
+/// that remain, 0 in a free node.
 pub struct Countdown;
 
 impl Scheme for Countdown {
@@ -32,8 +32,8 @@ impl Scheme for Countdown {
     }
 }
 
-/// Scheme 2: one list in the order of the deadlines (VMS and early UNIX). Starting searches from
-/// the rear, which is O(1) when all intervals are equal.
+/// Scheme 2: one list sorted by deadline, as in VMS and early UNIX. A start searches from the rear,
+/// which is O(1) if all intervals are equal.
 pub struct OrderedList {
     list: u32,
 }
@@ -73,8 +73,8 @@ impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     }
 }
 
-/// Scheme 6: a hashed timing wheel with unsorted slots. `due` counts the revolutions that a timer
-/// has to sit out. A tick visits every timer of one slot.
+/// Scheme 6: a hashed timing wheel with unsorted slots. `due` is the number of revolutions before a
+/// timer expires. A tick visits every timer of one slot.
 pub struct RoundsWheel<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {

@@ -1,5 +1,4 @@
-//! How long a call of cancel takes where a lock hurts: while the owner fires many timers in one
-//! turn, or while three other threads cancel too.
+//! The time of a cancel while the owner fires many timers, or while three more threads cancel.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -14,30 +13,29 @@ use crate::measure::Sample;
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
 
-/// Timers that a canceller gets in a round, more than it can cancel in a turn.
+/// Timers per canceller and round, more than it can cancel during a turn.
 const PENDING: usize = 20_000;
-/// How long timers wait that are not due in a run.
+/// The delay of timers that are not due in a run.
 const LONG: Duration = Duration::from_mins(1);
-/// How long timers wait that a turn is to fire, and how long until the turn.
+/// The delay of timers that the measured turn fires, and the wait before that turn.
 const SHORT: Duration = Duration::from_millis(1);
 const DUE: Duration = Duration::from_millis(3);
 
-/// Whether the owner fires timers in one turn while one thread cancels others. Otherwise four
-/// threads cancel at once.
+/// Whether the owner fires timers while one thread cancels others. Otherwise four threads cancel.
 const SETTINGS: [(&str, bool); 2] = [("firing", true), ("four-threads", false)];
 
-/// The progress of a run. A round has begun when `phase` is odd, and is over when it is even.
-/// Acquire and Release throughout: a thread that sees a step sees the work before it.
+/// The progress of a run. `phase` is odd during a round, and even between rounds. Acquire and
+/// Release throughout: a thread that sees a step sees the work before it.
 #[derive(Debug, Default)]
 struct Progress {
     phase: AtomicUsize,
-    /// How often a canceller was ready for a round.
+    /// Counts cancellers that are ready for a round.
     ready: AtomicUsize,
-    /// How often a canceller has cancelled all of its timers.
+    /// Counts cancellers that have cancelled all timers of a round.
     done: AtomicUsize,
 }
 
-/// Measures a call of cancel with one reading of the clock. The owner fires `n` timers.
+/// Measures calls of cancel, each with one clock reading. The owner fires `n` timers.
 pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
     in_settings(&SETTINGS, |fires| quantiles(job, "ns", &mut in_rounds::<O>(job, fires)))
 }
@@ -60,12 +58,11 @@ fn in_rounds<O: Owner<Remote: Clone>>(job: Job, fires: bool) -> Vec<f64> {
         let (senders, cancellers): (Vec<_>, Vec<_>) = (1..=cancellers).map(start).unzip();
         own(owner, &senders, job, fires, progress);
         drop(senders);
-        let nanos = cancellers.into_iter().map(|it| it.join().expect("a run that does not panic"));
+        let nanos = cancellers.into_iter().map(|it| it.join().expect("the run does not panic"));
         nanos.flatten().collect()
     })
 }
 
-/// The owner's side. Its timers go to the cancellers.
 fn own<O: Owner>(
     mut owner: O,
     cancellers: &[Sender<Vec<O::Handle>>],
@@ -77,7 +74,7 @@ fn own<O: Owner>(
     for round in 1..=job.scale.pick(40, 5, 1) {
         for canceller in cancellers {
             let handles = (0..PENDING).map(|id| owner.add(LONG, payload(id))).collect();
-            canceller.send(handles).expect("it waits");
+            canceller.send(handles).expect("the canceller waits");
         }
         let all = round * cancellers.len();
         cores::spin_until(|| progress.ready.load(Acquire) == all);
@@ -90,7 +87,7 @@ fn own<O: Owner>(
             let mut fired = 0;
             let on_fire = |payload| fired += usize::from(black_box(payload) != [u64::MAX; 3]);
             collected += owner.turn(usize::MAX, on_fire).collected;
-            assert_eq!(fired, job.n, "all are due");
+            assert_eq!(fired, job.n, "all timers are due");
             progress.phase.store(2 * round, Release);
         }
         while progress.done.load(Acquire) < all {
@@ -103,7 +100,7 @@ fn own<O: Owner>(
     }
 }
 
-/// Cancels the timers of each round, and returns how long the calls took that began in it.
+/// Cancels the timers of each round, and returns the times of calls that began in the round.
 fn cancel_all<R: Remote>(
     mut remote: R,
     rounds: &Receiver<Vec<R::Handle>>,
@@ -117,8 +114,8 @@ fn cancel_all<R: Remote>(
         for handle in handles {
             let is_over = progress.phase.load(Acquire) > 2 * round - 1;
             let started = Instant::now();
-            assert!(remote.cancel(handle), "it was live");
-            // The first call counts, even if the thread has lost its core at the start.
+            assert!(remote.cancel(handle), "the timer was live");
+            // The first call counts, even if it begins after the round.
             if !is_over || nanos.is_empty() {
                 nanos.push(started.elapsed().as_nanos() as f64);
             }

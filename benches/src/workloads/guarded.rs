@@ -1,4 +1,4 @@
-//! Tasks that wrap one short operation after another in a timeout of 30 s.
+//! Tasks that wrap each of their short operations in a timeout of 30 s.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -20,17 +20,17 @@ use crate::measure::{Sample, cpu_nanos, median_of};
 use crate::peers::{LocalClock, RealTime};
 use crate::plan::{Job, Workload as W};
 
-/// After the tasks of a stretch, whose work on other threads belongs to it.
+/// A pause after an interval, in which timer threads finish the work of its tasks.
 const SETTLE: Duration = Duration::from_millis(25);
-/// Of every timeout that is not there to end.
+/// The time limit of operations that end earlier.
 const LIMIT: Duration = Duration::from_secs(30);
-/// When it is looked what is left of timeouts that were dropped.
+/// The time from the drops of timeouts to the count of those left.
 const LINGER: Duration = Duration::from_millis(50);
-/// Operations that are ready at once between two that let the other tasks run.
-const TOGETHER: u32 = 64;
+/// Operations per yield, if they are ready at once.
+const OPERATIONS_PER_YIELD: u32 = 64;
 
 pub enum Operation {
-    /// Ready after this number of pending polls. It wakes its task at once each time.
+    /// Ready after this number of pending polls, each of which wakes the task.
     Yields(u32),
     Never,
 }
@@ -51,9 +51,9 @@ impl Future for Operation {
     }
 }
 
-pub trait Guard<F>: Fn(Duration, Operation) -> F + Clone + 'static {}
+pub trait TimeoutFn<F>: Fn(Duration, Operation) -> F + Clone + 'static {}
 
-impl<F, G: Fn(Duration, Operation) -> F + Clone + 'static> Guard<F> for G {}
+impl<F, G: Fn(Duration, Operation) -> F + Clone + 'static> TimeoutFn<F> for G {}
 
 fn unguarded(
     _: Duration,
@@ -62,87 +62,84 @@ fn unguarded(
     poll_fn(move |cx| Pin::new(&mut operation).poll(cx).map(Ok))
 }
 
-/// Measures operations in timeouts, without timeouts, and the difference, as medians of the
-/// stretches after one for the warm-up; and what is left of as many timeouts as there are tasks.
-pub fn run(job: Job, stage: Stage<'_>) -> Vec<Sample> {
+/// Measures operations with timeouts, without timeouts, and the difference, as medians of the
+/// intervals after a warm-up. Also counts dropped timeouts that are left.
+pub fn run(job: Job, stage: RunTasks<'_>) -> Vec<Sample> {
     if job.workload == W::AsyncLate {
         return late(job, stage);
     }
-    let (operations, stretches) = job.scale.pick((500, 10), (100, 3), (5, 1));
-    let work = Errand::Work { operations, yields: u32::from(job.workload == W::Async) };
+    let (operations, intervals) = job.scale.pick((500, 10), (100, 3), (5, 1));
+    let work = TaskWork::Work { operations, yields: u32::from(job.workload == W::Async) };
     let count = job.n as f64 * f64::from(operations);
-    let stretch = |with_timeouts| {
-        let errands = vec![work.clone(); job.n];
+    let interval = |with_timeouts| {
+        let tasks = vec![work.clone(); job.n];
         let (cpu, began) = (cpu_nanos(), Instant::now());
-        stage(errands, with_timeouts);
+        stage(tasks, with_timeouts);
         let took = began.elapsed();
         thread::sleep(SETTLE);
-        Stretch { cpu: (cpu_nanos() - cpu) / count, rate: count / took.as_secs_f64() / 1e3 }
+        Interval { cpu: (cpu_nanos() - cpu) / count, rate: count / took.as_secs_f64() / 1e3 }
     };
-    let all: Vec<_> = (0..=stretches).map(|_| [false, true].map(stretch)).collect();
-    let stretches = &all[1..];
+    let all: Vec<_> = (0..=intervals).map(|_| [false, true].map(interval)).collect();
+    let intervals = &all[1..];
     vec![
-        job.sample("timeout", "ns", median_of(stretches, |[floor, own]| own.cpu - floor.cpu)),
-        job.sample("cpu", "ns", median_of(stretches, |[_, own]| own.cpu)),
-        job.sample("floor", "ns", median_of(stretches, |[floor, _]| floor.cpu)),
-        job.sample("rate", "k/s", median_of(stretches, |[_, own]| own.rate)),
+        job.sample("timeout", "ns", median_of(intervals, |[floor, own]| own.cpu - floor.cpu)),
+        job.sample("cpu", "ns", median_of(intervals, |[_, own]| own.cpu)),
+        job.sample("floor", "ns", median_of(intervals, |[floor, _]| floor.cpu)),
+        job.sample("rate", "k/s", median_of(intervals, |[_, own]| own.rate)),
         job.sample("left", "timeouts", left(job.n, stage) as f64),
     ]
 }
 
-struct Stretch {
-    /// Nanoseconds.
+struct Interval {
+    /// Nanoseconds per operation.
     cpu: f64,
-    /// Thousands a second.
+    /// Thousands of operations per second.
     rate: f64,
 }
 
-/// One look on each core, where the cores have their own tasks.
-fn left(timeouts: usize, stage: Stage<'_>) -> usize {
+/// Returns how many dropped timeouts are still registered. [`on_two_cores`] counts on each core.
+fn left(timeouts: usize, stage: RunTasks<'_>) -> usize {
     let dropped = Dropped::new(timeouts);
-    let mut errands = vec![Errand::Drop(Arc::clone(&dropped)); timeouts];
-    errands.insert(0, Errand::Look(Arc::clone(&dropped)));
-    errands.push(Errand::Look(Arc::clone(&dropped)));
-    stage(errands, true);
+    let mut tasks = vec![TaskWork::Drop(Arc::clone(&dropped)); timeouts];
+    tasks.insert(0, TaskWork::Look(Arc::clone(&dropped)));
+    tasks.push(TaskWork::Look(Arc::clone(&dropped)));
+    stage(tasks, true);
     // Relaxed: the tasks have ended.
     dropped.left.load(Ordering::Relaxed)
 }
 
-/// Tasks whose timeouts do end.
-fn late(job: Job, stage: Stage<'_>) -> Vec<Sample> {
+fn late(job: Job, stage: RunTasks<'_>) -> Vec<Sample> {
     late::run(job, |size| {
         let log = Arc::new(Mutex::new(Vec::new()));
-        let late = late::delays(size).map(|delay| Errand::Late(delay, Arc::clone(&log)));
+        let late = late::delays(size).map(|delay| TaskWork::Late(delay, Arc::clone(&log)));
         stage(late.collect(), true);
         mem::take(&mut log.lock())
     })
 }
 
-/// The work of a task.
 #[derive(Clone)]
-pub enum Errand {
-    /// Operations in timeouts, one after the other.
+pub enum TaskWork {
     Work {
         operations: u32,
-        /// Polls at which each is not ready.
+        /// The pending polls of each operation.
         yields: u32,
     },
     /// Registers a timeout and drops it.
     Drop(Arc<Dropped>),
-    /// Looks what is left when all have done that.
+    /// Counts the timeouts that are left after all drops.
     Look(Arc<Dropped>),
-    /// Waits until the time of an operation is over.
+    /// Waits for a timeout that expires, and logs its lateness.
     Late(Duration, Arc<Mutex<Vec<f64>>>),
 }
 
-impl Errand {
-    async fn run<F: Future<Output = Result<(), E>>, E: Debug>(self, guard: impl Guard<F>) {
+impl TaskWork {
+    async fn run<F: Future<Output = Result<(), E>>, E: Debug>(self, guard: impl TimeoutFn<F>) {
         match self {
             Self::Work { operations, yields } => {
                 for done in 1..=operations {
                     let guarded = guard(LIMIT, Operation::Yields(yields));
-                    guarded.await.expect("nothing takes so long");
-                    if yields == 0 && done % TOGETHER == 0 {
+                    guarded.await.expect("the operation ends before its timeout");
+                    if yields == 0 && done % OPERATIONS_PER_YIELD == 0 {
                         yield_now().await;
                     }
                 }
@@ -151,7 +148,7 @@ impl Errand {
             Self::Look(dropped) => dropped.look().await,
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;
-                guard(delay, Operation::Never).await.expect_err("it is never ready");
+                guard(delay, Operation::Never).await.expect_err("the operation is never ready");
                 let lateness = late::lateness(due);
                 log.lock().push(lateness);
             }
@@ -159,43 +156,43 @@ impl Errand {
     }
 }
 
-/// Timeouts that were dropped. What still holds the waker that all were polled with has not gone.
+/// Dropped timeouts, all polled with one waker. Those that are left still refer to that waker.
 pub struct Dropped {
-    waker: Arc<Nobody>,
-    /// To come.
+    waker: Arc<NoopWake>,
+    /// Timeouts that are not dropped yet.
     expected: AtomicUsize,
-    /// At the worst.
+    /// The most timeouts that a count found.
     left: AtomicUsize,
 }
 
-struct Nobody;
+struct NoopWake;
 
-impl Wake for Nobody {
+impl Wake for NoopWake {
     fn wake(self: Arc<Self>) {}
 }
 
 impl Dropped {
     fn new(expected: usize) -> Arc<Self> {
         let [expected, left] = [expected, 0].map(AtomicUsize::new);
-        Arc::new(Self { waker: Arc::new(Nobody), expected, left })
+        Arc::new(Self { waker: Arc::new(NoopWake), expected, left })
     }
 
-    async fn add<F: Future>(&self, guard: impl Guard<F>) {
+    async fn add<F: Future>(&self, guard: impl TimeoutFn<F>) {
         {
             let mut guarded = pin!(guard(LIMIT, Operation::Never));
             let waker = Waker::from(Arc::clone(&self.waker));
             let is_pending = guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
-            assert!(is_pending, "it is never ready");
+            assert!(is_pending, "the operation is never ready");
             drop(waker);
-            // It may go on in another worker.
+            // The task may continue on another worker.
             yield_now().await;
         }
-        // AcqRel: the thread that finds the last one sees the results of all.
+        // AcqRel: the thread that reads 0 sees all drops.
         self.expected.fetch_sub(1, Ordering::AcqRel);
     }
 
     async fn look(&self) {
-        // Acquire: see above.
+        // Acquire: pairs with the AcqRel in `add`.
         while self.expected.load(Ordering::Acquire) > 0 {
             yield_now().await;
         }
@@ -205,20 +202,20 @@ impl Dropped {
     }
 }
 
-/// Runs tasks until all are over, with timeouts or without.
-pub type Stage<'a> = &'a dyn Fn(Vec<Errand>, bool);
+/// Runs tasks to completion, with or without timeouts.
+pub type RunTasks<'a> = &'a dyn Fn(Vec<TaskWork>, bool);
 
 /// Runs tasks on the workers of a runtime, which move tasks between them.
 pub fn on_workers<F, E>(
     runtime: Runtime,
-    guard: impl Guard<F> + Send + Sync,
-) -> impl Fn(Vec<Errand>, bool)
+    guard: impl TimeoutFn<F> + Send + Sync,
+) -> impl Fn(Vec<TaskWork>, bool)
 where
     F: Future<Output = Result<(), E>> + Send + 'static,
     E: Debug + 'static,
 {
-    move |errands, with_timeouts| {
-        runtime.block_on(join(errands, |errand| {
+    move |tasks, with_timeouts| {
+        runtime.block_on(join(tasks, |errand| {
             if with_timeouts {
                 tokio::spawn(errand.run(guard.clone()))
             } else {
@@ -228,42 +225,42 @@ where
     }
 }
 
-/// Runs tasks on a runtime on each of two cores. `drive` starts the timers of a core.
+/// Runs half of the tasks on each of two current-thread runtimes. `drive` starts a core's timers.
 pub fn on_two_cores<F, E>(
-    guard: impl Guard<F> + Send + Sync,
+    guard: impl TimeoutFn<F> + Send + Sync,
     drive: fn(),
-) -> impl Fn(Vec<Errand>, bool)
+) -> impl Fn(Vec<TaskWork>, bool)
 where
     F: Future<Output = Result<(), E>> + 'static,
     E: Debug + 'static,
 {
-    move |mut errands, with_timeouts| {
-        let others = errands.split_off(errands.len() / 2);
-        let run = |errands| {
+    move |mut tasks, with_timeouts| {
+        let others = tasks.split_off(tasks.len() / 2);
+        let run = |tasks| {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             LocalSet::new().block_on(&runtime, async {
                 if with_timeouts {
                     drive();
-                    join(errands, |errand| spawn_local(errand.run(guard.clone()))).await;
+                    join(tasks, |errand| spawn_local(errand.run(guard.clone()))).await;
                 } else {
-                    join(errands, |errand| spawn_local(errand.run(unguarded))).await;
+                    join(tasks, |errand| spawn_local(errand.run(unguarded))).await;
                 }
             });
         };
-        cores::on_two(|| run(errands), || run(others));
+        cores::on_two(|| run(tasks), || run(others));
     }
 }
 
-/// Drives corewheel's timers of the thread in a task, by the fast clock or the monotonic one.
+/// Drives the thread's corewheel timers in a task, with the fast clock if `FAST`.
 pub fn drive_corewheel<const FAST: bool>() {
     RealTime::<FAST>::install();
     let driver = corewheel_tokio::spawn_local().expect("a runtime that polls for events");
-    spawn_local(async { driver.await.expect("a task that does not panic").expect("a descriptor") });
+    spawn_local(async { driver.await.expect("the task does not panic").expect("a descriptor") });
 }
 
-async fn join(errands: Vec<Errand>, spawn: impl Fn(Errand) -> JoinHandle<()>) {
-    let tasks: Vec<_> = errands.into_iter().map(spawn).collect();
+async fn join(tasks: Vec<TaskWork>, spawn: impl Fn(TaskWork) -> JoinHandle<()>) {
+    let tasks: Vec<_> = tasks.into_iter().map(spawn).collect();
     for task in tasks {
-        task.await.expect("a task that does not panic");
+        task.await.expect("the task does not panic");
     }
 }

@@ -1,8 +1,5 @@
-//! Punctuality by the machine's clock: timers over some seconds, on a thread that sleeps in
-//! between, alone and under a flood of cancels.
-//!
-//! Under a flood, one core has timers that are due over some seconds, and very many others that are
-//! not. Half-way, another core cancels all of those.
+//! Lateness in real time: timers over some seconds, on a thread that sleeps between turns. In a
+//! flood, another core cancels many pending timers of that thread half-way through the run.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,20 +20,21 @@ use super::{SEED, in_settings, quantiles};
 use crate::across::{BATCH, Remote, Sleeping};
 use crate::cores;
 use crate::measure::{Sample, cpu_nanos};
-use crate::peers::{self, Place};
+use crate::peers::{self, SleepBox};
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::Payload;
 
+/// The shortest delay, in which all timers are added.
 const LEAD: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     pub timers: usize,
-    /// The time they are spread over.
+    /// The time over which their deadlines are spread.
     pub span: Duration,
 }
 
-/// Returns how many microseconds late a timer fires now; negative if it is early.
+/// Returns the lateness of a timer that fires now, in microseconds; negative if it is early.
 pub(super) fn lateness(due: Instant) -> f64 {
     let now = Instant::now();
     let late = now.saturating_duration_since(due).as_nanos() as f64;
@@ -44,13 +42,13 @@ pub(super) fn lateness(due: Instant) -> f64 {
     (late - early) / 1e3
 }
 
-/// Delays of all timers, the same for all peers. None is due before all have been added.
+/// Returns the delays of all timers, the same for all peers.
 pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
     let mut rng = Rng::with_seed(SEED);
     (0..size.timers).map(move |_| LEAD + size.span.mul_f64(rng.f64()))
 }
 
-/// Runs one of the loops below, or of another workload, and says how late it was.
+/// Reports the lateness values that `fire` returns, and its CPU time.
 pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
     let span = match job.workload {
         W::AsyncLate => job.scale.pick(3000, 300, 100),
@@ -68,7 +66,6 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
     samples
 }
 
-/// corewheel's `local_timer()`, parked between turns.
 pub fn corewheel_local(job: Job) -> Vec<Sample> {
     let is_fast = job.peer == Peer::CorewheelLocalFast;
     let clock = if is_fast { Clock::fast() } else { Clock::monotonic() };
@@ -88,7 +85,6 @@ pub fn corewheel_local(job: Job) -> Vec<Sample> {
     })
 }
 
-/// A B-tree by deadline, to the nanosecond, on a thread that parks until the first is due.
 pub fn btree(size: Size) -> Vec<f64> {
     let mut log = Vec::new();
     let mut timers: BTreeSet<(Instant, usize)> =
@@ -109,7 +105,6 @@ pub fn tokio_sleep(size: Size, runtime: &Runtime) -> Vec<f64> {
     runtime.block_on(async { sleeping_tasks(size).join_all().await })
 }
 
-/// Tasks that say how late they were woken.
 fn sleeping_tasks(size: Size) -> JoinSet<f64> {
     let task = |delay| {
         let due = Instant::now() + delay;
@@ -122,7 +117,6 @@ fn sleeping_tasks(size: Size) -> JoinSet<f64> {
     delays(size).map(task).collect()
 }
 
-/// tokio-util's `DelayQueue`, one task that waits for the next.
 pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
     runtime.block_on(async {
         let (mut log, mut queue) = (Vec::new(), DelayQueue::new());
@@ -137,7 +131,7 @@ pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
     })
 }
 
-/// How often an idle shard wants to be turned until its only timer, an hour away, has fired.
+/// Counts the turns of an idle shard until its only timer, an hour away, has fired.
 pub fn idle_wake_ups(job: Job) -> Vec<Sample> {
     let clock = ManualClock::new();
     let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("there are few shards");
@@ -156,39 +150,37 @@ pub fn idle_wake_ups(job: Job) -> Vec<Sample> {
 pub struct Flood {
     due: Size,
     pending: usize,
-    /// Whether another core cancels them.
+    /// Whether another core cancels the pending timers.
     is_flooded: bool,
-    /// How many of the cancels a turn consumes at most, where it can be bounded.
+    /// The most cancels that a turn consumes, if the peer has a budget.
     budget: usize,
 }
 
-/// Whether there is a flood, and of how many cancels a turn consumes at most.
+/// Whether there is a flood, and the budget of a turn.
 const SETTINGS: [(&str, (bool, usize)); 3] =
     [("alone", (false, usize::MAX)), ("flooded", (true, usize::MAX)), ("bounded", (true, 256))];
 
-/// How late each timer fired, in microseconds; and how long a flood took to be consumed.
+/// The lateness of each timer in microseconds, and the duration of a flood.
 type Outcome = (Vec<f64>, Option<Duration>);
 
 impl Flood {
-    /// Delays of the timers that do not fire.
     fn pending(self) -> impl Iterator<Item = Duration> {
         let mut rng = Rng::with_seed(SEED);
         (0..self.pending).map(move |_| Duration::from_millis(rng.u64(30_000..=60_000)))
     }
 
-    /// When the flood begins, counted from when all timers have been added.
+    /// Returns the time from the adds to the beginning of the flood.
     fn delay(self) -> Duration {
         LEAD + self.due.span / 2
     }
 }
 
-/// The owner on the first core, the flood from the second.
 pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
     let (to_other, of_owner) = mpsc::channel();
     let own = move || {
         let (mut owner, remote) = O::new(load.pending + load.due.timers);
         let start = Instant::now();
-        // A payload says when it is due.
+        // The payload is the deadline.
         let due = |delay| [(start.elapsed() + delay).as_nanos() as u64; 3];
         let handles: Vec<_> = load.pending().map(|delay| owner.add(delay, due(delay))).collect();
         delays(load.due).for_each(|delay| _ = owner.add(delay, due(delay)));
@@ -213,7 +205,7 @@ pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
         load.is_flooded.then(|| {
             let cancel = |handle| usize::from(remote.cancel(handle));
             let cancelled: usize = handles.into_iter().map(cancel).sum();
-            assert_eq!(cancelled, load.pending, "each was live");
+            assert_eq!(cancelled, load.pending, "each timer was live");
             started
         })
     };
@@ -221,7 +213,6 @@ pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
     (lateness, started.zip(ended).map(|(started, ended)| ended - started))
 }
 
-/// How late the timers were in each setting, and how long a flood took.
 pub fn flood(job: Job, has_budget: bool, outcome: impl Fn(Flood) -> Outcome + Sync) -> Vec<Sample> {
     let (timers, span) = job.scale.pick((10_000, 3000), (2000, 1000), (200, 100));
     let due = Size { timers, span: Duration::from_millis(span) };
@@ -230,31 +221,29 @@ pub fn flood(job: Job, has_budget: bool, outcome: impl Fn(Flood) -> Outcome + Sy
         let (mut lateness, flood) = outcome(load);
         assert_eq!(lateness.len(), due.timers, "each timer fires once");
         let mut samples = quantiles(job, "us", &mut lateness);
-        assert!(lateness[0] >= 0.0, "none is early");
+        assert!(lateness[0] >= 0.0, "no timer is early");
         samples.extend(flood.map(|took| job.sample("took", "ms", took.as_secs_f64() * 1e3)));
         samples
     })
 }
 
-/// Floods a tokio runtime with two workers. One task drops the timers that are not due.
 pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
     runtime.block_on(async {
-        // Those that do not fire, each polled once.
         let register = |delay| peers::put(&mut Vec::new(), sleep(delay));
         let registered = async move { load.pending().map(register).collect() };
         let places =
-            tokio::spawn(unconstrained(registered)).await.expect("a task that does not panic");
+            tokio::spawn(unconstrained(registered)).await.expect("the task does not panic");
         let tasks = sleeping_tasks(load.due);
         let flood = tokio::spawn(unconstrained(drop_all(load, places)));
         let lateness = tasks.join_all().await;
-        let (places, took) = flood.await.expect("a task that does not panic");
+        let (places, took) = flood.await.expect("the task does not panic");
         drop(places);
         (lateness, took)
     })
 }
 
-/// Drops the timers where they are; the places go when all is over.
-async fn drop_all(load: Flood, mut places: Vec<Place>) -> (Vec<Place>, Option<Duration>) {
+/// Drops the sleeps, and returns their memory, which is freed after the run.
+async fn drop_all(load: Flood, mut places: Vec<SleepBox>) -> (Vec<SleepBox>, Option<Duration>) {
     sleep(load.delay()).await;
     if !load.is_flooded {
         return (places, None);
@@ -262,7 +251,7 @@ async fn drop_all(load: Flood, mut places: Vec<Place>) -> (Vec<Place>, Option<Du
     let started = Instant::now();
     for batch in places.chunks_mut(BATCH) {
         for place in batch {
-            assert!(peers::empty(place), "it was live");
+            assert!(peers::empty(place), "the timer was live");
         }
         yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Bytes and allocations.
+//! Memory per timer, and allocations.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::operations::{Churn, Delay, Reset, Steady};
 use super::{SEED, in_thread};
 use crate::alloc;
-use crate::measure::{self, Load, Sample, batches, settled, warm_up};
+use crate::measure::{self, Load, Sample, batches, warm_up, warm_up_operations};
 use crate::peers::{CorewheelLocal, RealTime};
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::{Timers, not_due, payload};
@@ -17,22 +17,22 @@ use crate::timers::{Timers, not_due, payload};
 /// Turns after the last cancel, one tick each.
 const TURNS: u64 = 10_000;
 
-/// Bytes in use, by the allocator and resident.
+/// Bytes in use, allocated and resident.
 type Used = [f64; 2];
 
 fn used() -> Used {
     [alloc::bytes() as f64, resident()]
 }
 
-/// The difference of the second to the first, divided.
+/// Returns the growth from the first `used` to the second, divided by `by`.
 fn samples(job: Job, part: &str, unit: &str, used: [Used; 2], by: usize) -> [Sample; 2] {
     let [allocated, resident] = [0, 1].map(|way| (used[1][way] - used[0][way]) / by as f64);
     let rss = format!("{part}-rss");
     [job.sample(part, unit, allocated), job.sample(rss.trim_start_matches('-'), unit, resident)]
 }
 
-/// Returns the resident memory, or zero where that cannot be asked. It allocates nothing: an
-/// allocation behind the timers would keep their memory in the process.
+/// Returns the resident bytes, or 0 if the system does not report them. Allocates nothing, because
+/// an allocation above the timers would keep their memory resident.
 fn resident() -> f64 {
     let mut status = [0; 4096];
     let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
@@ -51,9 +51,8 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     }
 }
 
-/// Measures bytes per timer while `n` are live over 1 to 60 s; then when all have been cancelled,
-/// and the loop has turned once and announced a sleep without end; then after 10,000 turns. The
-/// caller's table of handles is allocated before and does not count.
+/// Measures bytes per timer while `n` are live; after all are cancelled, a turn and the preparation
+/// of a sleep; and after 10,000 turns. The handles are allocated before, and do not count.
 fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut rng = Rng::with_seed(SEED);
@@ -67,26 +66,25 @@ fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     rng.shuffle(&mut handles);
     for handle in &mut handles {
         let handle = handle.take().expect("filled above");
-        assert!(timers.cancel(&handle), "none has fired");
+        assert!(timers.cancel(&handle), "no timer has fired");
     }
     timers.advance(1, not_due);
     timers.prepare_sleep();
     let left = used();
     (2..=TURNS).for_each(|now| timers.advance(now, not_due));
     let turned = used();
-    // Not before: these allocate.
+    // Created last, because samples allocate.
     let sample = |(part, used)| samples(job, part, "bytes/timer", [before, used], n);
     [("live", live), ("left", left), ("turned", turned)].into_iter().flat_map(sample).collect()
 }
 
-/// The memory that many churned pairs add after the warm-up.
 fn churned<T: Timers>(job: Job) -> Vec<Sample> {
-    // The hash wheel keeps what was cancelled, and would want gigabytes.
+    // The hash wheel keeps cancelled timers, and would need gigabytes.
     let most = if job.peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
     let pairs = job.scale.pick(most, 10_000_000, 10_000);
     let longest = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
     let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
-    measure::run(batches(&mut churn, settled(job.n), longest));
+    measure::run(batches(&mut churn, warm_up_operations(job.n), longest));
     let before = used();
     let timing = measure::run(batches(&mut churn, pairs, longest));
     let mut samples = samples(job, "", "bytes", [before, used()], 1).to_vec();
@@ -109,9 +107,8 @@ fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
     samples
 }
 
-/// Allocations in a million operations of a load that has settled.
 fn allocations(name: &str, job: Job, load: &mut impl Load) -> Sample {
-    measure::run(warm_up(load, settled(job.n), job.effort()));
+    measure::run(warm_up(load, warm_up_operations(job.n), job.effort()));
     let before = alloc::allocations();
     let timing = measure::run(batches(load, u64::MAX, job.effort().timed));
     let allocated = alloc::allocations() - before;

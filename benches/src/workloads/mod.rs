@@ -1,5 +1,4 @@
-//! The loads, each generic over the peer, and their measurements. In virtual time a tick is a
-//! millisecond, and the load moves it.
+//! The loads, generic over the peer. In virtual time, a tick is a millisecond.
 
 pub mod asked;
 pub mod contended;
@@ -25,19 +24,19 @@ use crate::plan::Job;
 /// A timeout of 30 s in ticks of 1 ms.
 pub const TIMEOUT: u64 = 30_000;
 
-/// A million operations a second, on ticks of 1 ms.
+/// A million operations per second, with ticks of 1 ms.
 pub const OPERATIONS_PER_TICK: usize = 1000;
 
 const SEED: u64 = 1;
 
-/// Delays of which none is over within a run, though it may go by the machine's clock.
+/// Delays that do not elapse within a run, even in real time.
 const NOT_DUE_MS: RangeInclusive<u64> = 20_000..=60_000;
 
 pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    thread::scope(|scope| scope.spawn(run).join().expect("a run that does not panic"))
+    thread::scope(|scope| scope.spawn(run).join().expect("the run does not panic"))
 }
 
-/// Runs each setting in a new thread, because some peers belong to their thread.
+/// Runs each setting in a new thread, because some peers are thread-local.
 fn in_settings<S: Copy + Sync>(
     settings: &[(&str, S)],
     run: impl Fn(S) -> Vec<Sample> + Sync,
@@ -59,7 +58,7 @@ fn quantiles(job: Job, unit: &str, values: &mut [f64]) -> Vec<Sample> {
     shown.map(|(part, share)| job.sample(part, unit, quantile(values, share))).into()
 }
 
-/// The smallest value that this share of them does not exceed.
+/// Returns the smallest value that this share of the values does not exceed.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]

@@ -1,5 +1,4 @@
-//! Single operations on a number of timers that stays the same, with the ticks on the way; and
-//! timers that all fire.
+//! Single operations on a constant number of timers, and timers that all fire.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -8,30 +7,28 @@ use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
 use crate::measure::{
-    ClockId, Effort, Load, Sample, batches, ns_per_operation, read, settled, warm_up,
+    ClockId, Effort, Load, Sample, batches, ns_per_operation, read, warm_up, warm_up_operations,
 };
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::{Payload, Timers, connection, not_due, payload};
 
-/// The farthest that a timer of [`Steady`] is added ahead, in ticks.
+/// The longest delay in [`Steady`], in ticks.
 const REACH: u64 = 1000;
-/// Ticks of a batch, which is long beside a reading of the clock.
+/// Ticks in a batch.
 const STEADY_TICKS: u32 = 50;
 const IDLE_TICKS: u64 = 1000;
 
 const HOUR: u64 = 3_600_000;
 const MINUTE: u64 = 60_000;
 
-/// How far ahead timers are added, in ticks.
+/// The delay of new timers, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub enum Delay {
-    /// Uniform between two ticks, both included.
     Uniform(u64, u64),
     Fixed(u64),
 }
 
 impl Delay {
-    /// 1 to 60 s.
     pub const MIXED: Self = Self::Uniform(1000, 60_000);
     pub const TIMEOUT: Self = Self::Fixed(TIMEOUT);
 
@@ -43,10 +40,10 @@ impl Delay {
     }
 }
 
-/// Requests that end long before their timeout: a random timer is cancelled, a new one added. Time
-/// moves on by one tick every thousand pairs. Timers that fire are added anew.
+/// Models requests that end before their timeout: each operation cancels a random timer and adds a
+/// new one. A tick passes every thousand operations. A timer that fires is added again.
 ///
-/// With `RESET`, models packets on idle connections: each step moves a random timer instead.
+/// With `RESET`, each operation moves a random timer, as a packet moves an idle timeout.
 pub struct Churn<T: Timers, const RESET: bool = false> {
     timers: T,
     handles: Vec<T::Handle>,
@@ -56,11 +53,10 @@ pub struct Churn<T: Timers, const RESET: bool = false> {
     now: u64,
 }
 
-/// [`Churn`] whose timers are moved.
 pub type Reset<T> = Churn<T, true>;
 
 impl<T: Timers> Churn<T> {
-    /// `n` live timers, which came at the pace at which they will be replaced.
+    /// Adds `n` timers at the rate at which operations replace them.
     pub fn new(n: usize, delay: Delay) -> Self {
         let mut churn = Self::empty(n, delay);
         for id in 0..n {
@@ -75,7 +71,6 @@ impl<T: Timers> Churn<T> {
 }
 
 impl<T: Timers> Reset<T> {
-    /// `n` live timers over the next timeout.
     pub fn new(n: usize) -> Self {
         let mut reset = Self::empty(n, Delay::TIMEOUT);
         for id in 0..n {
@@ -103,7 +98,6 @@ impl<T: Timers, const RESET: bool> Churn<T, RESET> {
         self.timers.add(deadline, payload(id))
     }
 
-    /// Replaces a random timer, or moves it.
     pub fn operation(&mut self) {
         let id = self.rng.usize(..self.handles.len());
         if RESET {
@@ -137,7 +131,7 @@ impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
     }
 }
 
-/// [`Churn`] with a reading of a clock after each operation.
+/// [`Churn`] with a clock reading after each operation.
 struct Longest<T: Timers> {
     churn: Churn<T>,
     clock: ClockId,
@@ -164,16 +158,15 @@ impl<T: Timers> Load for Longest<T> {
     }
 }
 
-/// Operations of one kind, one after the other: ns for each, the ticks on the way included.
 pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { workload, n, .. } = job;
-    let (effort, warm_up) = (job.effort(), settled(n));
+    let (effort, warm_up) = (job.effort(), warm_up_operations(n));
     let churn = |delay| Churn::<T>::new(n, delay);
     let nanos = match workload {
         W::Churn => ns_per_operation(&mut churn(Delay::MIXED), warm_up, effort).await,
         W::Churn30 | W::Call => ns_per_operation(&mut churn(Delay::TIMEOUT), warm_up, effort).await,
         W::Reset => ns_per_operation(&mut Reset::<T>::new(n), warm_up, effort).await,
-        // The warm-up is two rounds of all timers.
+        // The warm-up fires each timer about twice.
         W::Steady => ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, effort).await,
         W::IdleHour => {
             let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
@@ -181,15 +174,15 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
         }
         W::Idle => idle::<T>(n, effort).await,
         W::ChurnLongest => return longest(job, churn(Delay::MIXED)).await,
-        _ => unreachable!("{workload:?} has a run of its own"),
+        _ => unreachable!("{workload:?} has its own function"),
     };
     vec![job.sample("", "ns", nanos)]
 }
 
-/// Measures the longest single pair or tick. In a separate run, because it reads the clock often.
+/// A separate run, because it reads the clock after each operation.
 async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
     let effort = job.effort();
-    warm_up(&mut churn, settled(job.n), effort).await;
+    warm_up(&mut churn, warm_up_operations(job.n), effort).await;
     let mut wall = Longest { churn, clock: ClockId::Monotonic, most: Duration::ZERO };
     ns_per_operation(&mut wall, 0, effort).await;
     let mut cpu =
@@ -199,7 +192,7 @@ async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
     vec![sample("", wall.most), sample("cpu", cpu.most)]
 }
 
-/// ns per tick, one at a time, with `n` timers due in the minute that begins in an hour.
+/// Measures ns per tick, with `n` timers due in the minute that begins in an hour.
 async fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
     for id in 0..n {
@@ -210,7 +203,7 @@ async fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
     batches(&mut idle, HOUR - 3 * IDLE_TICKS, effort.timed / 2).await.ns_per_operation()
 }
 
-/// Heartbeats: each timer, when it fires, is added again 1 to 1000 ticks ahead.
+/// Heartbeats: each timer that fires is added again, 1 to 1,000 ticks later.
 pub struct Steady<T: Timers> {
     timers: T,
     fired: Vec<Payload>,
@@ -244,7 +237,6 @@ impl<T: Timers> Load for Steady<T> {
     }
 }
 
-/// Timers that are due in an hour, or none.
 pub struct Idle<T: Timers> {
     timers: T,
     now: u64,
@@ -261,8 +253,8 @@ impl<T: Timers> Load for Idle<T> {
     }
 }
 
-/// Measures ns per timer of adding, and of firing all while time passes tick by tick, after one cycle
-/// for the warm-up. Timers of a floor never fire: all are cancelled, which is no figure.
+/// Measures ns per timer for adds and for firing tick by tick, after a warm-up cycle. Timers of a
+/// floor never fire; all are cancelled, which is not reported.
 pub fn drain<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let is_floor = matches!(job.peer, Peer::Floor | Peer::FloorCas);

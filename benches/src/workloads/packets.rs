@@ -1,8 +1,8 @@
-//! Connections with idle timeouts, on one thread: each packet moves the timeout of its connection.
-//! All peers get the same packets, as fast as they take them.
+//! Connections with idle timeouts on one thread: each packet resets the timeout of its connection.
+//! All peers get the same packets, as fast as they read them.
 //!
-//! A wheel may leave a moved timer in place until its old tick comes. So the old ticks are spread
-//! over the whole timeout, as in a server that has run for long.
+//! A wheel may leave a moved timer in place until its first deadline. So the first deadlines are
+//! spread over the whole timeout, as in a server that has run for long.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -29,26 +29,26 @@ use crate::measure::{self, ClockId, Sample, median_of};
 use crate::plan::Job;
 use crate::timers::{connection, payload};
 
-/// The timeout of a connection that talks.
+/// The timeout of an active connection.
 const IDLE: Duration = Duration::from_secs(30);
-/// The timeout after its last packet.
+/// The timeout after the last packet of a silent connection.
 const LINGER: Duration = Duration::from_millis(5);
-/// Of this number of connections, one falls silent.
+/// One in this number of connections falls silent.
 const SILENT: usize = 10;
 /// Packets that arrive together. The loop turns after each batch.
 const BATCH: usize = 64;
 
-/// Measures CPU time per packet, as medians of the stretches after one for the warm-up.
-fn run(job: Job, stretch: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sample> {
-    let (packets, stretches) = job.scale.pick((1_000_000, 5), (500_000, 3), (10_000, 1));
+/// Measures CPU time per packet, as medians of the intervals after a warm-up.
+fn run(job: Job, interval: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sample> {
+    let (packets, intervals) = job.scale.pick((1_000_000, 5), (500_000, 3), (10_000, 1));
     let traffic = Traffic::new(job.n, packets);
     let per_packet =
-        |timers| in_thread(|| stretch(&traffic, timers)).as_nanos() as f64 / packets as f64;
-    let all: Vec<_> = (0..=stretches).map(|_| [false, true].map(per_packet)).collect();
-    let stretches = &all[1..];
+        |timers| in_thread(|| interval(&traffic, timers)).as_nanos() as f64 / packets as f64;
+    let all: Vec<_> = (0..=intervals).map(|_| [false, true].map(per_packet)).collect();
+    let intervals = &all[1..];
     vec![
-        job.sample("", "ns", median_of(stretches, |[without, with]| with - without)),
-        job.sample("loop", "CPU ns", median_of(stretches, |[without, _]| *without)),
+        job.sample("", "ns", median_of(intervals, |[without, with]| with - without)),
+        job.sample("loop", "CPU ns", median_of(intervals, |[without, _]| *without)),
     ]
 }
 
@@ -70,8 +70,8 @@ impl Packet {
 }
 
 impl Traffic {
-    /// Draws this number of packets, at least one for each connection. The number of connections is
-    /// a multiple of ten, and each tenth falls silent, one after the other.
+    /// Draws random packets. The number of connections is a multiple of [`SILENT`] and at most the
+    /// number of packets. The silent connections end one after another.
     fn new(connections: usize, packets: usize) -> Self {
         let (mut rng, mut silent) = (Rng::with_seed(SEED), 0);
         let step = packets / (connections / SILENT);
@@ -93,7 +93,7 @@ impl Traffic {
         (0..self.connections).step_by(SILENT)
     }
 
-    /// Spreads the first timeouts of the connections, which are moved at once.
+    /// Returns the first timeout of a connection, which is reset at once.
     fn first_timeout(&self, connection: usize) -> Duration {
         IDLE.mul_f64((connection + 1) as f64 / self.connections as f64)
     }
@@ -146,7 +146,7 @@ fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Durat
     cpu
 }
 
-/// Creates the idle timeout of a connection that has a task, and moves it.
+/// Functions that create and reset the idle timeout of a task.
 type Timeout<F> = (fn(Duration) -> F, fn(Pin<&mut F>, Duration));
 
 /// `corewheel-sleep`: corewheel's futures, in a tokio runtime without tokio's timers.
@@ -179,21 +179,21 @@ where
         let mut far = tokio::net::UnixStream::from_std(far).expect("a runtime that polls");
         let poll = async || {
             near.write_all(&[0]).expect("a byte");
-            // A read that leaves room makes the next one wait for an event.
+            // A short read makes the next read wait for an event.
             assert_eq!(far.read(&mut [0; 8]).await.expect("a byte"), 1);
         };
         serve_in_tasks(traffic, timeout, |task| drop(spawn_local(task)), poll).await
     })
 }
 
-/// `monoio-sleep`: over io_uring where the kernel has it, over a poller elsewhere.
+/// `monoio-sleep`: on io_uring if the kernel has it, otherwise on a poller.
 pub fn monoio_sleep(job: Job) -> Vec<Sample> {
     use monoio::time::{Instant, sleep};
     let timeout: Timeout<_> = (sleep, |sleep, after| sleep.reset(Instant::now() + after));
     run(job, |traffic, timers| {
         let serve = async {
             let (mut near, far) = UnixStream::pair().expect("two sockets");
-            // io_uring waits for a socket that blocks; a poller reads until it would block.
+            // io_uring needs a blocking socket, and a poller a non-blocking one.
             far.set_nonblocking(!monoio::utils::detect_uring()).expect("a socket");
             let mut far = monoio::net::UnixStream::from_std(far).expect("a runtime that polls");
             let poll = async || {
@@ -212,8 +212,8 @@ pub fn monoio_sleep(job: Job) -> Vec<Sample> {
     })
 }
 
-/// Serves one stretch, each connection in a task, and returns the CPU time of its packets. `poll`
-/// waits for an event, so that the runtime polls for events and fires its timers.
+/// Serves one interval with a task per connection, and returns the CPU time of its packets. `poll`
+/// waits for an I/O event, so that the runtime fires its timers.
 async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     traffic: &Traffic,
     timeout: Option<Timeout<F>>,
@@ -226,9 +226,9 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
         let (sockets, reports) = (Rc::clone(&sockets), reports.clone());
         let first = traffic.first_timeout(id);
         spawn(Box::pin(async move {
-            let open = || reports.send((id, 0)).expect("it is awaited");
+            let open = || reports.send((id, 0)).expect("the server waits");
             let read = serve(&sockets[id], timeout, first, open).await;
-            reports.send((id, read)).expect("it is awaited");
+            reports.send((id, read)).expect("the server waits");
         }));
     }
     drop(reports);
@@ -247,7 +247,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     }
     let (mut closed, mut read) = (Vec::new(), 0);
     while closed.len() < traffic.silent().len() {
-        let (connection, packets) = reported.recv().await.expect("others are open");
+        let (connection, packets) = reported.recv().await.expect("more connections are open");
         closed.push(connection);
         read += packets;
     }
@@ -264,12 +264,11 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     cpu
 }
 
-/// A simulated socket: the packets that have arrived.
 #[derive(Default)]
 struct Socket {
     unread: usize,
     has_last: bool,
-    /// No packet can come.
+    /// No more packets arrive.
     is_over: bool,
     /// The task of an open connection.
     reader: Option<Waker>,
@@ -281,7 +280,7 @@ impl Socket {
         self.reader.as_ref().expect("the connection is open").wake_by_ref();
     }
 
-    /// Reads a packet and returns its timeout; `None` at the end of the stretch.
+    /// Reads a packet and returns its timeout; `None` at the end of the interval.
     fn poll_read(&mut self) -> Poll<Option<Duration>> {
         if self.unread > 0 {
             self.unread -= 1;
@@ -295,7 +294,7 @@ impl Socket {
     }
 }
 
-/// Serves a connection until its timeout or the end of the stretch. Returns its packets.
+/// Serves a connection until its timeout or the end of the interval. Returns its packet count.
 async fn serve<F: Future<Output = ()>>(
     socket: &RefCell<Socket>,
     timeout: Option<Timeout<F>>,
@@ -304,7 +303,7 @@ async fn serve<F: Future<Output = ()>>(
 ) -> usize {
     let mut sleep = pin!(timeout.map(|timeout| (timeout.0)(first)));
     poll_fn(|cx| {
-        // The task keeps its waker.
+        // A task's waker does not change.
         socket.borrow_mut().reader = Some(cx.waker().clone());
         Poll::Ready(sleep.as_mut().as_pin_mut().map(|sleep| sleep.poll(cx)))
     })
@@ -337,7 +336,7 @@ mod tests {
     use crate::across::LocalShard;
 
     #[test]
-    fn a_silent_connection_sends_nothing_after_its_last_packet() {
+    fn only_silent_connections_end_with_a_last_packet() {
         let traffic = Traffic::new(200, 3000);
         for id in 0..200 {
             let of_connection = traffic.packets.iter().filter(|packet| packet.connection == id);
@@ -349,16 +348,16 @@ mod tests {
 
     #[test]
     #[should_panic = "exactly the silent connections are closed"]
-    fn a_loop_that_closes_a_connection_that_talks_is_noticed() {
+    fn a_loop_that_closes_an_active_connection_panics() {
         let mut traffic = Traffic::new(200, 3000);
         let talks = |packet: &&mut Packet| !packet.connection.is_multiple_of(10);
-        traffic.packets.iter_mut().rfind(talks).expect("most of them talk").is_last = true;
+        traffic.packets.iter_mut().rfind(talks).expect("a packet").is_last = true;
         serve_in_loop::<LocalShard>(&traffic, None);
     }
 
     #[test]
     #[should_panic = "the connection is open"]
-    fn a_task_that_closes_a_connection_that_talks_is_noticed() {
+    fn a_task_that_closes_an_active_connection_panics() {
         let timeout: Timeout<_> = (|_| poll_fn(|_| Poll::Ready(())), |_, _| ());
         on_tokio(&Traffic::new(200, 3000), Some(timeout), true);
     }

@@ -1,4 +1,4 @@
-//! How long a single turn takes, with a million timers, and how many entries it touches.
+//! The time of a single turn with many timers, and the entries that it touches.
 
 use std::time::Instant;
 
@@ -12,13 +12,13 @@ use crate::timers::{Payload, Timers, Waking, payload};
 const SPAN: u64 = 120_000;
 const SLEEP: u64 = 10_000;
 const MINUTE: u64 = 60_000;
-/// Entries that a turn may touch, where there is a budget.
+/// Entries that a turn with a budget may touch.
 const BUDGET: usize = 64;
 
-/// The delay of the timers beside a heartbeat, and the time within which they are added.
+/// In `heartbeats`, the delay of the timers, and the ticks in which they are added.
 const TEN_MINUTES: u64 = 600_000;
 const BURST: usize = 1_500;
-/// The heartbeats, in ticks.
+/// The periods of the heartbeats, in ticks.
 const HEARTBEATS: [(&str, Option<u64>); 4] =
     [("none", None), ("50ms", Some(50)), ("250ms", Some(250)), ("1s", Some(1000))];
 
@@ -31,7 +31,7 @@ struct Pause<T: Timers> {
 }
 
 struct Turn {
-    /// As the caller sees it, and by the time that the thread ran.
+    /// Elapsed time, and CPU time of the thread.
     nanos: f64,
     cpu_nanos: f64,
     fired: usize,
@@ -40,7 +40,7 @@ struct Turn {
 
 impl<T: Timers> Pause<T> {
     fn empty(n: usize, budget: usize) -> Self {
-        // Allocated and touched up front, because the caller's memory is not the peer's pause.
+        // Allocated and touched before, so that turns do not include its page faults.
         let mut fired = vec![payload(0); n];
         fired.clear();
         Self { timers: T::new(), fired, now: 0, budget, turns: Vec::new() }
@@ -63,7 +63,7 @@ impl<T: Timers> Pause<T> {
         pause
     }
 
-    /// One turn; how many have fired.
+    /// Turns once; returns the number of fired timers.
     fn turn(&mut self, now: u64) -> usize {
         self.now = now;
         let (before, fired) = (self.fired.len(), &mut self.fired);
@@ -92,7 +92,7 @@ impl<T: Timers> Pause<T> {
     }
 }
 
-/// The distribution as "one turn in `x` takes longer than `y`": 1, 2, 5, 10, 20, 50...
+/// Returns pairs `(x, y)`, where one turn in `x` takes longer than `y`.
 fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     let decades = (0..).map(|exponent| 10f64.powi(exponent));
     let steps = decades.flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade]);
@@ -104,8 +104,8 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// Measures the distribution of the length of a turn, one reading of the clock included. A timer
-/// that fires is added anew, 120 s ahead, except in `pause-all-due`.
+/// Measures the time of each turn, with one clock reading. A timer that fires is added again for
+/// 120 s, except in `pause-all-due`.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { workload, n, scale, .. } = job;
     let mut pause = Pause::<T>::new(workload, n);
@@ -125,8 +125,8 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     pause.samples(job)
 }
 
-/// Runs a loop that turns only when the peer says so, with timers of ten minutes that are added
-/// within 1.5 s, and a heartbeat or none.
+/// Adds timers of ten minutes within 1.5 s, beside a heartbeat or none. Then turns only at the next
+/// deadlines that the peer reports.
 pub fn heartbeats<T: Waking>(job: Job) -> Vec<Sample> {
     in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(job, period))
 }

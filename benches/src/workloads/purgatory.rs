@@ -1,5 +1,5 @@
-//! Delayed operations. Of four, two complete by an event, one is forced, and one times out. On two
-//! cores the other core makes the events.
+//! Delayed operations. Of four, two wait for an event, one is forced, and one times out. With two
+//! cores, the other core makes the events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,22 +22,20 @@ use crate::timers::Timers;
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// How many operations a core adds before it does anything else.
-const TOGETHER: usize = 64;
-/// How many operations of a core may wait: beyond that it waits for the other one.
+/// Operations that a core adds in a pass.
+const ADDS_PER_PASS: usize = 64;
+/// The number of waiting operations above which a core adds none.
 const WAITING_MAX: u64 = 4096;
-/// In ticks; a tick is a pass of the load. Long enough for every key to have its event.
+/// Timeouts in ticks; each pass is a tick. Every key has an event within `LONG`.
 const LONG: u64 = 30_000;
 const SHORT: u64 = 10;
 
-/// The keys belong to the core whose operations wait or, if far, to the one that makes the events.
 const SETTINGS: [(&str, Layout); 3] = [
     ("1-core", Layout { cores: 1, far: false }),
     ("2-cores", Layout { cores: 2, far: false }),
     ("2-cores-far", Layout { cores: 2, far: true }),
 ];
 
-/// Measures thousands of operations a second, CPU time, and the share completed by an event.
 pub fn run<D: Delayed>(job: Job) -> Vec<Sample> {
     in_settings(&SETTINGS, |layout| in_layout::<D>(job, layout))
 }
@@ -54,15 +52,15 @@ fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
     });
     thread::sleep(effort.warm_up_max);
     let (began, cpu, before) = (Instant::now(), cpu_nanos(), ended(board));
-    // Longer on a machine so busy that the threads had no turn.
+    // Measures longer if the machine is so busy that the threads did not run.
     while began.elapsed() < effort.timed || ended(board) == before {
         thread::sleep(effort.timed);
     }
     let (took, cpu, after) = (began.elapsed(), cpu_nanos() - cpu, ended(board));
     board.is_over.store(true, Relaxed);
     let added: u64 =
-        cores.join().into_iter().map(|added| added.expect("a load that does not panic")).sum();
-    assert!(ended(board).iter().sum::<u64>() <= added, "each ends once");
+        cores.join().into_iter().map(|added| added.expect("the load does not panic")).sum();
+    assert!(ended(board).iter().sum::<u64>() <= added, "each operation ends once");
     let [condition, otherwise] = [0, 1].map(|way| (after[way] - before[way]) as f64);
     let all = condition + otherwise;
     vec![
@@ -72,7 +70,6 @@ fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
     ]
 }
 
-/// Starts a thread for each core, with its access to the operations and a virtual clock.
 fn on_cores<D: Delayed, R: Send + 'static>(
     layout: Layout,
     run: impl Fn(D, &Core) -> R + Send + Sync + 'static,
@@ -99,7 +96,6 @@ struct Load<D: Delayed> {
     core: usize,
     rng: Rng,
     added: u64,
-    /// Whose turn it is to be forced.
     to_force: Vec<D::Id>,
     /// The key on which this core makes the next event.
     next: usize,
@@ -119,18 +115,18 @@ impl<D: Delayed> Load<D> {
         }
         let ended: u64 = self.board.ended[self.core].read().iter().sum();
         if self.added - ended <= WAITING_MAX {
-            for place in 0..TOGETHER {
+            for place in 0..ADDS_PER_PASS {
                 self.add(place % 4);
             }
-            self.board.ended[self.core].added.fetch_add(TOGETHER as u64 / 2, Relaxed);
+            self.board.ended[self.core].added.fetch_add(ADDS_PER_PASS as u64 / 2, Relaxed);
         } else {
             thread::yield_now();
         }
-        // At most as many events as the other core has operations that wait for one. More would fill
-        // its mailbox with needless events while it does not run.
+        // Limits the events, because needless ones would fill the other core's mailbox while it
+        // does not run.
         let keys = self.board.events.len();
         let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);
-        let wanted = (added + keys as u64).saturating_sub(self.made).min(TOGETHER as u64 / 2);
+        let wanted = (added + keys as u64).saturating_sub(self.made).min(ADDS_PER_PASS as u64 / 2);
         for _ in 0..wanted {
             self.made += 1;
             self.board.events[self.next].fetch_add(1, Relaxed);
@@ -143,10 +139,8 @@ impl<D: Delayed> Load<D> {
         self.delayed.tick();
     }
 
-    /// Adds one that waits for an event, or one that is forced, or one that times out.
     fn add(&mut self, kind: usize) {
         let cores = self.layout.cores;
-        // The core before this one makes the events.
         let maker = (self.core + cores - 1) % cores;
         let key = maker + cores * self.rng.usize(..self.board.events.len() / cores);
         let next = self.board.events[key].load(Relaxed) + 1;
@@ -165,24 +159,22 @@ impl<D: Delayed> Load<D> {
 
 /// One core's access to the operations.
 pub trait Delayed: Sized + 'static {
-    /// What all cores have in common.
-    type Common: Clone + Send + Sync + 'static;
+    type Shared: Clone + Send + Sync + 'static;
     type Id: Copy;
 
-    fn common(layout: Layout) -> Self::Common;
+    fn common(layout: Layout) -> Self::Shared;
 
-    /// On the core's own thread, whose timer goes by this clock.
-    fn new(common: &Self::Common, core: &Core, clock: ManualClock) -> Self;
+    /// Creates a core's access on its thread, whose wheel uses `clock`.
+    fn new(common: &Self::Shared, core: &Core, clock: ManualClock) -> Self;
 
-    /// Adds an operation that waits for an event on its key. Returns `None` if it has completed.
+    /// Adds an operation; returns `None` if it completes at once.
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<Self::Id>;
 
     fn notify(&mut self, key: usize);
 
-    /// Completes an operation, if it has not.
     fn force(&mut self, id: Self::Id);
 
-    /// A tick has passed on this core, which also hears what others have to say to it.
+    /// Advances the core by a tick, and processes the messages of other cores.
     fn tick(&mut self);
 }
 
@@ -195,12 +187,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The core whose operations wait for the events that this one makes.
+    /// Returns the core whose operations wait for events of `maker`.
     pub fn waiting_for(self, maker: usize) -> usize {
         (maker + 1) % self.cores
     }
 
-    /// The core that a key belongs to.
     pub fn home(self, key: usize) -> usize {
         let maker = key % self.cores;
         if self.far { maker } else { self.waiting_for(maker) }
@@ -210,15 +201,13 @@ impl Layout {
 /// The state that operations check, and the counts. Relaxed: the counts are independent, and each
 /// event is sent by a call that synchronizes.
 pub struct Board {
-    /// How many events there were on each key.
     pub events: Vec<AtomicU64>,
-    /// By core.
     pub ended: Vec<Ended>,
     is_over: AtomicBool,
 }
 
 impl Board {
-    /// For ever: a run is a process.
+    /// Leaks a board, because a run is a process.
     fn leaked(keys: usize, layout: Layout) -> &'static Self {
         Box::leak(Box::new(Self {
             events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
@@ -228,13 +217,12 @@ impl Board {
     }
 }
 
-/// One core's operations, and their counts.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Ended {
-    /// How many were added that wait for an event which is to come.
+    /// Operations added that wait for a future event.
     pub added: AtomicU64,
-    /// By their condition, and by force or time.
+    /// Operations completed by their condition, and by force or expiry.
     counts: [AtomicU64; 2],
 }
 
@@ -247,7 +235,6 @@ impl Ended {
 pub struct Operation {
     pub board: &'static Board,
     pub key: u32,
-    /// Whose it is.
     pub core: u32,
     pub wanted: u64,
 }
@@ -269,14 +256,14 @@ pub struct Corewheel {
 }
 
 impl Delayed for Corewheel {
-    type Common = PurgatoryGroup<usize>;
+    type Shared = PurgatoryGroup<usize>;
     type Id = OperationId;
 
-    fn common(layout: Layout) -> Self::Common {
+    fn common(layout: Layout) -> Self::Shared {
         PurgatoryGroup::by(move |&key| layout.home(key))
     }
 
-    fn new(group: &Self::Common, core: &Core, clock: ManualClock) -> Self {
+    fn new(group: &Self::Shared, core: &Core, clock: ManualClock) -> Self {
         Self { purgatory: group.join(core.index(), core.shards()), clock }
     }
 
@@ -303,12 +290,12 @@ impl Delayed for Corewheel {
     }
 }
 
-/// A purgatory of all cores behind one lock: a map of watch lists, the operations, and a timer. As
-/// in Kafka, an operation that is over leaves its list when the list is next looked through.
-/// Operations complete without the lock.
+/// A purgatory of all cores behind one lock: watch lists, operations and timers. As in Kafka, an
+/// ended operation stays in its watch list until the next check of the list. `on_complete` runs
+/// outside of the lock.
 pub struct Locked<T: Shareable, L: Lock> {
     inner: Arc<L::Of<Inner<T>>>,
-    /// The operations that one call completes, a buffer that is kept.
+    /// The operations that a call completes. Kept to reuse its memory.
     done: Vec<Operation>,
     expired: Vec<Id>,
     cores: usize,
@@ -321,7 +308,6 @@ pub struct Inner<T: Timers> {
     now: u64,
 }
 
-/// Where an operation is, and which of those that have been there.
 pub type Id = DefaultKey;
 
 impl<T: Timers> Inner<T> {
@@ -337,14 +323,13 @@ impl<T: Timers> Inner<T> {
         self.operations.get_mut(id).map(|(operation, _)| operation)
     }
 
-    /// Takes an operation out and cancels its timer.
     fn take(&mut self, id: Id) -> Option<Operation> {
         let (operation, timer) = self.operations.remove(id)?;
         self.timers.cancel(&timer);
         Some(operation)
     }
 
-    /// Takes those out that are complete, and forgets those that are over.
+    /// Removes complete operations of a key, and clears its watch list of ended ones.
     fn check(&mut self, key: usize, done: &mut Vec<Operation>) {
         let Some(list) = self.watches.get_mut(&key) else { return };
         let mut list = mem::take(list);
@@ -368,16 +353,16 @@ impl<T: Shareable, L: Lock> Locked<T, L> {
 }
 
 impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
-    type Common = (Arc<L::Of<Inner<T>>>, usize);
+    type Shared = (Arc<L::Of<Inner<T>>>, usize);
     type Id = Id;
 
-    fn common(layout: Layout) -> Self::Common {
+    fn common(layout: Layout) -> Self::Shared {
         let (watches, operations) = (HashMap::new(), SlotMap::new());
         let inner = Inner { watches, operations, timers: T::new(), now: 0 };
         (Arc::new(inner.into()), layout.cores)
     }
 
-    fn new((inner, cores): &Self::Common, _: &Core, _: ManualClock) -> Self {
+    fn new((inner, cores): &Self::Shared, _: &Core, _: ManualClock) -> Self {
         Self { inner: Arc::clone(inner), done: Vec::new(), expired: Vec::new(), cores: *cores }
     }
 
@@ -386,11 +371,11 @@ impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
             operation.on_complete(Completion::Condition);
             return None;
         }
-        // Every core's tick moves the time of all.
+        // A tick of any core advances the time of all cores.
         let ticks = ticks * self.cores as u64;
         let (id, done) = L::with(&self.inner, |inner| {
             let id = inner.park(operation, ticks);
-            // There may have been an event before the watch.
+            // An event may have come before the watch.
             let is_complete = inner.get(id).is_some_and(DelayedOperation::try_complete);
             (id, if is_complete { inner.take(id) } else { None })
         });
@@ -429,21 +414,20 @@ mod tests {
 
     const FOR_EVER: u64 = 30_000;
 
-    /// On one core: by an event, by force, by time, and at once.
     fn ends_in_each_way<D: Delayed>() {
         let layout = Layout { cores: 1, far: false };
         let board = Board::leaked(2, layout);
         let cores = on_cores(layout, move |mut delayed: D, _| {
             let operation = |key, wanted| Operation { board, key, core: 0, wanted };
             let ended = || board.ended[0].read();
-            assert!(delayed.add(operation(0, 0), FOR_EVER).is_none(), "nothing to wait for");
+            assert!(delayed.add(operation(0, 0), FOR_EVER).is_none(), "the condition holds");
             assert_eq!(ended(), [1, 0]);
 
             let [by_event, by_force] =
                 [1, 1].map(|wanted| delayed.add(operation(0, wanted), FOR_EVER).expect("waits"));
             delayed.add(operation(1, 1), 3).expect("waits");
             delayed.notify(0);
-            assert_eq!(ended(), [1, 0], "there was no event");
+            assert_eq!(ended(), [1, 0], "no event has come");
             delayed.force(by_force);
             delayed.force(by_force);
             assert_eq!(ended(), [1, 1]);
@@ -458,11 +442,11 @@ mod tests {
             (0..3).for_each(|_| delayed.tick());
             assert_eq!(ended(), [2, 2]);
         });
-        cores.join().remove(0).expect("all as asserted");
+        cores.join().remove(0).expect("no assertion fails");
     }
 
     #[test]
-    fn each_ends_once_in_each_way() {
+    fn operations_end_once_in_each_way() {
         ends_in_each_way::<Corewheel>();
         ends_in_each_way::<Locked<Linked64, Std>>();
         ends_in_each_way::<Locked<BTree, ParkingLot>>();

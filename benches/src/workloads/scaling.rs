@@ -1,30 +1,32 @@
-//! The gain of a second core where nothing crosses cores: churn on one core, and on both at once
-//! with separate timers. The cores share memory, a cache and power, so the floor of `churn` shows
-//! the limit of the machine.
+//! The speed-up of a second core: churn on one core, and on both at once with separate timers. The
+//! cores share memory, caches and power, so the speed-up of the floor shows the limit of the
+//! machine.
 
 use std::sync::Barrier;
 use std::time::Duration;
 
 use super::operations::{Churn, Delay};
 use crate::cores;
-use crate::measure::{self, ClockId, Load, Sample, batches, median_of, settled, warm_up};
+use crate::measure::{
+    self, ClockId, Load, Sample, batches, median_of, warm_up, warm_up_operations,
+};
 use crate::peers::Floor;
 use crate::plan::Job;
 use crate::timers::Timers;
 
-/// The time of one load before the other's turn: long beside the cost of fetching its lines.
+/// The time of one load before the other load runs, long compared with refilling the cache.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// Whether it is the floor's turn, and the cores that take part.
+/// For each slice of a round: whether the floor runs, and the cores that take part.
 const ROUND: [(bool, [bool; 2]); 6] = {
     let [first, second, both] = [[true, false], [false, true], [true, true]];
     [(false, first), (true, first), (false, both), (true, both), (false, second), (true, second)]
 };
 
-/// Operations per second in each turn of a round; 0 where the core rested.
+/// Operations per second in each slice of a round; 0 if the core does not take part.
 type Rates = [f64; ROUND.len()];
 
-/// Measures the scaling of the peer and of the floor, and the first by the second.
+/// Measures the speed-ups of the peer and of the floor, and their ratio.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let barrier = Barrier::new(2);
     let core = |core| rates::<T>(job, core, &barrier);
@@ -41,8 +43,8 @@ fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
     let (n, effort) = (job.n, job.effort());
     let mut own = Churn::<T>::new(n, Delay::MIXED);
     let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
-    measure::run(warm_up(&mut own, settled(n), effort));
-    measure::run(warm_up(&mut empty, settled(n), effort));
+    measure::run(warm_up(&mut own, warm_up_operations(n), effort));
+    measure::run(warm_up(&mut empty, warm_up_operations(n), effort));
     let mut slice = |(is_empty, cores): (bool, [bool; 2])| {
         barrier.wait();
         match is_empty {
@@ -54,7 +56,7 @@ fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
     (0..job.scale.pick(8, 2, 1)).map(|_| ROUND.map(&mut slice)).collect()
 }
 
-/// Operations per second of CPU time of the thread, which leaves out the machine's other work.
+/// Returns operations per second of CPU time, which excludes other load on the machine.
 fn rate(load: &mut impl Load) -> f64 {
     let ran = measure::read(ClockId::ThreadCPUTime);
     let timing = measure::run(batches(load, u64::MAX, SLICE));
@@ -62,7 +64,7 @@ fn rate(load: &mut impl Load) -> f64 {
         / measure::read(ClockId::ThreadCPUTime).saturating_sub(ran).as_secs_f64()
 }
 
-/// Both cores at once against one alone, on average: the peer, the array.
+/// Returns the rate of both cores by the mean rate of one core, for the peer and for the floor.
 fn scalings(first: &Rates, second: &Rates) -> [f64; 2] {
     let sum = |empty: bool, cores: usize| -> f64 {
         let turns = (0..ROUND.len()).filter(|&turn| {
@@ -79,8 +81,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_cores_are_held_against_the_mean_of_each_alone() {
-        // Own: 100 and 300 alone, 120 and 200 together. Empty: 10 and 10 alone, 10 and 8 together.
+    fn scaling_is_relative_to_the_mean_of_one_core() {
+        // Peer: 100 and 300 alone, 120 and 200 together. Floor: 10 and 10 alone, 10 and 8 together.
         let first = [100.0, 10.0, 120.0, 10.0, 0.0, 0.0];
         let second = [0.0, 0.0, 200.0, 8.0, 300.0, 10.0];
         assert_eq!(scalings(&first, &second).map(f64::to_bits), [1.6, 1.8].map(f64::to_bits));

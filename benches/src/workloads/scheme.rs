@@ -13,27 +13,24 @@ use crate::timers::{Timers, not_due};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
-/// The number of ticks before the first of them is due.
+/// The most timed ticks; the first of the N timers is due later.
 const QUIET: usize = 4096;
-/// The interval of a batch that is to expire.
+/// The interval of a batch that expires.
 const SOON: u64 = 50;
 /// The number of ticks until a batch has expired in the least accurate scheme.
 const EXPIRED: u64 = 150;
-/// Ticks that every scheme is allowed to settle in: more than the tick of Netty's worker.
+/// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
 const SETTLE: u64 = 200;
 /// Starts and stops in one sample, unless a single batch is more.
 const CALLS: usize = 10_000;
-/// The number of calls times N where a call is O(n).
+/// The number of calls times N, if a call is O(n).
 const LINEAR_CALLS: usize = 4_000_000;
 
-/// Measures every routine of a scheme among `n` timers, the same ones for every scheme.
-///
-/// The intervals are uniform over 5 to 60 s, and the nodes lie in memory at random, as they do
-/// after a while of use. A routine that is O(n) by its documented growth is called fewer times. The
-/// time of reading the clock is subtracted.
+/// Nodes lie in memory in random order, as after long use. An O(n) routine is called fewer times.
+/// The cost of reading the clock is subtracted.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
-    // As in a process that has run for long: glibc keeps memory that is freed from now on, and the
-    // second time the schemes get memory that was in use before.
+    // As in a process that has run for long: glibc now keeps freed memory, and the second run
+    // reuses the memory of the first.
     drop(black_box(vec![1_u8; 30 << 20]));
     routines::<T>(job);
     let nanos = ["start", "stop", "tick", "expiry"].into_iter().zip(routines::<T>(job));
@@ -42,8 +39,7 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
 
 fn routines<T: Timers>(job: Job) -> [f64; 4] {
     let mut run = Run::<T>::new(job);
-    // The first pass allocates the memory that a scheme needs for stopped timers that it has not
-    // cleared away.
+    // The first pass allocates memory for stopped timers that a scheme has not removed.
     run.start_and_stop();
     let [start, stop] = run.start_and_stop();
     let expiry = run.expiry();
@@ -51,13 +47,11 @@ fn routines<T: Timers>(job: Job) -> [f64; 4] {
     [start, stop, tick, expiry]
 }
 
-/// One scheme with N timers in it.
 struct Run<T: Timers> {
     job: Job,
     timers: T,
     now: u64,
     live: Vec<T::Handle>,
-    /// The cost of reading the clock.
     clock: f64,
     rng: Rng,
     /// Starts that are timed together.
@@ -74,7 +68,7 @@ impl<T: Timers> Run<T> {
         run.age();
         let mut intervals: Vec<u64> = (0..job.n).map(|_| run.rng.u64(INTERVALS)).collect();
         if is_start_linear(job) {
-            // Out of order they would take N^2 steps.
+            // Unsorted, the starts would take O(n^2) steps.
             intervals.sort_unstable();
         }
         run.live = intervals.into_iter().map(|interval| run.start(interval)).collect();
@@ -82,7 +76,7 @@ impl<T: Timers> Run<T> {
         run
     }
 
-    /// Leaves a free list that is in no order, so that neighbours in time are none in memory.
+    /// Shuffles the free list, so that consecutive starts are not adjacent in memory.
     fn age(&mut self) {
         let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*INTERVALS.end())).collect();
         self.rng.shuffle(&mut handles);
@@ -94,7 +88,7 @@ impl<T: Timers> Run<T> {
         self.timers.add(self.now + interval, [interval; 3])
     }
 
-    /// Lets ticks pass in which nothing is due.
+    /// Lets ticks pass in which no timer is due.
     fn pass(&mut self, ticks: u64) {
         self.now += ticks;
         black_box(&mut self.timers).advance(self.now, not_due);
@@ -136,7 +130,7 @@ impl<T: Timers> Run<T> {
         let stopped = self.live.drain(left..).filter(|timer| self.timers.cancel(timer));
         let stopped = stopped.count();
         let nanos = self.since(started);
-        assert_eq!(stopped, self.batch, "all of them were outstanding");
+        assert_eq!(stopped, self.batch, "all timers were outstanding");
         nanos
     }
 

@@ -1,5 +1,4 @@
-//! Timeouts that need not be exact: the savings of a loop whose timers may wait for one another,
-//! and of a loop that spreads timers which are added together with one delay.
+//! Inexact timeouts: a loop whose timers have slack, and a loop that spreads its timers.
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
@@ -12,21 +11,19 @@ use crate::measure::Sample;
 use crate::plan::Job;
 use crate::timers::{Payload, Waking, Window, payload};
 
-/// 1 to 120 s.
 const DELAYS: RangeInclusive<u64> = 1000..=120_000;
-/// How long the loop is watched, after it has run for as long.
+/// The measured time, after a warm-up of the same length.
 const SECONDS: u64 = 120;
 
-/// The delay of timers that are spread out: one second.
 const SPREAD_DELAY: u64 = 1000;
 /// The range of the spread, in ticks.
 const RANGES: [(&str, u64); 5] =
     [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
 
-/// How much later than its deadline a timer of a delay may fire, in ticks.
+/// Maps the delay of a timer to its slack, in ticks.
 type Slack = fn(u64) -> u64;
 
-/// Parts of the delay, and one that is the same for all.
+/// Shares of the delay, and a constant.
 const SLACKS: [(&str, Slack); 6] = [
     ("0", |_| 0),
     ("1%", |delay| delay / 100),
@@ -76,7 +73,7 @@ impl<T: Waking> Sleeper<T> {
     }
 }
 
-/// Timers re-add themselves when they fire, and the loop sleeps until there is something to do.
+/// Measures a loop that sleeps until the next deadline, and adds each fired timer again.
 pub fn within<T: Waking>(job: Job) -> Vec<Sample> {
     in_settings(&SLACKS, |slack| {
         let mut sleeper = Sleeper::<T>::new(job.n, slack);
@@ -96,7 +93,7 @@ pub fn within<T: Waking>(job: Job) -> Vec<Sample> {
     })
 }
 
-/// Measures how many timers fire in a tick, of the ticks in which any do, and the longest turn.
+/// Measures the timers per tick, without empty ticks, and the longest turn.
 pub fn spread<T: Waking>(job: Job) -> Vec<Sample> {
     in_settings(&RANGES, |range| over_range::<T>(job, range))
 }
@@ -108,7 +105,7 @@ fn over_range<T: Waking>(job: Job, range: u64) -> Vec<Sample> {
     for id in 0..n {
         black_box(timers.add_in(SPREAD_DELAY, Window::Spread(range), payload(id)));
     }
-    // Allocated and touched up front, because the caller's memory is not the peer's time.
+    // Allocated and touched before, so that turns do not include its page faults.
     let mut fired: Vec<Payload> = vec![payload(0); n];
     fired.clear();
     let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);

@@ -1,5 +1,4 @@
-//! The time from a call on one core that wakes a sleeping thread of another core to the moment at
-//! which that thread has done its work.
+//! The time from a call that wakes a thread of another core until that thread has done its work.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,31 +13,30 @@ use tokio::runtime::Builder;
 use tokio::sync::Notify;
 
 use super::quantiles;
-use crate::across::{Local, Owner, Requests, Sleeping, note, noted};
+use crate::across::{Local, Owner, Requests, Sleeping, count_run, counted_runs};
 use crate::cores;
 use crate::measure::{Sample, median};
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
 
-/// From the announcement of a sleep to the call; long enough to fall asleep.
+/// The time from the announcement of a sleep to the call, long enough to fall asleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// corewheel's thread, woken by a closure to run, or with `ADD` by a timer that is due at once.
-/// Returns, like the others, what sleeps until a wake and what wakes it. A wake before a sleep
-/// counts.
+/// corewheel's thread, woken by a closure, or with `ADD` by a timer that is due at once. Returns a
+/// function that sleeps until a wake-up, and one that wakes it. A wake-up before a sleep counts.
 fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
     let (mut local, mut remote) = Local::<false>::new(1);
     local.add(Duration::from_hours(1), payload(0));
     let sleep = move || {
-        let before = noted();
-        while noted() == before {
+        let before = counted_runs();
+        while counted_runs() == before {
             local.sleep();
             local.turn(usize::MAX, not_due);
         }
     };
     let wake = move || {
         if ADD {
-            ShardRef::add(&remote, Duration::ZERO, || note(payload(1)));
+            ShardRef::add(&remote, Duration::ZERO, || count_run(payload(1)));
         } else {
             Requests::run(&mut remote, payload(1));
         }
@@ -51,13 +49,13 @@ pub fn futex() -> (impl FnMut(), impl FnMut() + Send) {
     let (flag, thread) = (Arc::new(AtomicBool::new(false)), thread::current());
     let woken = Arc::clone(&flag);
     let sleep = move || {
-        // Acquire: the work of the waker (pairs with the Release below).
+        // Acquire: sees the work of the waker; pairs with the Release below.
         while !woken.swap(false, Ordering::Acquire) {
             thread::park();
         }
     };
     let wake = move || {
-        // Release: the sleeper sees the work before the call (pairs with the Acquire above).
+        // Release: publishes the work before the call; pairs with the Acquire above.
         flag.store(true, Ordering::Release);
         thread.unpark();
     };
@@ -72,7 +70,7 @@ pub fn event_fd() -> (impl FnMut(), impl FnMut() + Send) {
     (sleep, wake)
 }
 
-/// `tokio-notify`: `Notify`, for the main task of a current-thread runtime with its poll of events.
+/// `tokio-notify`: `Notify`, awaited by the main task of a current-thread runtime.
 pub fn tokio_notify() -> (impl FnMut(), impl FnMut() + Send) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let notify = Arc::new(Notify::new());
@@ -88,9 +86,9 @@ pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<
     let (sender, receiver) = mpsc::channel();
     let asleep = move || {
         let (mut sleep, wake) = new();
-        sender.send(wake).expect("it is waited for");
+        sender.send(wake).expect("the waker thread waits");
         let latency = |round| {
-            // Release and Acquire, here and below: a round reads the time of its call.
+            // Release and Acquire, here and below: each round reads the time of its own call.
             sleeps.store(round, Ordering::Release);
             sleep();
             (nanos() - called.load(Ordering::Acquire)) as f64 / 1e3
@@ -116,7 +114,6 @@ pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<
     samples
 }
 
-/// corewheel's thread, woken by a closure and by a timer.
 pub fn run_twice(job: Job) -> Vec<Sample> {
     let mut by_timer = run(job, corewheel::<true>);
     for sample in &mut by_timer {

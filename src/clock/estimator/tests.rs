@@ -1,30 +1,28 @@
-//! Tests with a simulated machine: a true time, and a counter that runs, jumps or stops as the test
-//! demands.
+//! Tests with a simulated machine, whose counter runs, jumps or stops.
 
 use super::*;
 
-/// Counts of a 2.6 GHz counter in a microsecond.
 const COUNTS_PER_MICROSECOND: u64 = 2_600;
-/// The width that the documentation of the fast clock promises.
+/// The documented maximum width of a reading, in nanoseconds.
 const MAX_WIDTH: u64 = 10_000;
 
-struct World {
+struct SimulatedMachine {
     random: fastrand::Rng,
-    /// The clock.
+    /// The true time, which the clock shows.
     nanos: u64,
-    /// The counter, in thousandths.
+    /// The counter, in thousandths of a count.
     counter_thousandths: u128,
-    /// Counts in a thousand nanoseconds of the clock.
+    /// In counts per microsecond.
     speed: u64,
-    /// The longest reading of the clock or the counter, in nanoseconds.
+    /// The maximum time between consecutive readings of an anchor, in nanoseconds.
     pause: u64,
     estimator: ClockEstimator,
     is_abandoned: bool,
-    /// Readings from the counter alone.
+    /// The number of readings that needed only the counter.
     counter_readings: u64,
 }
 
-impl World {
+impl SimulatedMachine {
     fn new(seed: u64) -> Self {
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -38,14 +36,14 @@ impl World {
         }
     }
 
-    /// Creates a world whose estimator knows the rate and has an anchor.
-    fn with_anchor(seed: u64) -> Self {
-        let mut world = Self::new(seed);
-        while world.counter_readings == 0 {
-            world.advance(900);
-            world.read_and_check();
+    /// Creates a machine with a calibrated estimator.
+    fn calibrated(seed: u64) -> Self {
+        let mut machine = Self::new(seed);
+        while machine.counter_readings == 0 {
+            machine.advance(900);
+            machine.read_and_check();
         }
-        world
+        machine
     }
 
     fn count(&self) -> u64 {
@@ -69,7 +67,7 @@ impl World {
             .expect("a counter");
     }
 
-    /// Reads like `ClockReader::read`. Also returns the time at which the counter was read.
+    /// Reads like `ClockReader::read`, and also returns the true time.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
         if self.is_abandoned {
@@ -90,14 +88,12 @@ impl World {
         (nanos, Reading::exact(nanos))
     }
 
-    /// Asserts that the reading contains the true time.
     fn read_and_check(&mut self) {
         let (truth, reading) = self.read();
         assert!((reading.min..=reading.max).contains(&truth), "{truth} is not in {reading:?}");
         assert!(reading.max - reading.min <= MAX_WIDTH, "{reading:?} is too wide");
     }
 
-    /// Reads at random intervals, from short to long.
     fn read_often_and_check(&mut self, readings: u32) {
         for _ in 0..readings {
             let limit = *self
@@ -111,52 +107,52 @@ impl World {
     }
 }
 
-const READINGS: u32 = 20_000;
+const READING_COUNT: u32 = 20_000;
 
 #[test]
-fn it_calibrates_in_milliseconds_and_is_exact_until_then() {
-    let mut world = World::new(1);
-    let begun = world.nanos;
-    while world.counter_readings == 0 {
-        world.advance(1_000);
-        let (truth, reading) = world.read();
-        assert!(world.counter_readings > 0 || reading == Reading::exact(truth));
+fn readings_are_exact_during_the_short_calibration() {
+    let mut machine = SimulatedMachine::new(1);
+    let begun = machine.nanos;
+    while machine.counter_readings == 0 {
+        machine.advance(1_000);
+        let (truth, reading) = machine.read();
+        assert!(machine.counter_readings > 0 || reading == Reading::exact(truth));
     }
-    assert!(world.nanos - begun < 3 * CALIBRATION_MIN);
+    assert!(machine.nanos - begun < 3 * CALIBRATION_MIN);
 }
 
 #[test]
-fn a_window_reaches_from_after_the_last_count_to_its_end() {
-    let mut estimator = World::with_anchor(9).estimator;
+fn a_window_excludes_its_last_count_and_includes_its_end() {
+    let mut estimator = SimulatedMachine::calibrated(9).estimator;
     let Window { last_count: last, end_count: end, .. } = estimator.window;
     assert_eq!([last, end + 1].map(|count| estimator.estimate_at(count)), [None, None]);
     assert!(estimator.estimate_at(end).is_some());
-    assert_eq!(estimator.estimate_at(end), None, "a count is believed once");
+    assert_eq!(estimator.estimate_at(end), None, "a count is used once");
 }
 
-/// The width in units of 2^-32 nanoseconds: the rates' bounds, rounded outwards, and the slack.
 #[test]
 fn bounds_are_rounded_outwards() {
     for seed in 0..100 {
-        let mut estimator = World::with_anchor(seed).estimator;
+        let mut estimator = SimulatedMachine::calibrated(seed).estimator;
         let Window { end_count: end, anchor, rate, .. } = estimator.window;
         let reading = estimator.estimate_at(end).expect("within the window");
-        let parts = |nanos: u64| u128::from(nanos) << 32;
+        // In units of 2^-32 nanoseconds.
+        let fixed_point = |nanos: u64| u128::from(nanos) << 32;
         let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
         let (least, most) =
             (passed(anchor.count_after, rate.min), passed(anchor.count_before, rate.max));
         let (min, max) = (
-            parts(reading.min - anchor.clock_nanos),
-            parts(reading.max - anchor.clock_nanos - READ_ERROR_NANOS),
+            fixed_point(reading.min - anchor.clock_nanos),
+            fixed_point(reading.max - anchor.clock_nanos - READ_ERROR_NANOS),
         );
-        assert!(min <= least && least < min + parts(1));
-        assert!(most < max && max <= most + parts(1));
+        assert!(min <= least && least < min + fixed_point(1));
+        assert!(most < max && max <= most + fixed_point(1));
     }
 }
 
 #[test]
 fn a_calibration_has_a_minimum_length() {
-    for (length, has_learnt) in [(CALIBRATION_MIN - 1, false), (CALIBRATION_MIN, true)] {
+    for (length, is_measured) in [(CALIBRATION_MIN - 1, false), (CALIBRATION_MIN, true)] {
         let mut estimator = ClockEstimator::new();
         for nanos in [0, length] {
             assert!(estimator.update(Anchor {
@@ -166,213 +162,209 @@ fn a_calibration_has_a_minimum_length() {
             }));
         }
         let Calibration::Calibrating { guess, .. } = estimator.state else {
-            panic!("it takes two lessons")
+            panic!("calibrated after one rate")
         };
-        assert_eq!(guess.is_some(), has_learnt, "in {length} ns");
+        assert_eq!(guess.is_some(), is_measured, "in {length} ns");
     }
 }
 
 #[test]
-fn calibrations_that_differ_are_discarded() {
-    let mut world = World::new(3);
+fn calibration_ends_when_two_rates_agree() {
+    let mut machine = SimulatedMachine::new(3);
     for speed in [
         COUNTS_PER_MICROSECOND,
         COUNTS_PER_MICROSECOND,
         2 * COUNTS_PER_MICROSECOND,
         2 * COUNTS_PER_MICROSECOND,
     ] {
-        assert!(!matches!(world.estimator.state, Calibration::Calibrated { .. }));
-        world.speed = speed;
-        world.advance(CALIBRATION_MIN);
-        world.read_and_check();
+        assert!(!matches!(machine.estimator.state, Calibration::Calibrated { .. }));
+        machine.speed = speed;
+        machine.advance(CALIBRATION_MIN);
+        machine.read_and_check();
     }
-    assert!(
-        matches!(world.estimator.state, Calibration::Calibrated { .. }),
-        "the last two were alike"
-    );
+    assert!(matches!(machine.estimator.state, Calibration::Calibrated { .. }));
 }
 
 #[test]
 fn most_readings_do_not_read_the_clock() {
-    let mut world = World::with_anchor(2);
-    let before = world.counter_readings;
+    let mut machine = SimulatedMachine::calibrated(2);
+    let before = machine.counter_readings;
     for _ in 0..1000 {
-        world.advance(100);
-        world.read_and_check();
+        machine.advance(100);
+        machine.read_and_check();
     }
-    assert!(world.counter_readings - before > 980);
+    assert!(machine.counter_readings - before > 980);
 }
 
 #[test]
-fn a_steered_clock_stays_in_the_interval() {
+fn readings_contain_the_time_of_a_steered_clock() {
     for seed in 0..8 {
-        let mut world = World::new(seed);
+        let mut machine = SimulatedMachine::new(seed);
         for _ in 0..20 {
-            // The clock is steered by 11 % either way. A slower clock means more counts per
-            // microsecond.
-            world.speed = world
+            // Up to 11 % either way. A slower clock means more counts per microsecond.
+            machine.speed = machine
                 .random
                 .u64(COUNTS_PER_MICROSECOND * 100 / 111 + 1..COUNTS_PER_MICROSECOND * 100 / 89);
-            world.read_often_and_check(READINGS / 20);
+            machine.read_often_and_check(READING_COUNT / 20);
         }
-        assert_eq!(world.estimator.faults, 0, "a steered clock is no fault");
-        assert!(world.counter_readings > u64::from(READINGS / 4));
+        assert_eq!(machine.estimator.faults, 0, "a steered clock causes no fault");
+        assert!(machine.counter_readings > u64::from(READING_COUNT / 4));
     }
 }
 
 #[test]
-fn an_interruption_anywhere_keeps_the_bounds_true() {
-    let mut world = World::new(3);
+fn readings_contain_the_time_despite_interruptions() {
+    let mut machine = SimulatedMachine::new(3);
     for _ in 0..20 {
-        world.pause = world.random.u64(10..5_000);
-        world.read_often_and_check(READINGS / 20);
+        machine.pause = machine.random.u64(10..5_000);
+        machine.read_often_and_check(READING_COUNT / 20);
     }
-    world.pause = 100_000;
-    world.read_often_and_check(100);
-    assert_eq!(world.estimator.faults, 0);
+    machine.pause = 100_000;
+    machine.read_often_and_check(100);
+    assert_eq!(machine.estimator.faults, 0);
 }
 
 #[test]
-fn a_jump_back_behind_the_anchor_is_not_believed() {
+fn readings_stay_correct_after_a_jump_behind_the_anchor() {
     for counts in [50, 20 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
-        let mut world = World::with_anchor(4);
-        // Makes the next reading read the clock, so that its anchor is recent.
-        world.advance(50_000);
-        world.read_and_check();
-        world.jump(-i64::try_from(counts + COUNTS_PER_MICROSECOND).expect("small"));
-        world.read_and_check();
+        let mut machine = SimulatedMachine::calibrated(4);
+        // Leaves the window, so that the next reading sets a new anchor.
+        machine.advance(50_000);
+        machine.read_and_check();
+        machine.jump(-i64::try_from(counts + COUNTS_PER_MICROSECOND).expect("small"));
+        machine.read_and_check();
         assert!(
-            counts < COUNTS_PER_MICROSECOND || world.estimator.faults == 1,
-            "a jump by {counts} was not noticed"
+            counts < COUNTS_PER_MICROSECOND || machine.estimator.faults == 1,
+            "jump by {counts}"
         );
-        world.read_often_and_check(READINGS);
+        machine.read_often_and_check(READING_COUNT);
     }
 }
 
 #[test]
-fn a_jump_ahead_out_of_the_window_is_not_believed() {
+fn readings_stay_correct_after_a_jump_beyond_the_window() {
     for counts in [17 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
-        let mut world = World::with_anchor(5);
-        world.jump(i64::try_from(counts).expect("small"));
-        world.read_and_check();
-        assert_eq!(world.estimator.faults, 1);
-        world.read_often_and_check(READINGS);
+        let mut machine = SimulatedMachine::calibrated(5);
+        machine.jump(i64::try_from(counts).expect("small"));
+        machine.read_and_check();
+        assert_eq!(machine.estimator.faults, 1);
+        machine.read_often_and_check(READING_COUNT);
     }
 }
 
 #[test]
-fn a_counter_that_stands_still_is_not_believed() {
-    let mut world = World::with_anchor(6);
-    let counter_readings = world.counter_readings;
-    world.read_and_check();
-    world.speed = 0;
-    world.advance(1);
-    world.read_often_and_check(100);
-    assert!(world.counter_readings <= counter_readings + 1, "at most the one in between");
-    assert!(world.estimator.faults > 0);
-    world.speed = COUNTS_PER_MICROSECOND;
-    world.read_often_and_check(READINGS);
+fn readings_stay_correct_while_the_counter_stops() {
+    let mut machine = SimulatedMachine::calibrated(6);
+    let counter_readings = machine.counter_readings;
+    machine.read_and_check();
+    machine.speed = 0;
+    machine.advance(1);
+    machine.read_often_and_check(100);
+    assert!(machine.counter_readings <= counter_readings + 1, "a stopped counter was used");
+    assert!(machine.estimator.faults > 0);
+    machine.speed = COUNTS_PER_MICROSECOND;
+    machine.read_often_and_check(READING_COUNT);
 }
 
 #[test]
-fn a_counter_that_wraps_around_is_not_believed_for_a_moment() {
-    let mut world = World::new(7);
-    world.counter_thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS_PER_MICROSECOND)) * 1000;
-    while world.count() > u64::MAX / 2 {
-        world.advance(120);
-        world.read_and_check();
+fn readings_stay_correct_when_the_counter_wraps_around() {
+    let mut machine = SimulatedMachine::new(7);
+    machine.counter_thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS_PER_MICROSECOND)) * 1000;
+    while machine.count() > u64::MAX / 2 {
+        machine.advance(120);
+        machine.read_and_check();
     }
-    world.read_often_and_check(READINGS);
-    assert!(world.estimator.faults <= 1 && !world.is_abandoned);
+    machine.read_often_and_check(READING_COUNT);
+    assert!(machine.estimator.faults <= 1 && !machine.is_abandoned);
 }
 
 #[test]
-fn a_jump_inside_the_window_is_wrong_by_no_more_than_that_and_noticed_next() {
+fn a_jump_within_the_window_is_detected_by_the_next_anchor() {
     let jump = 8 * COUNTS_PER_MICROSECOND;
-    let mut world = World::with_anchor(8);
-    world.advance(100_000);
-    world.read_and_check();
-    world.jump(i64::try_from(jump).expect("small"));
-    world.advance(100);
-    let (truth, reading) = world.read();
+    let mut machine = SimulatedMachine::calibrated(8);
+    machine.advance(100_000);
+    machine.read_and_check();
+    machine.jump(i64::try_from(jump).expect("small"));
+    machine.advance(100);
+    let (truth, reading) = machine.read();
     assert!(reading.min <= truth + 8_000);
-    world.advance(12_000);
-    world.read_and_check();
-    assert_eq!(world.estimator.faults, 1);
-    world.read_often_and_check(READINGS);
+    machine.advance(12_000);
+    machine.read_and_check();
+    assert_eq!(machine.estimator.faults, 1);
+    machine.read_often_and_check(READING_COUNT);
 }
 
 #[test]
-fn a_wrong_counter_puts_min_ahead_by_at_most_a_window() {
-    let mut world = World::new(9);
-    for _ in 0..READINGS {
-        if world.random.u32(..50) == 0 {
-            let magnitude = world.random.u32(..40);
-            let jump = world.random.i64(-(1 << magnitude)..=1 << magnitude);
-            world.counter_thousandths =
-                world.counter_thousandths.saturating_add_signed(i128::from(jump) * 1000);
-            world.estimator.faults = 0;
+fn a_faulty_counter_puts_min_ahead_by_at_most_max_width() {
+    let mut machine = SimulatedMachine::new(9);
+    for _ in 0..READING_COUNT {
+        if machine.random.u32(..50) == 0 {
+            let magnitude = machine.random.u32(..40);
+            let jump = machine.random.i64(-(1 << magnitude)..=1 << magnitude);
+            machine.counter_thousandths =
+                machine.counter_thousandths.saturating_add_signed(i128::from(jump) * 1000);
+            machine.estimator.faults = 0;
         }
-        let nanos = world.random.u64(1..5_000);
-        world.advance(nanos);
-        let (truth, reading) = world.read();
+        let nanos = machine.random.u64(1..5_000);
+        machine.advance(nanos);
+        let (truth, reading) = machine.read();
         assert!(reading.min <= truth + MAX_WIDTH, "{reading:?} is ahead of {truth}");
         assert!(reading.min <= reading.max);
     }
 }
 
 #[test]
-fn a_counter_that_stays_wrong_is_abandoned() {
-    let mut world = World::with_anchor(10);
-    let begun = world.nanos;
-    while !world.is_abandoned {
-        let counter_readings = world.counter_readings;
-        world.advance(700);
-        world.read();
-        if world.counter_readings > counter_readings {
-            // The counter changes its speed after it has become trusted.
-            world.speed = if world.speed == COUNTS_PER_MICROSECOND {
+fn a_counter_with_repeated_faults_is_abandoned() {
+    let mut machine = SimulatedMachine::calibrated(10);
+    let begun = machine.nanos;
+    while !machine.is_abandoned {
+        let counter_readings = machine.counter_readings;
+        machine.advance(700);
+        machine.read();
+        if machine.counter_readings > counter_readings {
+            // The speed changes whenever the counter has been used.
+            machine.speed = if machine.speed == COUNTS_PER_MICROSECOND {
                 COUNTS_PER_MICROSECOND * 2
             } else {
                 COUNTS_PER_MICROSECOND
             };
-            world.advance(20_000);
+            machine.advance(20_000);
         }
     }
-    assert!(world.nanos - begun < 100 * CALIBRATION_MIN);
-    world.read_often_and_check(100);
+    assert!(machine.nanos - begun < 100 * CALIBRATION_MIN);
+    machine.read_often_and_check(100);
 }
 
 #[test]
-fn a_rare_fault_is_forgiven() {
-    let mut world = World::with_anchor(11);
+fn faults_more_than_a_minute_apart_are_forgiven() {
+    let mut machine = SimulatedMachine::calibrated(11);
     for _ in 0..2 * FAULTS_MAX {
-        world.jump(i64::try_from(1000 * COUNTS_PER_MICROSECOND).expect("small"));
-        world.read_and_check();
-        assert_eq!(world.estimator.faults, 1);
-        world.advance(FAULT_MEMORY_NANOS + 1);
-        world.read_often_and_check(READINGS / 100);
+        machine.jump(i64::try_from(1000 * COUNTS_PER_MICROSECOND).expect("small"));
+        machine.read_and_check();
+        assert_eq!(machine.estimator.faults, 1);
+        machine.advance(FAULT_MEMORY_NANOS + 1);
+        machine.read_often_and_check(READING_COUNT / 100);
     }
-    assert!(!world.is_abandoned);
+    assert!(!machine.is_abandoned);
 }
 
 #[test]
 fn a_wide_anchor_opens_no_window() {
-    let mut world = World::with_anchor(12);
-    let before = world.count();
-    world.advance(3_000);
-    let nanos = world.nanos;
-    world.advance(3_000);
-    let after = world.count();
-    assert!(world.estimator.update(Anchor {
+    let mut machine = SimulatedMachine::calibrated(12);
+    let before = machine.count();
+    machine.advance(3_000);
+    let nanos = machine.nanos;
+    machine.advance(3_000);
+    let after = machine.count();
+    assert!(machine.estimator.update(Anchor {
         count_before: before,
         clock_nanos: nanos,
         count_after: after
     }));
-    assert_eq!(world.estimator.estimate_at(after + 10), None);
+    assert_eq!(machine.estimator.estimate_at(after + 10), None);
 }
 
-/// Between the two readings, the thread moved to a core whose counter lags.
+/// Between the two counts of `since`, the thread moved to a core whose counter lags.
 #[test]
 fn an_inverted_anchor_gives_no_rate() {
     let since = Anchor { count_before: 100_000, clock_nanos: 0, count_after: 70_000 };
@@ -381,10 +373,10 @@ fn an_inverted_anchor_gives_no_rate() {
 }
 
 #[test]
-fn a_measured_rate_encloses_what_both_anchors_allow() {
+fn a_measured_rate_has_the_bounds_of_its_anchors() {
     let since = Anchor { count_before: 1_000, clock_nanos: 5_000_000, count_after: 1_200 };
     let anchor = Anchor { count_before: 2_601_000, clock_nanos: 6_000_000, count_after: 2_601_300 };
-    let Rate { min, max } = Rate::measured(since, anchor).expect("a good lesson");
+    let Rate { min, max } = Rate::measured(since, anchor).expect("precise anchors");
     // At least 2,599,800 and at most 2,600,300 counts have passed in a million nanoseconds.
     let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
     assert!((999_999..=1_000_000).contains(&nanos(2_600_300, min)));
@@ -395,12 +387,12 @@ fn a_measured_rate_encloses_what_both_anchors_allow() {
 }
 
 #[test]
-fn a_calibration_too_long_or_too_vague_is_discarded() {
-    let measured = |nanos, vague| {
+fn a_rate_from_a_long_or_imprecise_span_is_rejected() {
+    let measured = |nanos, bracket| {
         let since = Anchor { count_before: 0, clock_nanos: 0, count_after: 0 };
         Rate::measured(
             since,
-            Anchor { count_before: nanos, clock_nanos: nanos, count_after: nanos + vague },
+            Anchor { count_before: nanos, clock_nanos: nanos, count_after: nanos + bracket },
         )
         .is_some()
     };
@@ -411,11 +403,11 @@ fn a_calibration_too_long_or_too_vague_is_discarded() {
 #[test]
 fn rates_agree_to_one_part_in_64() {
     let rate = |min, max| Rate { min, max };
-    for (other, are_alike) in [(6_400, true), (6_500, true), (6_501, false)] {
-        assert_eq!(rate(6_400, 6_400).agrees_with(rate(other, other)), are_alike, "{other}");
-        assert_eq!(rate(other, other).agrees_with(rate(6_400, 6_400)), are_alike, "{other}");
+    for (other, agree) in [(6_400, true), (6_500, true), (6_501, false)] {
+        assert_eq!(rate(6_400, 6_400).agrees_with(rate(other, other)), agree, "{other}");
+        assert_eq!(rate(other, other).agrees_with(rate(6_400, 6_400)), agree, "{other}");
     }
-    assert!(rate(1_000, 9_000).agrees_with(rate(6_400, 6_400)), "it lies within");
+    assert!(rate(1_000, 9_000).agrees_with(rate(6_400, 6_400)), "the rate is within the bounds");
 }
 
 #[test]
@@ -430,7 +422,7 @@ fn anchors_are_consistent_to_the_nanosecond() {
     );
     assert!(!rate.is_consistent(at(7, 5), at(1_007, 4)), "the clock went back");
     assert!(!rate.is_consistent(at(7, 5), at(6, 1_005)), "the counter went back");
-    // Tests each bound alone, without counts before the first and after the last reading.
+    // Tests each bound alone.
     let [min, max] = [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(min, max)| Rate { min, max });
     assert!(
         min.is_consistent(at(0, 0), at(1_000, 500)) && !min.is_consistent(at(0, 0), at(1_000, 498))

@@ -212,24 +212,24 @@ mod tests {
 
     fn remaining(descriptor: &Descriptor) -> Duration {
         let left = rustix::time::timerfd_gettime(&descriptor.timer).expect("a timerfd").it_value;
-        Duration::try_from(left).expect("a time to come")
+        Duration::try_from(left).expect("not negative")
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn it_is_not_rearmed_for_the_same_deadline() {
+    fn a_descriptor_is_not_rearmed_for_the_same_deadline() {
         let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
-        descriptor.arm(Some(7), || unreachable!("it is armed for that"));
+        descriptor.arm(Some(7), || unreachable!("armed for this deadline"));
         assert!(remaining(&descriptor) > MINUTE / 2);
         descriptor.arm(None, || None);
-        descriptor.arm(None, || unreachable!("it is silent"));
+        descriptor.arm(None, || unreachable!("already disarmed"));
         assert_eq!(remaining(&descriptor), Duration::ZERO);
     }
 
     #[test]
-    fn it_is_rearmed_after_a_thread_has_fired_it() {
+    fn a_descriptor_is_rearmed_after_fire() {
         let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
         descriptor.arm(Some(7), || Some(MINUTE));
         descriptor.fire();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_rearmed_while_a_thread_is_about_to_fire_it() {
+    fn a_descriptor_is_rearmed_while_fire_is_in_progress() {
         let descriptor = Descriptor::open(KernelClock::Monotonic).expect("a descriptor");
         descriptor.fires_begun.fetch_add(1, Ordering::Relaxed);
         for _ in 0..3 {
@@ -251,6 +251,6 @@ mod tests {
         }
         descriptor.fires_ended.fetch_add(1, Ordering::Relaxed);
         descriptor.arm(Some(7), || Some(MINUTE));
-        descriptor.arm(Some(7), || unreachable!("it is armed for that"));
+        descriptor.arm(Some(7), || unreachable!("armed for this deadline"));
     }
 }

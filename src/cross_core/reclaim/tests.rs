@@ -1,5 +1,3 @@
-//! Publishing, retracting and deferred freeing, while other threads read.
-
 use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
@@ -18,23 +16,23 @@ pub(crate) fn attempts() -> impl Iterator<Item = u32> {
 
 #[test]
 fn a_value_is_visible_until_it_is_retracted() {
-    let [place] = Published::<i32>::new_array();
-    let look = || place.with(|seen| seen.map(|value| *value));
-    assert_eq!(look(), None);
-    place.publish(Arc::new(5));
-    assert_eq!(look(), Some(5));
-    place.retract(drop);
-    place.retract(drop);
-    assert_eq!(look(), None);
+    let [cell] = Published::<i32>::new_array();
+    let read = || cell.with(|seen| seen.map(|value| *value));
+    assert_eq!(read(), None);
+    cell.publish(Arc::new(5));
+    assert_eq!(read(), Some(5));
+    cell.retract(drop);
+    cell.retract(drop);
+    assert_eq!(read(), None);
 }
 
 #[test]
-fn a_published_value_is_seen_whole() {
+fn a_reader_sees_the_complete_published_value() {
     for _ in 0..if cfg!(miri) { 5 } else { 1_000 } {
-        let [place] = Published::new_array();
+        let [cell] = Published::new_array();
         thread::scope(|scope| {
-            scope.spawn(|| place.publish(Arc::new(vec![1, 2, 3])));
-            while !place.with(|seen| seen.is_some_and(|value| *value == [1, 2, 3])) {
+            scope.spawn(|| cell.publish(Arc::new(vec![1, 2, 3])));
+            while !cell.with(|seen| seen.is_some_and(|value| *value == [1, 2, 3])) {
                 thread::yield_now();
             }
         });
@@ -43,28 +41,28 @@ fn a_published_value_is_seen_whole() {
 
 #[test]
 fn a_protected_value_can_be_kept_as_an_arc() {
-    let [place] = Published::new_array();
-    place.publish(Arc::new(5));
-    let kept = place.with(|seen| seen.map(|value| value.to_arc())).expect("published");
-    drop(place);
+    let [cell] = Published::new_array();
+    cell.publish(Arc::new(5));
+    let kept = cell.with(|seen| seen.map(|value| value.to_arc())).expect("published");
+    drop(cell);
     assert_eq!((*kept, Arc::strong_count(&kept)), (5, 1));
 }
 
 #[test]
 fn a_dropped_cell_releases_its_value() {
-    let ([place], value) = (Published::new_array(), Arc::new(()));
-    place.publish(Arc::clone(&value));
+    let ([cell], value) = (Published::new_array(), Arc::new(()));
+    cell.publish(Arc::clone(&value));
     assert_eq!(Arc::strong_count(&value), 2);
-    drop(place);
+    drop(cell);
     assert_eq!(Arc::strong_count(&value), 1);
 }
 
 #[test]
-fn a_value_is_not_released_while_it_is_read() {
-    let ([place], value) = (Published::new_array(), Arc::new(()));
-    place.publish(Arc::clone(&value));
-    place.with(|seen| {
-        place.retract(drop);
+fn a_value_is_not_released_while_a_reader_is_pinned() {
+    let ([cell], value) = (Published::new_array(), Arc::new(()));
+    cell.publish(Arc::clone(&value));
+    cell.with(|seen| {
+        cell.retract(drop);
         (0..100).for_each(|_| advance_epoch());
         assert!(seen.is_some() && Arc::strong_count(&value) == 2);
     });
@@ -76,27 +74,26 @@ fn a_value_is_not_released_while_it_is_read() {
 
 #[test]
 fn garbage_is_freed_when_no_thread_is_pinned() {
-    let ([place], value) = (Published::new_array(), Arc::new(()));
+    let ([cell], value) = (Published::new_array(), Arc::new(()));
     let freed = attempts().any(|_| {
-        place.publish(Arc::clone(&value));
-        place.retract(defer_free);
+        cell.publish(Arc::clone(&value));
+        cell.retract(defer_free);
         free_garbage();
         Arc::strong_count(&value) == 1
     });
     assert!(freed);
 }
 
-/// While another thread holds the lock, a value is neither waited for nor freed.
 #[test]
 fn a_deferred_free_retries_while_the_lock_is_held() {
     let value = Arc::new(());
-    let other = GARBAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = GARBAGE.lock().unwrap_or_else(PoisonError::into_inner);
     defer_free(Arc::clone(&value));
     for _ in 0..1_000 {
         pin().0.flush();
     }
     assert_eq!(Arc::strong_count(&value), 2);
-    drop(other);
+    drop(lock);
     assert!(attempts().any(|_| {
         free_garbage();
         Arc::strong_count(&value) == 1
@@ -104,41 +101,41 @@ fn a_deferred_free_retries_while_the_lock_is_held() {
 }
 
 #[test]
-fn other_users_of_epochs_are_not_affected() {
+fn the_global_epoch_collector_is_independent() {
     let done = Arc::new(AtomicBool::new(false));
-    let strangers = Arc::clone(&done);
-    epoch::pin().defer(move || strangers.store(true, Ordering::Relaxed));
+    let flag = Arc::clone(&done);
+    epoch::pin().defer(move || flag.store(true, Ordering::Relaxed));
     epoch::pin().flush();
     for _ in 0..100 {
         free_garbage();
     }
-    assert!(!done.load(Ordering::Relaxed), "done by a thread that pins here");
+    assert!(!done.load(Ordering::Relaxed), "`free_garbage` ran work of the global collector");
     let _stays = epoch::pin();
     garbage_is_freed_when_no_thread_is_pinned();
 }
 
 #[test]
-fn a_pointer_is_published_once_and_retracted_when_no_thread_reads() {
+fn a_pointer_is_published_once_and_released_after_unpinning() {
     use std::sync::atomic::AtomicU32;
 
     static RELEASED: AtomicU32 = AtomicU32::new(0);
 
-    let (place, value) = (PublishedPointer::default(), 5_u32);
-    assert_eq!(place.load(&pin()), None);
-    assert!(place.publish_if_empty(NonNull::from(&value)));
-    assert!(!place.publish_if_empty(NonNull::from(&6)));
+    let (cell, value) = (PublishedPointer::default(), 5_u32);
+    assert_eq!(cell.load(&pin()), None);
+    assert!(cell.publish_if_empty(NonNull::from(&value)));
+    assert!(!cell.publish_if_empty(NonNull::from(&6)));
     let pinned = pin();
-    assert_eq!(place.load(&pinned), Some(NonNull::from(&value)));
-    place.retract(|_| {
+    assert_eq!(cell.load(&pinned), Some(NonNull::from(&value)));
+    cell.retract(|_| {
         // Relaxed: a count.
         RELEASED.fetch_add(1, Ordering::Relaxed);
     });
-    assert_eq!(place.load(&pinned), None);
+    assert_eq!(cell.load(&pinned), None);
     let is_over = || {
         advance_epoch();
         RELEASED.load(Ordering::Relaxed) == 1
     };
-    assert!((0..100).all(|_| !is_over()), "this thread is looking");
+    assert!((0..100).all(|_| !is_over()), "this thread is pinned");
     drop(pinned);
     assert!(attempts().any(|_| is_over()));
 }

@@ -470,9 +470,9 @@ fn first_free_of(head: u64) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Without the tag, a thread could mistake a new head for an old one.
+    /// The tag prevents ABA.
     #[test]
-    fn a_head_that_recurs_has_another_tag() {
+    fn a_recurring_free_list_head_has_a_new_tag() {
         let (head, links) = (FreeList::new(), [MailboxLink::new(0), MailboxLink::new(0)]);
         head.init_without_first();
         let mut seen = std::collections::HashSet::new();

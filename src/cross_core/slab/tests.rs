@@ -1,5 +1,3 @@
-//! Pages that are retired and replaced, and nodes that change hands.
-
 use std::{cell::Cell, rc::Rc};
 
 use super::*;
@@ -14,16 +12,15 @@ use crate::{
     wheel::Storage,
 };
 
-/// Adds a timer.
-fn arm<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
+fn add<T>(own: &mut OwnerNodes<T>, generation: u64, payload: T) -> Option<u32> {
     let index = own.take_node()?;
     let call_site = CallSite::caller();
     own.entry(index).arm(generation, TimerKind::Shared, ByValue(payload), call_site, || 0);
     Some(index)
 }
 
-/// Cancels a timer on the owner's thread.
-fn end(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
+/// Cancels a timer as its owner, and frees its node.
+fn cancel_and_free(own: &mut OwnerNodes<u32>, index: u32, generation: u64) {
     assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
     assert_eq!(own.entry(index).take_payload(), 7);
     own.free(index, generation);
@@ -37,7 +34,6 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
     slab.node(index, &pin()).map(|node| node.state.cancel(generation).0)
 }
 
-/// Trims until `done` returns true.
 fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T>) -> bool) {
     let is_done = attempts().any(|_| {
         own.trim();
@@ -47,12 +43,12 @@ fn trim_until<T>(own: &mut OwnerNodes<T>, mut done: impl FnMut(&mut OwnerNodes<T
 }
 
 #[test]
-fn every_index_has_its_own_node_in_both_views() {
+fn owner_and_slab_find_the_same_node_for_each_index() {
     let (slab, mut own) = Slab::new();
     let mut indices: Vec<u32> = (1..=INDEX_MAX)
-        .map(|number| arm(&mut own, number.into(), 7).expect("there is a node"))
+        .map(|number| add(&mut own, number.into(), 7).expect("there is a node"))
         .collect();
-    assert!(arm(&mut own, 1, 7).is_none(), "no index is left");
+    assert!(add(&mut own, 1, 7).is_none(), "no index is left");
     for (&index, generation) in indices.iter().zip(1..) {
         assert!(own.entry(index).state().is_pending(generation));
         let seen =
@@ -66,13 +62,12 @@ fn every_index_has_its_own_node_in_both_views() {
     }
 }
 
-/// Payloads of all sizes are moved whole and dropped once.
 #[test]
-fn payloads_of_any_type_are_kept() {
+fn payloads_of_any_type_are_returned_unchanged() {
     fn check_payloads<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
         let (_slab, mut own) = Slab::new();
         let indices: Vec<u32> = (1..6)
-            .map(|generation| arm(&mut own, generation, payload.clone()).expect("there is a node"))
+            .map(|generation| add(&mut own, generation, payload.clone()).expect("there is a node"))
             .collect();
         for (index, generation) in indices.into_iter().zip(1..) {
             assert_eq!(own.entry(index).state().cancel_own(generation), Ok(Freed::Now));
@@ -101,7 +96,7 @@ fn the_sweep_takes_every_payload() {
     let (_slab, mut own) = Slab::new();
     let payload = Rc::new(());
     for generation in 1..20 {
-        assert!(arm(&mut own, generation, Rc::clone(&payload)).is_some());
+        assert!(add(&mut own, generation, Rc::clone(&payload)).is_some());
     }
     let swept: Vec<_> = own
         .indices()
@@ -113,24 +108,24 @@ fn the_sweep_takes_every_payload() {
 }
 
 #[test]
-fn a_retired_page_leaves_both_views_and_is_replaced() {
+fn a_retired_page_has_no_nodes_until_it_is_replaced() {
     let (slab, mut own) = Slab::new();
     let indices: Vec<u32> =
-        (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
-    let most = own.page_count();
+        (1..20).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
+    let peak_pages = own.page_count();
     for (&index, generation) in indices.iter().zip(1..) {
-        end(&mut own, index, generation);
+        cancel_and_free(&mut own, index, generation);
     }
     trim_until(&mut own, |own| own.page_count() == 2);
-    assert!(most >= 10);
+    assert!(peak_pages >= 10);
     let gone: Vec<u32> = indices.iter().copied().filter(|&index| !has_node(&slab, index)).collect();
-    assert_eq!(gone.len(), indices.len() - 3, "all but two pages, of which index 0 is not used");
+    assert_eq!(gone.len(), indices.len() - 3, "two pages are left, without index 0");
     // A stale handle finds no node, or a timer of another generation.
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
         matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
     }));
     let again: Vec<u32> =
-        (20..39).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
+        (20..39).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
     for (generation, &index) in (1..20).zip(&indices) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Ended));
     }
@@ -150,9 +145,9 @@ fn reserved_pages_are_kept() {
     own.reserve(9);
     assert_eq!(own.page_count(), 5);
     let indices: Vec<u32> =
-        (1..30).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
+        (1..30).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
     for (index, generation) in indices.into_iter().zip(1..) {
-        end(&mut own, index, generation);
+        cancel_and_free(&mut own, index, generation);
     }
     // The owner's first page is never freed.
     trim_until(&mut own, |own| own.page_count() == 6);
@@ -163,24 +158,20 @@ fn reserved_pages_are_kept() {
 }
 
 #[test]
-fn a_page_is_not_freed_while_it_is_read() {
+fn a_page_is_not_freed_while_a_thread_is_pinned() {
     let (slab, mut own) = Slab::new();
     let indices: Vec<u32> =
-        (1..20).map(|generation| arm(&mut own, generation, 7).expect("there is a node")).collect();
+        (1..20).map(|generation| add(&mut own, generation, 7).expect("there is a node")).collect();
     let last = indices[18];
     let pinned = pin();
     let answer = slab.node(last, &pinned).map(|node| {
         for (&index, generation) in indices.iter().zip(1..) {
-            end(&mut own, index, generation);
+            cancel_and_free(&mut own, index, generation);
         }
         for _ in 0..1_000 {
             own.trim();
         }
-        assert!(
-            own.retired_count() > 0 && own.retired_count() <= RETIRED_PAGES_MAX,
-            "{}",
-            own.retired_count()
-        );
+        assert!(own.retired_count() > 0 && own.retired_count() <= RETIRED_PAGES_MAX);
         node.state.cancel(19).0
     });
     assert_eq!(answer, Some(Cancel::Ended));
@@ -188,8 +179,8 @@ fn a_page_is_not_freed_while_it_is_read() {
     trim_until(&mut own, |own| own.retired_count() == 0 && own.page_count() == 2);
 }
 
-/// Adds a timer as another thread would.
-fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
+/// Adds a timer as a remote thread does, and looks up its node as the owner.
+fn add_as_remote(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     let index = node.index();
@@ -202,15 +193,15 @@ fn add_and_collect(slab: &Slab, own: &mut OwnerNodes<Callback>) -> (u32, u64) {
 const DUE: Schedule = Schedule { due: 5, period: 0 };
 
 #[test]
-fn a_node_taken_by_an_adder_is_returned() {
+fn a_freed_remote_node_is_reused_with_a_new_generation() {
     let (slab, mut own) = Slab::of_callbacks();
     let mut seen = std::collections::HashSet::new();
     let mut last_generations = std::collections::HashMap::new();
     for _ in 1..200 {
-        let (index, generation) = add_and_collect(&slab, &mut own);
+        let (index, generation) = add_as_remote(&slab, &mut own);
         seen.insert(index);
         let last = last_generations.insert(index, generation);
-        assert!(last.is_none_or(|last| last < generation), "a generation repeats");
+        assert!(last.is_none_or(|last| last < generation), "the generation did not increase");
         own.entry(index).admit(|| 0);
         assert!(!own.entry(index).is_not_admitted());
         assert!(matches!(
@@ -223,14 +214,14 @@ fn a_node_taken_by_an_adder_is_returned() {
     }
     assert!(seen.len() <= 2, "{seen:?}");
     let other = Slab::new::<u64>().0;
-    assert!(other.take_remote_node(pin()).is_none(), "its payloads are no callbacks");
+    assert!(other.take_remote_node(pin()).is_none(), "its payloads are not callbacks");
 }
 
 #[test]
-fn an_adder_that_stalls_keeps_one_page() {
+fn a_stalled_adder_keeps_the_page_of_its_node() {
     let (slab, mut own) = Slab::of_callbacks();
     let stalled = slab.take_remote_node(pin()).expect("there is a node");
-    let timers: Vec<_> = (1..20).map(|_| add_and_collect(&slab, &mut own)).collect();
+    let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut own)).collect();
     for (index, generation) in timers {
         assert!(own.entry(index).state().cancel_own(generation).is_ok());
         assert!(matches!(own.entry(index).state().consume_message(), ConsumedMessage::Freed));
@@ -241,15 +232,14 @@ fn an_adder_that_stalls_keeps_one_page() {
         own.trim();
     }
     assert!(has_node(&slab, stalled.index()));
-    // The stalled adder is pinned as well, so no more can be retired for now.
+    // The stalled adder is pinned, so no page is freed, and no further page is retired.
     assert_eq!(own.retired_count(), RETIRED_PAGES_MAX);
     stalled.arm(DUE, CallSite::caller(), RunOnce(|| ()));
     assert!(stalled.disarm().is_some());
 }
 
-/// Several threads take nodes while the owner returns them.
 #[test]
-fn no_node_is_taken_twice() {
+fn concurrent_adders_never_take_the_same_node() {
     use std::sync::{Mutex, mpsc};
 
     let (slab, mut own) = Slab::of_callbacks();
@@ -265,7 +255,7 @@ fn no_node_is_taken_twice() {
                         std::thread::yield_now();
                         continue;
                     };
-                    assert!(used.lock().unwrap().insert(node.index()), "it is in use");
+                    assert!(used.lock().unwrap().insert(node.index()), "the node is in use");
                     let generation = node.arm(DUE, CallSite::caller(), RunOnce(|| ()));
                     sender.send((node.index(), generation)).unwrap();
                 }
@@ -286,9 +276,8 @@ fn no_node_is_taken_twice() {
     });
 }
 
-/// Several threads use stale and live handles while pages are published and retired.
 #[test]
-fn other_threads_may_query_at_any_time() {
+fn remote_cancels_are_correct_while_pages_are_retired() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     let rounds = if cfg!(miri) { 30 } else { 3_000 };
@@ -312,13 +301,13 @@ fn other_threads_may_query_at_any_time() {
             })
         });
         let mut lost = 0;
-        // Adds and frees many timers, so that pages are retired repeatedly.
+        // Adds several timers. Freeing them retires pages.
         let many = |own: &mut OwnerNodes<u32>| -> Vec<u32> {
-            (0..9).map(|extra| arm(own, (1 << 40) + extra, 7).expect("there is a node")).collect()
+            (0..9).map(|extra| add(own, (1 << 40) + extra, 7).expect("there is a node")).collect()
         };
         for generation in 1..=rounds {
             let others = many(&mut own);
-            let index = arm(&mut own, generation, 7).expect("there is a node");
+            let index = add(&mut own, generation, 7).expect("there is a node");
             live.store(u64::from(index) << 32 | generation, SeqCst);
             if own.entry(index).state().cancel_own(generation).is_err() {
                 assert_eq!(
@@ -329,7 +318,7 @@ fn other_threads_may_query_at_any_time() {
             }
             own.free(index, generation);
             for (index, extra) in others.into_iter().zip(0..) {
-                end(&mut own, index, (1 << 40) + extra);
+                cancel_and_free(&mut own, index, (1 << 40) + extra);
             }
             for _ in 0..9 {
                 own.trim();

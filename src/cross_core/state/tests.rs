@@ -13,12 +13,12 @@ fn armed(kind: TimerKind) -> StateWord {
 /// Returns the word of a remotely moved timer, whose message is queued.
 fn moved(kind: TimerKind) -> StateWord {
     let state = armed(kind);
-    assert_eq!(move_it(&state), Some(FollowUp::Push));
+    assert_eq!(move_remotely(&state), Some(FollowUp::Push));
     state
 }
 
 /// Moves a timer remotely. Returns the next step of the mover.
-fn move_it(state: &StateWord) -> Option<FollowUp> {
+fn move_remotely(state: &StateWord) -> Option<FollowUp> {
     (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false }).then(|| {
         let (lives, next) = state.end_move(Mover::Remote);
         assert!(lives);
@@ -26,7 +26,6 @@ fn move_it(state: &StateWord) -> Option<FollowUp> {
     })
 }
 
-/// Claims a timer that fires.
 fn fire(state: &StateWord) -> ClaimedRun {
     match state.claim() {
         ClaimOutcome::Fires(run) => run,
@@ -52,10 +51,10 @@ fn a_fired_timer_cannot_be_cancelled() {
         let run = fire(&state);
         assert!(state.is_running(GENERATION) && !state.is_pending(GENERATION));
         assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Running, Cancel::Running));
-        assert_eq!(move_it(&state), None);
+        assert_eq!(move_remotely(&state), None);
         assert_eq!(state.finish(run), Freed::Now);
         assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
-        assert_eq!(move_it(&state), None);
+        assert_eq!(move_remotely(&state), None);
         assert!(state.is_free() && !state.is_running(GENERATION));
     }
 }
@@ -66,7 +65,7 @@ fn a_cancelled_timer_cannot_fire() {
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Push));
     assert_eq!((cancel(&state), cancel_own(&state)), (Cancel::Ended, Cancel::Ended));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
-    assert_eq!(move_it(&state), None);
+    assert_eq!(move_remotely(&state), None);
     assert!(state.is_cancelled_remotely() && !state.is_free());
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     assert_eq!(state.sweep(), Swept::NoPayload);
@@ -74,7 +73,7 @@ fn a_cancelled_timer_cannot_fire() {
 }
 
 #[test]
-fn a_stale_generation_does_nothing() {
+fn a_stale_generation_has_no_effect() {
     let state = armed(TimerKind::Shared);
     for stale in [0, 6, 8, crate::limits::GENERATION_MAX] {
         assert_eq!(state.cancel(stale), (Cancel::Ended, FollowUp::Nothing));
@@ -86,7 +85,7 @@ fn a_stale_generation_does_nothing() {
 }
 
 #[test]
-fn a_private_timer_needs_sharing_to_be_cancelled_from_elsewhere() {
+fn a_private_timer_is_cancelled_remotely_only_once_shared() {
     let state = armed(TimerKind::Private);
     assert_eq!(cancel(&state), Cancel::Ended);
     state.share();
@@ -94,7 +93,7 @@ fn a_private_timer_needs_sharing_to_be_cancelled_from_elsewhere() {
 }
 
 #[test]
-fn a_cancel_during_a_run_forbids_the_next() {
+fn a_cancel_during_a_run_ends_a_periodic_timer() {
     for cancel in [cancel, cancel_own] {
         let state = armed(TimerKind::Periodic);
         let _ = fire(&state);
@@ -108,7 +107,7 @@ fn a_cancel_during_a_run_forbids_the_next() {
 }
 
 #[test]
-fn a_moved_timer_is_linked_before_it_fires() {
+fn a_claim_reports_a_move_before_the_timer_fires() {
     for (kind, periodic) in [(TimerKind::Shared, false), (TimerKind::Periodic, true)] {
         let state = moved(kind);
         assert!(state.is_pending(GENERATION));
@@ -128,18 +127,18 @@ fn a_moved_timer_is_linked_before_it_fires() {
 }
 
 #[test]
-fn a_message_reports_a_move_once() {
+fn a_message_or_a_claim_reports_a_move_once() {
     let state = moved(TimerKind::Shared);
-    assert_eq!(move_it(&state), Some(FollowUp::Nothing), "its message is queued already");
+    assert_eq!(move_remotely(&state), Some(FollowUp::Nothing), "the message is already queued");
     assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
-    assert_eq!(move_it(&state), Some(FollowUp::Push));
+    assert_eq!(move_remotely(&state), Some(FollowUp::Push));
     assert_eq!(state.claim(), ClaimOutcome::Moved { periodic: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
 
 #[test]
-fn the_owners_reset_takes_precedence_over_an_earlier_one() {
+fn an_owner_move_overrides_an_earlier_remote_move() {
     let state = moved(TimerKind::Shared);
     assert_eq!(
         state.begin_own_move(GENERATION),
@@ -150,7 +149,7 @@ fn the_owners_reset_takes_precedence_over_an_earlier_one() {
 }
 
 #[test]
-fn a_timer_that_is_being_moved_does_not_fire() {
+fn a_timer_does_not_fire_during_a_remote_move() {
     let state = armed(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Superseded);
@@ -165,7 +164,7 @@ fn a_timer_that_is_being_moved_does_not_fire() {
 }
 
 #[test]
-fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
+fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
     for (own, collected) in
         [(false, ConsumedMessage::Cancelled { has_payload: true }), (true, ConsumedMessage::Freed)]
     {
@@ -189,7 +188,7 @@ fn a_timer_cancelled_while_it_is_moved_is_freed_by_its_message() {
 }
 
 #[test]
-fn a_cancel_after_a_move_needs_no_message_of_its_own() {
+fn a_cancel_after_a_move_sends_no_second_message() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.cancel(GENERATION), (Cancel::Cancelled, FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
@@ -212,14 +211,14 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.is_pending(GENERATION));
-    assert_eq!(move_it(&state), Some(FollowUp::Nothing));
+    assert_eq!(move_remotely(&state), Some(FollowUp::Nothing));
     assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
     let run = fire(&state);
     assert_eq!(state.finish(run), Freed::Now);
 }
 
 #[test]
-fn a_remote_timer_is_disarmed_unless_the_sweep_has_ended_it() {
+fn a_remote_timer_is_disarmed_unless_it_was_swept() {
     let state = StateWord::default();
     state.arm_remote(GENERATION, TimerKind::Shared);
     assert!(state.undo_arm_remote() && state.is_free());
@@ -229,7 +228,7 @@ fn a_remote_timer_is_disarmed_unless_the_sweep_has_ended_it() {
 }
 
 #[test]
-fn the_sweep_reports_pending_timers() {
+fn the_sweep_reports_pending_and_cancelled_timers() {
     assert_eq!(armed(TimerKind::Private).sweep(), Swept::HandedBack { moved: false });
     assert_eq!(armed(TimerKind::Shared).sweep(), Swept::HandedBack { moved: false });
     assert_eq!(moved(TimerKind::Shared).sweep(), Swept::HandedBack { moved: true });
@@ -256,7 +255,7 @@ fn a_move_that_ends_after_the_sweep_fails() {
 }
 
 #[test]
-fn a_move_that_ends_after_the_sweep_keeps_the_previous_deadline() {
+fn a_sweep_during_a_second_move_reports_the_first_move() {
     let state = moved(TimerKind::Shared);
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
@@ -264,7 +263,7 @@ fn a_move_that_ends_after_the_sweep_keeps_the_previous_deadline() {
 }
 
 #[test]
-fn the_word_holds_the_largest_generation() {
+fn the_largest_generation_fits_the_word() {
     let state = StateWord::default();
     state.arm(crate::limits::GENERATION_MAX, TimerKind::Shared);
     assert!(state.is_pending(crate::limits::GENERATION_MAX));
@@ -286,8 +285,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_met in [true, false] {
         let (state, generation) = added_remotely(is_met);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-        // Only the canceller can end the timer now, although the owner may consume an earlier
-        // message.
+        // No further operation ends the timer before the canceller calls `end_move`.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
         assert_eq!(
@@ -304,9 +302,8 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
     }
 }
 
-/// The queued message is that of the add.
 #[test]
-fn a_cancelled_timer_is_queued_once() {
+fn a_cancel_before_admission_sends_no_second_message() {
     let (state, generation) = added_remotely(false);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Nothing));
@@ -315,7 +312,7 @@ fn a_cancelled_timer_is_queued_once() {
 }
 
 #[test]
-fn the_mover_of_a_cancelled_timer_takes_the_payload() {
+fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
     for by in [Mover::Remote, Mover::Owner] {
         let (state, generation) = added_remotely(true);
         assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
@@ -332,7 +329,7 @@ fn the_mover_of_a_cancelled_timer_takes_the_payload() {
 }
 
 #[test]
-fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
+fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.cancel_own(generation), Ok(Freed::Later));
@@ -341,7 +338,7 @@ fn a_payload_that_the_owner_has_taken_is_not_taken_again() {
 }
 
 #[test]
-fn the_last_sweep_leaves_a_payload_to_its_canceller() {
+fn the_sweep_leaves_a_payload_to_its_canceller() {
     let (state, generation) = added_remotely(true);
     assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
     assert_eq!(state.sweep(), Swept::Cancelled { has_payload: false });
