@@ -72,12 +72,12 @@ counts! {
         /// The part of `live` that other cores have cancelled and whose messages the owner has not
         /// consumed. Exact for the owner, except for timers that a third thread is moving at that
         /// moment. Other threads read the number of queued messages about cancelled timers. That
-        /// number is a lower bound from 3,072 on, and includes timers that the owner has not
-        /// counted as live.
+        /// number is inexact from 3,072 on, and includes timers that the owner has not counted as
+        /// live.
         pub held: u64,
         /// Messages from other cores about cancelled, moved and added timers that the owner has not
-        /// consumed. Exact for the owner. Other threads read a lower bound if more than 3,072
-        /// messages were queued at once, until the owner has consumed these.
+        /// consumed. Exact for the owner. Other threads read an inexact number if more than
+        /// 3,072 messages were queued at once, until the owner has consumed these.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,

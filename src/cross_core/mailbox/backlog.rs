@@ -218,7 +218,7 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages. From `COUNT_LIMIT` on, it is a lower bound.
+    /// Returns the number of taken messages. From `COUNT_LIMIT` on, it is inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.taken[URGENT], self.unreversed, self.reversed];

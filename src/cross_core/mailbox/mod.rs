@@ -16,7 +16,7 @@
 //! A message's link is the index of the message after the next one. Each link is in a cache line
 //! that another core has written, so the owner stalls when it reads a link. With two interleaved
 //! chains, it can load two lines at once. A full count wraps to `COUNT_LIMIT`, so counts from
-//! `COUNT_LIMIT` on are lower bounds.
+//! `COUNT_LIMIT` on are inexact.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
@@ -68,7 +68,7 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const HAS_PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
-/// The value to which a full count wraps. Counts from this value on are lower bounds.
+/// The value to which a full count wraps. Counts from this value on are inexact.
 const COUNT_LIMIT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
@@ -180,13 +180,13 @@ impl Mailbox {
         self.urgent.depth() > 0
     }
 
-    /// Returns the number of queued messages. From `COUNT_LIMIT` on, it is a lower bound.
+    /// Returns the number of queued messages. From `COUNT_LIMIT` on, it is inexact.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued messages about cancelled timers. From `COUNT_LIMIT` on, it is a
-    /// lower bound.
+    /// Returns the number of queued messages about cancelled timers. From `COUNT_LIMIT` on, it is
+    /// inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
@@ -289,8 +289,8 @@ impl MessageList {
         Self { first: self.second, second: third, count: self.count_minus(1) }
     }
 
-    /// Returns the count minus `messages`. A count of `COUNT_LIMIT` stays, because it is a lower
-    /// bound.
+    /// Returns the count minus `messages`. A count from `COUNT_LIMIT` on becomes `COUNT_LIMIT`,
+    /// because the true count is unknown.
     #[inline]
     const fn count_minus(self, messages: u32) -> u32 {
         if self.count < COUNT_LIMIT { self.count.wrapping_sub(messages) } else { COUNT_LIMIT }
