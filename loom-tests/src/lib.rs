@@ -23,14 +23,14 @@ use corewheel::{
     local_timer,
 };
 use loom::{
-    sync::{Notify, atomic::AtomicUsize as Modelled},
+    sync::{Notify, atomic::AtomicUsize as ModelledUsize},
     thread,
 };
 
-static ALONE: Mutex<()> = Mutex::new(());
+static EXPLORE_LOCK: Mutex<()> = Mutex::new(());
 
 /// Explores every interleaving of `model` with at most three preemptions, and prints their number.
-/// Panics if there were fewer than `floor`: then loom does not see the accesses of the model.
+/// Panics if there were fewer than `floor`: then loom does not see the model's accesses.
 ///
 /// `LOOM_MAX_PREEMPTIONS` overrides the bound of three. `COREWHEEL_LOOM_EXHAUSTIVE=n` removes the
 /// bound and stops each model after `n` minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor.
@@ -40,13 +40,13 @@ pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
 
 /// Explores a model that takes minutes with three preemptions, with a lower bound; see [`explore`].
 pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor: usize, model: M) {
-    // The type name of a closure contains the name of its function, here the test. The thread's name
-    // is useless, since with `--test-threads=1` the harness runs tests on its main thread.
+    // The type name of a closure contains the name of its function, here the test. The thread's
+    // name is useless, since with `--test-threads=1` the harness runs tests on its main thread.
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
     let name = name.rsplit("::").next().unwrap_or(name);
     // Loom does not reset shard numbers and epoch garbage, which are global. Every execution needs
     // the same ones, so models run one at a time.
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = EXPLORE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     // A failure on a thread with a thread-local wheel may abort the process before the harness
     // prints the test's name.
     println!("{name} ...");
@@ -120,7 +120,7 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
     assert_eq!((live, held, queued, panicked), (0, 0, 0, 0), "{counts:?}");
 }
 
-/// Returns a shard and a timer with payload 1 that is alone in its page. After this timer has ended,
+/// Returns a shard and a timer with payload 1 that is alone in its page. After the timer has ended,
 /// its page is retired, since another empty page is kept as a spare. The fourth timer added
 /// afterwards gets the same index, in a new page.
 pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
@@ -133,8 +133,8 @@ pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     (shard, clock, first)
 }
 
-/// Fires `first` unless another thread ends or moves it, retires its page if possible, and adds four
-/// timers. Returns whether `first` has fired, and the four timers.
+/// Fires `first` unless another thread ends or moves it, retires its page if possible, and adds
+/// four timers. Returns whether `first` has fired, and the four timers.
 pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [TimerHandle; 4]) {
     let fired = expired(shard);
     (0..2).for_each(|_| shard.turn());
@@ -147,11 +147,11 @@ pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [
 /// of `first`, and so is in a new page; see [`shard_with_a_page_to_spare`].
 pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
     let added = [(); 4].map(|()| shard.add(TICK, 2));
-    (added, place(added[3]) == place(first))
+    (added, shard_and_index(added[3]) == shard_and_index(first))
 }
 
 /// Returns the shard and index of a timer, which only its `Debug` output contains.
-pub fn place(handle: TimerHandle) -> String {
+pub fn shard_and_index(handle: TimerHandle) -> String {
     let name = format!("{handle:?}");
     name.split('#').next().unwrap_or_default().to_owned()
 }
@@ -168,7 +168,7 @@ pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
 }
 
 /// Turns the shard at each tick up to `until`. Returns the tick of each expiry.
-pub fn expiries<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
+pub fn expiry_ticks<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || expired(shard).len())
 }
 
@@ -190,7 +190,7 @@ fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) 
 }
 
 /// Installs this thread's wheel in virtual time. Returns its clock.
-pub fn local() -> ManualClock {
+pub fn install_wheel() -> ManualClock {
     core().0
 }
 
@@ -223,11 +223,11 @@ pub fn add_elsewhere(
 }
 
 /// Calls `set`, whose interleavings loom does not explore.
-pub fn stage<R>(set: impl FnOnce() -> R) -> R {
+pub fn setup<R>(set: impl FnOnce() -> R) -> R {
     loom::stop_exploring();
-    let stage = set();
+    let setup = set();
     loom::explore();
-    stage
+    setup
 }
 
 /// Spawns a thread that races with this one. Both threads first access one atomic, so that loom
@@ -236,7 +236,7 @@ pub fn stage<R>(set: impl FnOnce() -> R) -> R {
 /// Otherwise loom may miss an order, because it remembers only the last load of each atomic. It
 /// overlooks a race of a load here with a swap there if the other thread loads before it swaps.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
-    let [started, other] = shared(Modelled::new(0));
+    let [started, other] = shared(ModelledUsize::new(0));
     // Relaxed, both: they order no other access.
     let thread = thread::spawn(move || {
         other.fetch_add(1, Ordering::Relaxed);
@@ -248,23 +248,23 @@ pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle
 
 /// A thread that may unpark this one.
 #[derive(Debug)]
-pub struct Asker<R> {
+pub struct Unparker<R> {
     thread: thread::JoinHandle<R>,
-    is_done: Arc<Modelled>,
+    is_done: Arc<ModelledUsize>,
 }
 
 /// Spawns a thread that races with this one and may unpark it; see [`race`].
-pub fn asks<R: 'static>(ask: impl FnOnce() -> R + 'static) -> Asker<R> {
-    let [is_done, done] = shared(Modelled::new(0));
+pub fn spawn_unparker<R: 'static>(act: impl FnOnce() -> R + 'static) -> Unparker<R> {
+    let [is_done, done] = shared(ModelledUsize::new(0));
     let thread = race(move || {
-        let answer = ask();
+        let answer = act();
         done.store(1, Ordering::Release);
         answer
     });
-    Asker { thread, is_done }
+    Unparker { thread, is_done }
 }
 
-impl<R> Asker<R> {
+impl<R> Unparker<R> {
     /// Returns the result of the thread; see [`answers`].
     pub fn answer(self) -> R {
         let [answer] = answers([self]);
@@ -272,15 +272,15 @@ impl<R> Asker<R> {
     }
 }
 
-/// Waits for the threads and returns their results. Loom does not support an unpark of a thread that
-/// joins, so this function joins only after every closure has returned.
-pub fn answers<R, const N: usize>(askers: [Asker<R>; N]) -> [R; N] {
-    for asker in &askers {
-        while asker.is_done.load(Ordering::Acquire) == 0 {
+/// Waits for the threads and returns their results. Loom does not support an unpark of a thread
+/// that joins, so this function joins only after every closure has returned.
+pub fn answers<R, const N: usize>(unparkers: [Unparker<R>; N]) -> [R; N] {
+    for unparker in &unparkers {
+        while unparker.is_done.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
     }
-    askers.map(|asker| asker.thread.join().expect("the thread panicked"))
+    unparkers.map(|unparker| unparker.thread.join().expect("the thread panicked"))
 }
 
 /// Calls `act` on another thread and waits for its result.
@@ -288,25 +288,25 @@ pub fn elsewhere<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) ->
     thread::spawn(act).join().expect("the thread panicked")
 }
 
-/// A payload whose destructor stores `work` plus 10 in `seen`. There, 0 means that no drop happened.
+/// A payload whose destructor stores `work` plus 10 in `seen`, where 0 means no drop.
 ///
 /// All accesses are relaxed: the models check that corewheel orders them.
 #[derive(Debug)]
 pub struct SeesOnDrop {
-    work: Arc<Modelled>,
-    seen: Arc<Modelled>,
+    work: Arc<ModelledUsize>,
+    seen: Arc<ModelledUsize>,
 }
 
 impl SeesOnDrop {
     /// Returns the payload, `work` and `seen`.
-    pub fn watched() -> (Self, Arc<Modelled>, Arc<Modelled>) {
-        let [work, seen] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
+    pub fn watched() -> (Self, Arc<ModelledUsize>, Arc<ModelledUsize>) {
+        let [work, seen] = [(); 2].map(|()| Arc::new(ModelledUsize::new(0)));
         (Self { work: Arc::clone(&work), seen: Arc::clone(&seen) }, work, seen)
     }
 }
 
 /// Sets `work` to 1 and cancels the timer.
-pub fn work_and_cancel(work: &Modelled, handle: TimerHandle) -> Cancel {
+pub fn work_and_cancel(work: &ModelledUsize, handle: TimerHandle) -> Cancel {
     work.store(1, Ordering::Relaxed);
     handle.cancel()
 }
@@ -325,22 +325,22 @@ pub struct Dropped(Arc<Drops>);
 /// The number of drops.
 #[derive(Debug)]
 pub struct Drops {
-    times: Modelled,
-    told: Notify,
+    times: ModelledUsize,
+    signal: Notify,
 }
 
 impl Drop for Dropped {
     fn drop(&mut self) {
         // Release: `wait` sees the writes before the drop.
         self.0.times.fetch_add(1, Ordering::Release);
-        self.0.told.notify();
+        self.0.signal.notify();
     }
 }
 
 impl Drops {
     /// Returns a value and the counter of its drop.
     pub fn watched() -> (Dropped, Arc<Self>) {
-        let [drops, held] = shared(Self { times: Modelled::new(0), told: Notify::new() });
+        let [drops, held] = shared(Self { times: ModelledUsize::new(0), signal: Notify::new() });
         (Dropped(held), drops)
     }
 
@@ -351,7 +351,7 @@ impl Drops {
             if times > 0 {
                 return times;
             }
-            self.told.wait();
+            self.signal.wait();
         }
     }
 }
@@ -359,16 +359,16 @@ impl Drops {
 /// A task that checks that each of its wakes sees the work before the poll.
 #[derive(Debug, Default)]
 pub struct Task {
-    work: Modelled,
-    seen: Modelled,
+    work: ModelledUsize,
+    seen: ModelledUsize,
 }
 
 const WORK: usize = 10;
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // Relaxed: corewheel must order this load after the task's work. Release: as in an executor,
-        // the next poll sees the work before the wake.
+        // Relaxed: corewheel must order this load after the task's work. Release: as in an
+        // executor, the next poll sees the work before the wake.
         let work = self.work.load(Ordering::Relaxed);
         self.seen.fetch_add(WORK + work, Ordering::Release);
     }

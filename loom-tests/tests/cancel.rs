@@ -10,8 +10,8 @@ use loom::{
 };
 use loom_tests::{
     Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, elsewhere, expired, explore,
-    fire_and_add_four, local, race, runs, shard, shard_with, shard_with_a_page_to_spare,
-    shard_with_due, shared, stage, turn_after_a_tick, work_and_cancel,
+    fire_and_add_four, install_wheel, race, runs, setup, shard, shard_with,
+    shard_with_a_page_to_spare, shard_with_due, shared, turn_after_a_tick, work_and_cancel,
 };
 
 #[test]
@@ -83,7 +83,7 @@ fn a_timer_cancelled_during_the_owners_reset_never_fires() {
 #[test]
 fn a_cancel_before_relinking_prevents_every_later_run() {
     explore(40, || {
-        let clock = local();
+        let clock = install_wheel();
         let runs = Rc::new(Cell::new(0));
         let counted = Rc::clone(&runs);
         let handle = local_timer().add_periodic(TICK, move || counted.set(counted.get() + 1));
@@ -161,7 +161,7 @@ fn is_pending_ignores_the_next_timer_of_its_node() {
 #[test]
 fn a_shared_local_timer_fires_or_is_cancelled() {
     explore(30, || {
-        let clock = local();
+        let clock = install_wheel();
         let handle = local_timer().add_local(TICK, || ()).share();
         clock.advance(TICK);
         let canceller = thread::spawn(move || handle.cancel());
@@ -175,23 +175,23 @@ fn a_shared_local_timer_fires_or_is_cancelled() {
 /// S2 in `cross_core::state`. The canceller may read any later word of the node.
 #[test]
 fn callback_writes_are_visible_after_every_node_reuse() {
-    explore(94, || told_ended_after(|_| ()));
+    explore(94, || cancel_and_reuse(|_| ()));
     explore(75, || {
-        told_ended_after(|_| {
+        cancel_and_reuse(|_| {
             local_timer().add_local(TICK * 100, || ()).cancel();
             local_timer().add(TICK * 100, || ());
         });
     });
     // A private timer reuses the node and fires.
     explore(150, || {
-        told_ended_after(|clock| {
+        cancel_and_reuse(|clock| {
             local_timer().add_local(TICK, || ());
             turn_after_a_tick(clock);
         });
     });
-    explore(110, || told_ended_after(|_| _ = local_timer().add_local(TICK, || ()).share()));
+    explore(110, || cancel_and_reuse(|_| _ = local_timer().add_local(TICK, || ()).share()));
     explore(350, || {
-        told_ended_after(|_| {
+        cancel_and_reuse(|_| {
             let next = local_timer().add(TICK, || ());
             elsewhere(move || next.cancel());
             local_timer().turn();
@@ -199,7 +199,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
     });
     // The next timer fires while its message is queued.
     explore(700, || {
-        told_ended_after(|clock| {
+        cancel_and_reuse(|clock| {
             let next = local_timer().add(TICK, || ());
             clock.advance(TICK);
             elsewhere(move || next.reset(Duration::ZERO));
@@ -208,7 +208,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
     });
     // The next timer is added remotely, and fires.
     explore(350, || {
-        told_ended_after(|clock| {
+        cancel_and_reuse(|clock| {
             add_elsewhere(&local_timer().shard_ref(), TICK, || ());
             local_timer().turn();
             assert_eq!(turn_after_a_tick(clock), 1);
@@ -217,8 +217,8 @@ fn callback_writes_are_visible_after_every_node_reuse() {
 }
 
 /// Fires a timer and calls `reuse`, while another thread cancels the timer.
-fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
-    let clock = local();
+fn cancel_and_reuse(reuse: impl FnOnce(&ManualClock)) {
+    let clock = install_wheel();
     let [ran, noted, seen] = shared(AtomicUsize::new(0));
     // Relaxed, all: corewheel must order them.
     let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
@@ -235,7 +235,7 @@ fn told_ended_after(reuse: impl FnOnce(&ManualClock)) {
 #[test]
 fn a_callback_drop_sees_the_cancellers_writes() {
     explore(40, || {
-        let clock = local();
+        let clock = install_wheel();
         let (captured, work, seen) = SeesOnDrop::watched();
         let handle = local_timer().add_periodic(TICK, move || _ = &captured);
         clock.advance(TICK);
@@ -250,7 +250,7 @@ fn a_callback_drop_sees_the_cancellers_writes() {
 #[test]
 fn a_run_cancelled_twice_is_the_last() {
     explore(120, || {
-        let clock = local();
+        let clock = install_wheel();
         let own = Rc::new(Cell::new(None::<TimerHandle>));
         let inside = Rc::clone(&own);
         let handle =
@@ -266,7 +266,7 @@ fn a_run_cancelled_twice_is_the_last() {
 }
 
 /// Stores 1 and then 2, so that a reader can tell a run in progress from a finished one.
-fn works(work: &AtomicUsize) {
+fn store_twice(work: &AtomicUsize) {
     // Relaxed, like the loads: corewheel must order them.
     work.store(1, Ordering::Relaxed);
     work.store(2, Ordering::Relaxed);
@@ -275,16 +275,19 @@ fn works(work: &AtomicUsize) {
 /// The second model uses a remotely added timer, whose node may be reused before the answer.
 #[test]
 fn cancel_wait_returns_after_the_callback() {
-    explore(60, || wait_for_run(|run| local_timer().add(TICK, run), || ()));
+    explore(60, || cancel_wait_during_run(|run| local_timer().add(TICK, run), || ()));
     let add = |run: Box<dyn FnOnce() + Send>| add_elsewhere(&local_timer().shard_ref(), TICK, run);
-    explore(230, move || wait_for_run(add, || _ = add(Box::new(|| ()))));
+    explore(230, move || cancel_wait_during_run(add, || _ = add(Box::new(|| ()))));
 }
 
-fn wait_for_run(add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle, reuse: impl FnOnce()) {
-    let clock = local();
+fn cancel_wait_during_run(
+    add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle,
+    reuse: impl FnOnce(),
+) {
+    let clock = install_wheel();
     let [work, seen] = shared(AtomicUsize::new(0));
-    let handle = stage(|| {
-        let handle = add(Box::new(move || works(&work)));
+    let handle = setup(|| {
+        let handle = add(Box::new(move || store_twice(&work)));
         local_timer().turn();
         clock.advance(TICK);
         handle
@@ -300,12 +303,12 @@ fn wait_for_run(add: impl FnOnce(Box<dyn FnOnce() + Send>) -> TimerHandle, reuse
 #[test]
 fn cancel_wait_returns_after_the_last_run() {
     explore(320, || {
-        let clock = local();
+        let clock = install_wheel();
         let [work, seen] = shared(AtomicUsize::new(0));
         let [in_use, freed] = shared(AtomicUsize::new(0));
         let handle = local_timer().add_periodic(TICK, move || {
             assert_eq!(in_use.load(Ordering::Relaxed), 0, "a run after the answer");
-            works(&work);
+            store_twice(&work);
         });
         clock.advance(TICK);
         let canceller = race(move || {

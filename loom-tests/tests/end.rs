@@ -10,8 +10,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, expired, explore, explore_within, fire_and_add_four, shard,
-    shard_with, shard_with_a_page_to_spare, shared, stage, work_and_cancel,
+    SeesOnDrop, TICK, add_four, expired, explore, explore_within, fire_and_add_four, setup, shard,
+    shard_with, shard_with_a_page_to_spare, shared, work_and_cancel,
 };
 
 #[test]
@@ -64,8 +64,8 @@ fn a_handle_never_reaches_a_shard_that_reuses_its_number() {
     });
 }
 
-/// Returns a shard, a stale handle, and the last timer of the handle's page. The end of this timer
-/// retires the page.
+/// Returns a shard, a stale handle, and the only live timer in the handle's page. The end of this
+/// timer retires the page.
 fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
     let (mut shard, _clock) = shard();
     let [others @ .., stale, last] = [(); 5].map(|()| shard.add(TICK, 1));
@@ -112,7 +112,7 @@ fn owner_writes_are_visible_after_page_replacement() {
 #[test]
 fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
     explore(35_000, || {
-        let (mut shard, clock, handle) = stage(|| shard_with(1, ()));
+        let (mut shard, clock, handle) = setup(|| shard_with(1, ()));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
         let handed_back = shard.drain();
         let ticks = if mover.join().unwrap() { 3 } else { 1 };
@@ -125,7 +125,7 @@ fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
 #[test]
 fn a_timer_cancelled_during_a_move_is_not_handed_back() {
     explore_within(2, 2_200, || {
-        let (mut shard, _clock, handle) = stage(|| shard_with(1, 1));
+        let (mut shard, _clock, handle) = setup(|| shard_with(1, 1));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
         assert_eq!(shard.cancel(handle), Some(1));
         assert!(shard.drain().is_empty());
@@ -139,7 +139,7 @@ fn a_timer_cancelled_during_a_move_is_not_handed_back() {
 #[test]
 fn a_stale_reset_during_page_reclamation_returns_false() {
     explore_within(2, 3_900, || {
-        let (mut shard, stale, last) = stage(shard_with_a_stale_handle);
+        let (mut shard, stale, last) = setup(shard_with_a_stale_handle);
         let mover = thread::spawn(move || stale.reset(TICK));
         shard.cancel(last);
         assert!(expired(&mut shard).is_empty());

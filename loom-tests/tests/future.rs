@@ -1,5 +1,5 @@
-//! Sleeps that one thread polls, resets or drops while another one fires them, on a thread's wheel or
-//! on a claimed wheel.
+//! Sleeps that one thread polls, resets or drops while another one fires them, on a thread's wheel
+//! or on a claimed wheel.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{
@@ -18,8 +18,8 @@ use corewheel::{
 };
 use loom::thread;
 use loom_tests::{
-    TICK, Task, asks, assert_all_ended, config, elsewhere, explore, local, race, shared, stage,
-    wait_for,
+    TICK, Task, assert_all_ended, config, elsewhere, explore, install_wheel, race, setup, shared,
+    spawn_unparker, wait_for,
 };
 
 /// A wheel that this thread turns.
@@ -34,7 +34,7 @@ type Make = fn() -> Wheel;
 
 impl Wheel {
     fn own() -> Self {
-        let clock = local();
+        let clock = install_wheel();
         Self { clock, timers: Timers::new(&[local_timer().shard_ref()]), watcher: None }
     }
 
@@ -57,7 +57,7 @@ impl Wheel {
 
     /// Returns an admitted sleep of one tick that the task has polled on another thread.
     fn polled(&mut self, task: &Arc<Task>) -> Sleep<Remote> {
-        stage(|| {
+        setup(|| {
             let (mut sleep, task) = (self.timers.sleep(TICK), Arc::clone(task));
             let sleep = elsewhere(move || {
                 assert!(task.poll(&mut sleep).is_pending());
@@ -141,8 +141,8 @@ fn the_waker_of_the_last_poll_is_woken() {
     }
 }
 
-/// The last poll may be pending although the first task has been woken: the polling thread may still
-/// read the old time.
+/// The last poll may be pending although the first task has been woken: the polling thread may
+/// still read the old time.
 #[test]
 fn a_pending_poll_while_time_advances_is_woken_once() {
     explore(170, || {
@@ -292,7 +292,7 @@ fn no_periodic_run_begins_after_its_cancel() {
     explore(2_900, || {
         let (clock, timers, mut watcher) = claimed_wheel();
         let [runs, counted] = shared(AtomicUsize::new(0));
-        let beat = stage(|| {
+        let beat = setup(|| {
             let count = move || _ = counted.fetch_add(1, Ordering::Relaxed);
             let beat = timers.shards()[0].add_periodic(TICK, count);
             watcher.turn();
@@ -324,7 +324,7 @@ fn an_add_wakes_the_watcher() {
         let (clock, timers, mut watcher) = claimed_wheel();
         let task = Task::new();
         let (poller, mut sleep) = (Arc::clone(&task), timers.sleep(TICK));
-        let adder = asks(move || {
+        let adder = spawn_unparker(move || {
             assert!(poller.poll(&mut sleep).is_pending());
             sleep
         });
@@ -340,14 +340,14 @@ fn an_add_wakes_the_watcher() {
 fn a_reset_to_earlier_wakes_the_watcher() {
     explore(130, || {
         let (_clock, timers, mut watcher) = claimed_wheel();
-        let mut sleep = stage(|| {
+        let mut sleep = setup(|| {
             let mut sleep = timers.sleep(TICK * 3);
             elsewhere(move || {
                 assert!(Task::new().poll(&mut sleep).is_pending());
                 sleep
             })
         });
-        let mover = asks(move || {
+        let mover = spawn_unparker(move || {
             sleep.reset_after(TICK);
             sleep
         });
@@ -360,7 +360,7 @@ fn a_reset_to_earlier_wakes_the_watcher() {
 fn dropping_the_timers_wakes_the_watcher() {
     explore(90, || {
         let (_clock, timers, mut watcher) = claimed_wheel();
-        let dropping = asks(move || drop(timers));
+        let dropping = spawn_unparker(move || drop(timers));
         while !watcher.is_over() {
             watcher.turn();
             watcher.sleep_with(|timeout| match timeout {
@@ -408,8 +408,8 @@ fn the_last_turn_or_the_owners_end_wakes_a_sleep() {
             (local_timer().turn().fired, sleeping)
         });
         let (fired, sleeping) = owner.join().unwrap();
-        let told = sleeping.join().unwrap();
+        let result = sleeping.join().unwrap();
         let shut_down = (Err(AddErrorReason::ShutDown), 0);
-        assert!(told == Ok(()) || (told, fired) == shut_down, "{told:?}, {fired} fired");
+        assert!(result == Ok(()) || (result, fired) == shut_down, "{result:?}, {fired} fired");
     });
 }

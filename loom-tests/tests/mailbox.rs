@@ -62,14 +62,14 @@ fn queued_cancels_are_counted_as_held() {
 fn closures_pushed_during_a_turn_run_in_fifo_order() {
     explore(93, || {
         let ((_clock, core), [ran, notes]) = (core(), shared(Mutex::new(Vec::new())));
-        let asker = race(move || {
+        let submitter = race(move || {
             for name in 0..3 {
                 let notes = Arc::clone(&notes);
                 core.run(move || notes.lock().unwrap().push(name));
             }
         });
         local_timer().turn();
-        asker.join().unwrap();
+        submitter.join().unwrap();
         while local_timer().turn().behind {}
         assert_eq!(*ran.lock().unwrap(), [0, 1, 2]);
     });

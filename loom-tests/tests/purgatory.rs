@@ -1,7 +1,4 @@
-//! Delayed operations: in every race, each ends once, and no event is lost.
-//!
-//! An operation lives on one thread. The messages of other threads race with the clock and with
-//! each other: events, confirmed watches, and requests to force the operation.
+//! Events, watches, timeouts and forced completions of delayed operations race with each other.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::sync::Arc;
@@ -21,14 +18,14 @@ use loom::{
     thread::{self, JoinHandle},
 };
 use loom_tests::{
-    TICK, asks, core, core_with, elsewhere, explore, explore_within, race, shared, stage,
+    TICK, core, core_with, elsewhere, explore, explore_within, race, setup, shared, spawn_unparker,
 };
 
-/// An operation that completes when its flag is set; a model keeps a clone. All accesses are relaxed:
-/// the models examine what orders them.
+/// An operation that completes when `condition` is set. All accesses are relaxed: corewheel must order
+/// them.
 #[derive(Clone)]
 struct Op {
-    is_met: Arc<AtomicBool>,
+    condition: Arc<AtomicBool>,
     ended: Arc<AtomicUsize>,
 }
 
@@ -38,7 +35,7 @@ const EXPIRED: usize = 100;
 
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
-        self.is_met.load(Ordering::Relaxed)
+        self.condition.load(Ordering::Relaxed)
     }
 
     fn on_complete(self, how: Completion) {
@@ -53,29 +50,29 @@ impl DelayedOperation for Op {
 
 impl Op {
     fn new() -> Self {
-        Self { is_met: Arc::new(AtomicBool::new(false)), ended: Arc::new(AtomicUsize::new(0)) }
+        Self { condition: Arc::new(AtomicBool::new(false)), ended: Arc::new(AtomicUsize::new(0)) }
     }
 
     fn add(&self, purgatory: &Purgatory<usize, Op>, keys: &[usize]) -> Option<OperationId> {
         let keys = keys.iter().copied();
         let added = purgatory.try_complete_else_watch(self.clone(), keys, TICK);
-        match added.expect("there is room") {
+        match added.expect("the add was refused") {
             Outcome::Completed => None,
             Outcome::Waits(id) => Some(id),
         }
     }
 
-    /// Meets the condition, and then notifies of the event.
+    /// Returns a closure that sets the condition and then notifies the group.
     fn event(&self, group: &PurgatoryGroup<usize>, key: usize) -> impl FnOnce() + 'static {
-        let (seen, group) = (self.clone(), group.clone());
+        let (op, group) = (self.clone(), group.clone());
         move || {
-            seen.set();
+            op.set();
             group.notify(&key);
         }
     }
 
     fn set(&self) {
-        self.is_met.store(true, Ordering::Relaxed);
+        self.condition.store(true, Ordering::Relaxed);
     }
 
     fn ended(&self) -> usize {
@@ -87,7 +84,7 @@ fn group() -> PurgatoryGroup<usize> {
     PurgatoryGroup::by(|&key| key)
 }
 
-/// Asserts that one operation was added, and that nothing is left of it.
+/// Asserts that one operation was added and that it has ended.
 fn assert_over(purgatory: &Purgatory<usize, Op>) {
     let counts = purgatory.counts();
     assert_eq!((counts.added, counts.by_condition + counts.forced + counts.expired), (1, 1));
@@ -95,37 +92,35 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
     assert!(local_timer().is_empty());
 }
 
-/// The event of another thread, which has no wheel, races with the timeout.
 #[test]
 fn an_event_or_the_timeout_completes_an_operation_once() {
     explore(12, || {
         let (clock, shard) = core();
-        let (group, seen) = (group(), Op::new());
+        let (group, op) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
-        assert!(seen.add(&purgatory, &[0]).is_some());
+        assert!(op.add(&purgatory, &[0]).is_some());
         clock.advance(TICK);
-        let teller = race(seen.event(&group, 0));
+        let notifier = race(op.event(&group, 0));
         local_timer().turn();
-        teller.join().unwrap();
+        notifier.join().unwrap();
         local_timer().turn();
-        assert!([BY_CONDITION, EXPIRED].contains(&seen.ended()), "{}", seen.ended());
+        assert!([BY_CONDITION, EXPIRED].contains(&op.ended()), "{}", op.ended());
         assert_over(&purgatory);
     });
 }
 
-/// Without a timeout the event must complete the operation, also an event during the add.
 #[test]
 fn no_event_is_lost_while_an_operation_is_added() {
     explore(80, || {
         let (_clock, shard) = core();
-        let (group, seen) = (group(), Op::new());
-        let teller = race(seen.event(&group, 0));
+        let (group, op) = (group(), Op::new());
+        let notifier = race(op.event(&group, 0));
         let purgatory = group.join(0, &[shard]);
-        seen.add(&purgatory, &[0]);
+        op.add(&purgatory, &[0]);
         local_timer().turn();
-        teller.join().unwrap();
+        notifier.join().unwrap();
         local_timer().turn();
-        assert_eq!(seen.ended(), BY_CONDITION);
+        assert_eq!(op.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
 }
@@ -133,7 +128,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
 #[test]
 fn two_events_complete_an_operation_once() {
     explore_within(1, 2_900, || {
-        let (group, seen, purgatory) = stage(|| {
+        let (group, op, purgatory) = setup(|| {
             let (_clock, shard) = core();
             let group = group();
             let purgatory = group.join(0, &[shard]);
@@ -142,14 +137,14 @@ fn two_events_complete_an_operation_once() {
             local_timer().turn();
             (group, Op::new(), purgatory)
         });
-        assert!(seen.add(&purgatory, &[0, 0]).is_some());
-        let tellers = [(); 2].map(|()| race(seen.event(&group, 0)));
+        assert!(op.add(&purgatory, &[0, 0]).is_some());
+        let notifiers = [(); 2].map(|()| race(op.event(&group, 0)));
         local_timer().turn();
-        for teller in tellers {
-            teller.join().unwrap();
+        for notifier in notifiers {
+            notifier.join().unwrap();
         }
         local_timer().turn();
-        assert_eq!(seen.ended(), BY_CONDITION);
+        assert_eq!(op.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
 }
@@ -158,9 +153,9 @@ fn two_events_complete_an_operation_once() {
 fn force_complete_or_the_timeout_ends_an_operation_once() {
     explore(12, || {
         let (clock, shard) = core();
-        let seen = Op::new();
+        let op = Op::new();
         let purgatory = local_purgatory::<usize, Op>();
-        let id = seen.add(&purgatory, &[0]).expect("it waits");
+        let id = op.add(&purgatory, &[0]).expect("the operation must wait");
         clock.advance(TICK);
         let [was_forced, noted] = shared(AtomicBool::new(false));
         let forcer = race(move || {
@@ -173,33 +168,32 @@ fn force_complete_or_the_timeout_ends_an_operation_once() {
         forcer.join().unwrap();
         local_timer().turn();
         let how = if was_forced.load(Ordering::Relaxed) { FORCED } else { EXPIRED };
-        assert_eq!(seen.ended(), how);
+        assert_eq!(op.ended(), how);
         assert_over(&purgatory);
     });
 }
 
-/// An event wakes a sleeping core, or prevents its sleep.
 #[test]
 fn an_event_wakes_a_sleeping_core() {
     explore(91, || {
         let owner = thread::current();
         let (_clock, shard) = core_with(|config| config.on_wake(move || owner.unpark()));
-        let (group, seen) = (group(), Op::new());
+        let (group, op) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
-        assert!(seen.add(&purgatory, &[0]).is_some());
-        let teller = asks(seen.event(&group, 0));
+        assert!(op.add(&purgatory, &[0]).is_some());
+        let notifier = spawn_unparker(op.event(&group, 0));
         let sleep = local_timer().prepare_sleep();
         if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
             thread::park();
         }
         drop(sleep);
         local_timer().turn();
-        assert_eq!(seen.ended(), BY_CONDITION, "what woke the core is there when it looks");
-        teller.answer();
+        assert_eq!(op.ended(), BY_CONDITION, "the core missed the event");
+        notifier.answer();
     });
 }
 
-/// The other core of a model: core 1 of a group, which turns on request.
+/// Core 1 of the group, which turns on request.
 struct Other {
     orders: Sender<Option<ShardRef>>,
     turned: Receiver<()>,
@@ -215,7 +209,7 @@ impl Other {
         let thread = thread::spawn(move || {
             let (_clock, own) = core();
             refer.send(own.clone()).unwrap();
-            let first = ordered.recv().unwrap().expect("the first order names the other core");
+            let first = ordered.recv().unwrap().expect("the first order must not be the last");
             let purgatory = group.join::<Op>(1, &[first, own]);
             turns.send(()).unwrap();
             while ordered.recv().unwrap().is_some() {
@@ -223,13 +217,13 @@ impl Other {
                 turns.send(()).unwrap();
             }
             let counts = purgatory.counts();
-            assert_eq!((counts.watches, counts.unsent), (0, 0), "of a core that has settled");
+            assert_eq!((counts.watches, counts.unsent), (0, 0), "watches or messages remain");
         });
         let shard = referred.recv().unwrap();
         (Self { orders, turned, thread }, shard)
     }
 
-    /// Starts a turn of the other core, which runs beside this one.
+    /// Starts a turn of the other core, without waiting for its end.
     fn begin_turn(&self, own: &ShardRef) {
         self.orders.send(Some(own.clone())).unwrap();
     }
@@ -243,7 +237,7 @@ impl Other {
         self.end_turn();
     }
 
-    /// Turns both cores alternately until no message is left.
+    /// Turns both cores until no message is left, and ends the other one.
     fn settle(self, own: &ShardRef) {
         for _ in 0..4 {
             local_timer().turn();
@@ -254,34 +248,31 @@ impl Other {
     }
 }
 
-/// Creates two cores, of which this is the first, and an operation here that watches `keys`. Its
-/// request is on the way to the other core.
+/// Creates two cores, and adds an operation that watches `keys` on this one, core 0. If
+/// `is_in_place`, core 1 has confirmed the watch; otherwise the request is still queued there.
 fn two_cores(
     keys: &[usize],
     is_in_place: bool,
 ) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Op) {
     let (clock, own) = core();
-    let (group, seen) = (group(), Op::new());
-    let (other, others) = Other::start(&group);
-    let purgatory = group.join(0, &[own.clone(), others]);
+    let (group, op) = (group(), Op::new());
+    let (other, other_shard) = Other::start(&group);
+    let purgatory = group.join(0, &[own.clone(), other_shard]);
     other.turn(&own);
-    // Both have nodes for messages: this model leaves out two threads that need a table for them at
-    // once.
+    // Allocates the message nodes, so that two threads never allocate a table at the same time.
     let events = group.clone();
     elsewhere(move || [0, 1, 0, 1].iter().for_each(|key| events.notify(key)));
     other.turn(&own);
     local_timer().turn();
-    assert!(seen.add(&purgatory, keys).is_some());
+    assert!(op.add(&purgatory, keys).is_some());
     local_timer().turn();
     if is_in_place {
         other.turn(&own);
         local_timer().turn();
     }
-    (other, clock, own, group, purgatory, seen)
+    (other, clock, own, group, purgatory, op)
 }
 
-/// The event occurs while the watch is on its way to the other core, is being confirmed, or is in
-/// place.
 #[test]
 fn no_event_is_lost_between_watches_on_two_cores() {
     explore(870, || events_on_two_cores(0, false));
@@ -290,31 +281,30 @@ fn no_event_is_lost_between_watches_on_two_cores() {
 }
 
 fn events_on_two_cores(key: usize, is_in_place: bool) {
-    let (other, _clock, own, group, purgatory, seen) = stage(|| two_cores(&[0, 1], is_in_place));
-    let teller = race(seen.event(&group, key));
+    let (other, _clock, own, group, purgatory, op) = setup(|| two_cores(&[0, 1], is_in_place));
+    let notifier = race(op.event(&group, key));
     other.begin_turn(&own);
     local_timer().turn();
-    teller.join().unwrap();
+    notifier.join().unwrap();
     other.end_turn();
-    stage(|| other.settle(&own));
-    assert_eq!(seen.ended(), BY_CONDITION);
+    setup(|| other.settle(&own));
+    assert_eq!(op.ended(), BY_CONDITION);
     assert_over(&purgatory);
 }
 
-/// An event of the other core, on one of that core's keys, races with the timeout.
 #[test]
 fn a_remote_event_or_the_timeout_ends_an_operation_once() {
     explore(65, || {
-        let (other, clock, own, group, purgatory, seen) = stage(|| two_cores(&[1], true));
-        seen.set();
+        let (other, clock, own, group, purgatory, op) = setup(|| two_cores(&[1], true));
+        op.set();
         group.notify(&1);
         clock.advance(TICK);
-        // The other core's turn sends the event.
+        // In its turn, the other core sends the event.
         other.begin_turn(&own);
         local_timer().turn();
         other.end_turn();
-        stage(|| other.settle(&own));
-        assert!([BY_CONDITION, EXPIRED].contains(&seen.ended()), "{}", seen.ended());
+        setup(|| other.settle(&own));
+        assert!([BY_CONDITION, EXPIRED].contains(&op.ended()), "{}", op.ended());
         assert_over(&purgatory);
     });
 }

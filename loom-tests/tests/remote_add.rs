@@ -1,4 +1,4 @@
-//! Timers that are added from another core: their handles work at once, their nodes are reused.
+//! Remotely added timers: their handles before and after admission, and the reuse of their nodes.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use loom::{
 };
 use loom_tests::{
     Dropped, Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, core, core_with, elsewhere,
-    explore, explore_within, place, race, runs, shared, stage, turn_after_a_tick,
+    explore, explore_within, race, runs, setup, shard_and_index, shared, turn_after_a_tick,
 };
 
-/// Adds a remote timer that is admitted and due in a tick.
-fn arrived(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
+/// Adds a remote timer that is due in one tick, and admits it.
+fn add_admitted(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
     let handle = add_elsewhere(core, TICK, callback);
     local_timer().turn();
     assert_eq!(local_timer().len(), 1);
     handle
 }
 
-/// Adds a remote timer that is admitted and due.
-fn due(clock: &ManualClock, core: &ShardRef) -> TimerHandle {
-    let handle = arrived(core, || ());
+/// Adds a remote timer, admits it, and advances the clock to its deadline.
+fn add_due(clock: &ManualClock, core: &ShardRef) -> TimerHandle {
+    let handle = add_admitted(core, || ());
     clock.advance(TICK);
     handle
 }
 
-/// The callback sees the work before the add.
+/// The callback sees the adder's work.
 #[test]
 fn a_remotely_added_timer_fires_once() {
     explore(85, || {
         let (clock, core) = core();
         let (work, [seen, noted]) = (AtomicUsize::new(0), shared(AtomicUsize::new(0)));
         let adder = race(move || {
-            // Relaxed, here and below: the model examines what orders them.
+            // Relaxed, here and below: corewheel must order them.
             work.store(1, Ordering::Relaxed);
             core.add(TICK * 2, move || {
                 _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -48,7 +48,7 @@ fn a_remotely_added_timer_fires_once() {
         assert_eq!(turn_after_a_tick(&clock), 0);
         let handle = adder.join().unwrap();
         let fired = runs(&clock, 4);
-        assert!(fired == [2] || fired == [3], "two ticks from when it was added: {fired:?}");
+        assert!(fired == [2] || fired == [3], "not two ticks after the add: {fired:?}");
         assert_eq!((seen.load(Ordering::Relaxed), handle.cancel()), (11, Cancel::Ended));
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -75,20 +75,20 @@ fn a_timer_cancelled_before_admission_ends_once() {
     });
 }
 
-/// The canceller takes the payload. It has left the node when the owner gives the node to the next
-/// adder: after its own message, or after the message of the add.
+/// The owner frees the node when it consumes the message of the cancel, or of the add if that is
+/// still queued.
 #[test]
 fn a_canceller_takes_the_payload_before_node_reuse() {
-    for (is_met, floor) in [(true, 63), (false, 240)] {
+    for (is_admitted, floor) in [(true, 63), (false, 240)] {
         explore(floor, move || {
             let (clock, core) = core();
             let payloads = [(); 2].map(|()| Arc::new(()));
             let captured = payloads.each_ref().map(Arc::clone);
             let [first, second] = captured.map(|captured| move || drop(captured));
-            // The other node of the page.
+            // Takes the other node of the page.
             let other = add_elsewhere(&core, TICK * 100, || ());
             let handle = add_elsewhere(&core, TICK, first);
-            if is_met {
+            if is_admitted {
                 local_timer().turn();
             }
             let canceller = race(move || handle.cancel());
@@ -104,7 +104,6 @@ fn a_canceller_takes_the_payload_before_node_reuse() {
     }
 }
 
-/// Two threads move the timer while its first message is on the way.
 #[test]
 fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
     explore(2_000, || {
@@ -122,7 +121,6 @@ fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
     });
 }
 
-/// The owner has the handle before it has admitted the timer, while another thread moves it.
 #[test]
 fn the_owner_cancels_a_timer_before_its_admission() {
     explore(540, || {
@@ -148,7 +146,7 @@ fn the_owner_cancels_a_timer_before_its_admission() {
     });
 }
 
-/// Each side reads whether the other one was done before it began. If they overlap, either counts.
+/// Each thread reads whether the other reset was done before its own. If they overlap, either wins.
 #[test]
 fn the_later_of_two_resets_around_admission_wins() {
     explore(1_050, || {
@@ -177,8 +175,6 @@ fn the_later_of_two_resets_around_admission_wins() {
     });
 }
 
-/// The adder cancels the timer before the owner admits it, before its first run or after that. The
-/// period reaches the owner with the add.
 #[test]
 fn a_cancel_around_the_first_run_prevents_further_runs() {
     explore(3_300, || {
@@ -199,16 +195,16 @@ fn a_cancel_around_the_first_run_prevents_further_runs() {
     });
 }
 
-/// The thread that cancels a timer between its runs drops the callback, and sees the runs.
+/// The canceller drops the callback, unless the last run is in progress.
 #[test]
 fn a_remote_periodic_callback_is_dropped_after_its_runs() {
     explore(580, || {
         let (clock, core) = core();
         let (captured, work, seen) = SeesOnDrop::watched();
-        let handle = stage(|| {
+        let handle = setup(|| {
             let run = move || {
                 let _captured = &captured;
-                // Relaxed, here and below: the model examines what orders them.
+                // Relaxed, here and below: corewheel must order them.
                 work.store(work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             };
             let handle = elsewhere(move || core.add_periodic(TICK, run));
@@ -227,7 +223,6 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
     });
 }
 
-/// The owner changes the period before or after it admits the timer, while another thread moves it.
 #[test]
 fn set_period_takes_effect_before_admission() {
     explore(1_300, || {
@@ -254,7 +249,7 @@ fn set_period_takes_effect_before_admission() {
 fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
     explore(9_700, || {
         let (clock, core) = core();
-        let handle = stage(|| due(&clock, &core));
+        let handle = setup(|| add_due(&clock, &core));
         let mover = race(move || handle.reset(TICK * 2));
         let canceller = race(move || handle.cancel());
         let fired = local_timer().turn().fired;
@@ -262,7 +257,7 @@ fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
         let (cancelled, later) = (usize::from(answer == Cancel::Cancelled), runs(&clock, 4));
         assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
         assert!(later.is_empty() || moved && later == [3]);
-        assert!(!moved || fired == 0, "it fired by its old deadline");
+        assert!(!moved || fired == 0, "fired after a successful reset");
         assert_all_ended(&local_timer().counts(), 1);
     });
 }
@@ -271,11 +266,11 @@ fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
 fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
     explore(11_000, || {
         let (clock, core) = core();
-        let handle = stage(|| arrived(&core, || ()));
+        let handle = setup(|| add_admitted(&core, || ()));
         let mover = race(move || handle.reset(TICK * 2));
         assert!(handle.reset(TICK * 3));
         assert_eq!(handle.cancel(), Cancel::Cancelled);
-        // It gets another node unless the message of the first timer was consumed.
+        // The new timer reuses the node only if the owner has consumed the first timer's message.
         let adder = race(move || core.add(TICK, || ()).reset(TICK * 2));
         local_timer().turn();
         let _ = mover.join().unwrap();
@@ -285,32 +280,30 @@ fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
     });
 }
 
-/// A remote timer ends and its node goes to the next remote timer. A third thread still resets and
-/// cancels the first.
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     explore(4_300, || {
         let (clock, core) = core();
-        let first = stage(|| due(&clock, &core));
-        let stranger = race(move || (first.reset(TICK * 9), first.cancel()));
+        let first = setup(|| add_due(&clock, &core));
+        let stale_caller = race(move || (first.reset(TICK * 9), first.cancel()));
         let fired = local_timer().turn().fired;
         let second = race(move || core.add(TICK, || ())).join().unwrap();
-        let (moved, answer) = stranger.join().unwrap();
+        let (moved, answer) = stale_caller.join().unwrap();
         assert_eq!((moved, answer == Cancel::Cancelled), (fired == 0, fired == 0));
         assert_eq!((second.is_pending(), runs(&clock, 3)), (true, vec![2]));
         assert_all_ended(&local_timer().counts(), 2);
     });
 }
 
-/// S2, G1: it holds even if another thread has armed the word for the next timer.
+/// S2 and G1 in `cross_core`. Another thread may have armed the node's word for the next timer.
 #[test]
 fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {
         let (clock, core) = core();
         let [ran, noted] = shared(AtomicUsize::new(0));
-        let handle = stage(|| {
-            let handle = arrived(&core, move || noted.store(1, Ordering::Relaxed));
-            // The node's pool has no other node.
+        let handle = setup(|| {
+            let handle = add_admitted(&core, move || noted.store(1, Ordering::Relaxed));
+            // Takes the other node of the page.
             add_elsewhere(&core, TICK * 9, || ());
             local_timer().turn();
             clock.advance(TICK);
@@ -321,18 +314,18 @@ fn callback_writes_are_visible_after_remote_node_reuse() {
         local_timer().turn();
         adder.join().unwrap();
         let (answer, seen) = canceller.join().unwrap();
-        assert!(answer != Cancel::Ended || seen == 1, "the callback's writes must be visible");
+        assert!(answer != Cancel::Ended || seen == 1, "the callback's write is not visible");
     });
 }
 
-/// Two threads take nodes while the owner gives back a node that the second has taken. The tag
-/// tells a stalled first thread that the pool has changed.
+/// The owner returns a node of the second adder while the first adder stalls. The tag of the free
+/// list prevents ABA.
 #[test]
 fn no_node_is_taken_twice_from_the_free_list() {
     explore_within(1, 4_200, || {
         let (clock, core) = core();
-        // The pool gets two nodes.
-        stage(|| {
+        // Puts two nodes into the free list.
+        setup(|| {
             let adder = core.clone();
             for handle in elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
                 assert_eq!(handle.cancel(), Cancel::Cancelled);
@@ -354,13 +347,12 @@ fn no_node_is_taken_twice_from_the_free_list() {
     });
 }
 
-/// Returns this thread's clock, its shard, and a stale handle of a remote timer whose page the next
-/// turn retires.
+/// Returns this thread's clock, its shard, and a stale handle of a remote timer. [`retire_page`] retires
+/// the page of that handle.
 fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     let (clock, core) = core();
     let adder = core.clone();
-    // Under loom a page has two nodes, and one empty page is kept. The nodes of the second page are
-    // returned in the next turn.
+    // Under loom a page has two nodes, and one empty page is kept as a spare.
     let handles = elsewhere(move || [(); 4].map(|()| adder.add(TICK, || ())));
     local_timer().turn();
     for handle in handles {
@@ -369,33 +361,33 @@ fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     (clock, core, handles[0])
 }
 
-fn retire() {
+fn retire_page() {
     (0..2).for_each(|_| _ = local_timer().turn());
 }
 
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
     explore(250, || {
-        let (clock, core, stale) = stage(with_a_page_to_spare);
-        let stranger = race(move || (stale.reset(TICK * 9), stale.cancel()));
-        retire();
+        let (clock, core, stale) = setup(with_a_page_to_spare);
+        let stale_caller = race(move || (stale.reset(TICK * 9), stale.cancel()));
+        retire_page();
         let added = elsewhere(move || [(); 3].map(|()| core.add(TICK, || ())));
-        let has_its_place = |handle: &TimerHandle| place(*handle) == place(stale);
-        assert!(added.iter().any(has_its_place), "{added:?}, {stale:?}");
-        assert_eq!(stranger.join().unwrap(), (false, Cancel::Ended));
+        let has_its_index =
+            |handle: &TimerHandle| shard_and_index(*handle) == shard_and_index(stale);
+        assert!(added.iter().any(has_its_index), "{added:?}, {stale:?}");
+        assert_eq!(stale_caller.join().unwrap(), (false, Cancel::Ended));
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(runs(&clock, 2), [1; 3]);
     });
 }
 
-/// A thread looks at the first node of the pool while the owner retires that node and its page.
 #[test]
 fn no_node_is_taken_from_a_retired_page() {
     explore(26, || {
-        let (clock, core, _) = stage(with_a_page_to_spare);
+        let (clock, core, _) = setup(with_a_page_to_spare);
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
-        retire();
+        retire_page();
         let added = [adder.join().unwrap(), add_elsewhere(&core, TICK, || ())];
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(runs(&clock, 2), [1; 2]);
@@ -418,8 +410,7 @@ fn one_of_two_concurrent_adds_at_the_limit_succeeds() {
     });
 }
 
-/// A timer on its way is counted until it is admitted, and then by the owner. At every moment one
-/// of them counts it.
+/// The adder's reservation counts the timer until the owner counts it.
 #[test]
 fn a_timer_counts_toward_the_limit_during_admission() {
     explore(96, || {
@@ -432,8 +423,6 @@ fn a_timer_counts_toward_the_limit_during_admission() {
     });
 }
 
-/// The owner's thread ends while another one adds. The callback comes back in the error, or the
-/// owner drops it.
 #[test]
 fn a_callback_added_at_shard_end_is_dropped_once() {
     explore(1_750, || {
@@ -441,7 +430,7 @@ fn a_callback_added_at_shard_end_is_dropped_once() {
         let owner = race(move || {
             let (_clock, core) = core();
             race(move || {
-                // The reference outlives the shard: it drops nothing.
+                // `core` outlives the shard, so its drop cannot be what drops the callback.
                 (core.try_add(TICK, move || drop(dropped)).map_err(|error| error.reason()), core)
             })
         });
@@ -454,43 +443,42 @@ fn a_callback_added_at_shard_end_is_dropped_once() {
     });
 }
 
-/// Runs a thread that ends after one turn. Another thread has added a timer that keeps `dropped`;
-/// before that turn, `meet` uses its handle. The reference outlives all of this and drops nothing.
-fn ends_before_it_arrives<R: 'static>(
+/// Runs an owner that ends after one turn. Before that turn, `act` uses the handle of a remotely
+/// added timer that captures `dropped`. The returned reference keeps the shard's memory alive.
+fn end_after_one_turn<R: 'static>(
     dropped: Dropped,
-    meet: impl FnOnce(TimerHandle) -> R + 'static,
+    act: impl FnOnce(TimerHandle) -> R + 'static,
 ) -> (R, ShardRef) {
     let owner = race(move || {
         let (_clock, core) = core();
-        let timer = stage(|| add_elsewhere(&core, TICK, move || drop(dropped)));
-        let met = meet(timer);
+        let timer = setup(|| add_elsewhere(&core, TICK, move || drop(dropped)));
+        let result = act(timer);
         local_timer().turn();
-        (met, core)
+        (result, core)
     });
     owner.join().unwrap()
 }
 
-/// Another thread moves and cancels the timer before it is admitted, and the owner ends.
 #[test]
 fn a_reset_and_cancel_at_shard_end_drop_the_callback_once() {
     explore(7_000, || {
         let (dropped, drops) = Drops::watched();
         let move_and_cancel = |timer: TimerHandle| (timer.reset(TICK * 2), timer.cancel());
         let (mover, _core) =
-            ends_before_it_arrives(dropped, move |timer| race(move || move_and_cancel(timer)));
+            end_after_one_turn(dropped, move |timer| race(move || move_and_cancel(timer)));
         let (moved, answer) = mover.join().unwrap();
         assert_eq!(drops.wait(), 1, "moved: {moved}, {answer:?}");
         assert!(answer != Cancel::Running && (moved || answer == Cancel::Ended));
     });
 }
 
-/// Two threads move and cancel the timer before it is admitted. The owner may consume its message
-/// during the move, and end before the mover has reported the cancel.
+/// The owner may consume the message during the move, and end before the mover has completed the
+/// cancel.
 #[test]
 fn a_cancel_during_a_move_at_shard_end_drops_the_callback_once() {
     explore(2_000, || {
         let (dropped, drops) = Drops::watched();
-        let (mover, _core) = ends_before_it_arrives(dropped, |timer| {
+        let (mover, _core) = end_after_one_turn(dropped, |timer| {
             let mover = thread::spawn(move || timer.reset(TICK * 2));
             assert_eq!(elsewhere(move || timer.cancel()), Cancel::Cancelled);
             mover

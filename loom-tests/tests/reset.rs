@@ -1,5 +1,4 @@
-//! Resets from another thread: a timer is moved and fires once, by a requested deadline; or it had
-//! ended.
+//! Remote resets race with the owner, with cancels and with each other.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{sync::Arc, time::Duration};
@@ -7,12 +6,12 @@ use std::{sync::Arc, time::Duration};
 use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
-    SeesOnDrop, TICK, WithTimer, assert_all_ended, elsewhere, expired, expiries, explore,
-    fire_and_add_four, local, race, runs, shard, shard_with, shard_with_a_page_to_spare,
-    shard_with_due, shared, stage, work_and_cancel,
+    SeesOnDrop, TICK, WithTimer, assert_all_ended, elsewhere, expired, expiry_ticks, explore,
+    fire_and_add_four, install_wheel, race, runs, setup, shard, shard_with,
+    shard_with_a_page_to_spare, shard_with_due, shared, work_and_cancel,
 };
 
-/// The owner may read the word before the message, and the message after the timer has fired.
+/// The owner may read the new deadline, and consume the message only after the timer has fired.
 #[test]
 fn a_timer_reset_to_now_fires_once() {
     explore(590, || {
@@ -22,7 +21,7 @@ fn a_timer_reset_to_now_fires_once() {
         let fired = expired(&mut shard).len();
         let [first, second] = mover.join().unwrap();
         assert!(first && second == (fired == 0));
-        assert_eq!(expiries(&mut shard, &clock, 5), vec![2; 1 - fired]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![2; 1 - fired]);
         assert_all_ended(&shard.counts(), 1);
     });
 }
@@ -32,7 +31,7 @@ fn a_timer_racing_fire_cancel_and_reset_ends_once() {
     explore(9_200, || fire_move_and_cancel(shard_with_due, 3));
 }
 
-/// Fires a timer while one thread moves it to the tick `later` and another one cancels it.
+/// Fires a timer while one thread moves it to tick `later` and another thread cancels it.
 fn fire_move_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32) {
     let payload = Arc::new(());
     let (mut shard, clock, handle) = with_due(Arc::clone(&payload));
@@ -41,16 +40,15 @@ fn fire_move_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32)
     let fired = expired(&mut shard).len();
     let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
     let cancelled = usize::from(answer == Cancel::Cancelled);
-    let fired_later = expiries(&mut shard, &clock, later + 1);
+    let fired_later = expiry_ticks(&mut shard, &clock, later + 1);
     assert_eq!(fired + cancelled + fired_later.len(), 1, "moved: {moved}, {answer:?}");
     assert!(fired_later.is_empty() || moved && fired_later == [later]);
-    assert!(!moved || fired == 0, "it fired by its old deadline");
+    assert!(!moved || fired == 0, "fired after a successful reset");
     assert_eq!(Arc::strong_count(&payload), 1);
     assert_all_ended(&shard.counts(), 1);
 }
 
-/// The second message of a node waits for the first one. The cancel needs no message while the
-/// message of the reset is on the way.
+/// The cancel sends no message while the message of the reset is queued.
 #[test]
 fn a_cancel_behind_a_queued_reset_is_consumed_once() {
     explore(46, || {
@@ -62,13 +60,12 @@ fn a_cancel_behind_a_queued_reset_is_consumed_once() {
         assert!(expired(&mut shard).is_empty());
         assert!(expired(&mut shard).is_empty());
         assert_eq!(mover.join().unwrap(), Cancel::Cancelled);
-        assert!(expiries(&mut shard, &clock, 4).is_empty());
+        assert!(expiry_ticks(&mut shard, &clock, 4).is_empty());
         assert_all_ended(&shard.counts(), 1);
     });
 }
 
-/// S1: the work of the canceller happens before the owner drops the payload, also if the owner
-/// consumes the message of an earlier reset.
+/// S1 in `cross_core::state`, if the owner consumes the message of an earlier reset.
 #[test]
 fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
@@ -83,8 +80,8 @@ fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     });
 }
 
-/// Moves the node's next timer from another thread. If the node were reused too early, it would be
-/// in the mailbox twice.
+/// Adds a timer and moves it from another thread. A node that is reused too early would be in the
+/// mailbox twice.
 fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
     let next = shard.add(TICK * 9, 2);
     let mover = race(move || next.reset(TICK));
@@ -98,11 +95,11 @@ fn a_node_cancelled_during_a_move_is_reused_after_its_message() {
     explore(1_700, || {
         let (mut shard, clock, handle) = shard_with(3, 1);
         let mover = race(move || handle.reset(TICK * 2));
-        assert_eq!(shard.cancel(handle), Some(1), "nobody else cancels");
+        assert_eq!(shard.cancel(handle), Some(1), "the owner must win");
         assert_eq!(shard.cancel(handle), None);
         assert!(move_the_next_timer(&mut shard).is_empty());
         let _ = mover.join().unwrap();
-        assert_eq!(expiries(&mut shard, &clock, 4), [1]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 4), [1]);
         assert_eq!(shard.counts().fired, 1);
         assert_all_ended(&shard.counts(), 2);
     });
@@ -115,7 +112,7 @@ fn a_node_fired_before_its_message_is_reused_after_it() {
         let mover = race(move || handle.reset(Duration::ZERO));
         let fired = expired(&mut shard).len() + move_the_next_timer(&mut shard).len();
         let _ = mover.join().unwrap();
-        assert_eq!(expiries(&mut shard, &clock, 4), [vec![1; 1 - fired], vec![2]].concat());
+        assert_eq!(expiry_ticks(&mut shard, &clock, 4), [vec![1; 1 - fired], vec![2]].concat());
         assert_eq!(shard.counts().fired, 2);
         assert_all_ended(&shard.counts(), 2);
     });
@@ -128,15 +125,15 @@ fn two_concurrent_resets_agree_and_one_takes_effect() {
         let movers = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
         let fired = expired(&mut shard).len();
         assert_eq!(movers.map(|mover| mover.join().unwrap()), [fired == 0; 2]);
-        let later = expiries(&mut shard, &clock, 4);
+        let later = expiry_ticks(&mut shard, &clock, 4);
         assert_eq!(fired + later.len(), 1);
         assert!(later.is_empty() || later == [2] || later == [3], "{later:?}");
         assert_all_ended(&shard.counts(), 1);
     });
 }
 
-/// Moves a timer to the tick 3 on another thread and to the tick `own` on this one. Each side reads
-/// whether the other one was done before it began. If they overlap, either counts.
+/// Moves a timer to tick 3 on another thread and to tick `own` on this one. Each thread reads
+/// whether the other reset was done before its own. If they overlap, either wins.
 fn reset_on_both_sides(
     (mut shard, clock, handle): WithTimer<()>,
     own: u32,
@@ -156,7 +153,7 @@ fn reset_on_both_sides(
     own_done.store(1, Ordering::Release);
     after_the_own(&mut shard);
     let other_is_later = mover.join().unwrap();
-    let fired = expiries(&mut shard, &clock, 5);
+    let fired = expiry_ticks(&mut shard, &clock, 5);
     assert!(fired == [own] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
     assert_all_ended(&shard.counts(), 1);
 }
@@ -170,7 +167,7 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
     });
 }
 
-/// The timer is due. A timer whose claim failed has been taken out of its slot.
+/// A timer whose claim failed is in no slot.
 #[test]
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(490, || {
@@ -179,34 +176,32 @@ fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
         let fired = expired(&mut shard).len();
         assert_eq!(shard.reset(handle, TICK), fired == 0);
         let moved = mover.join().unwrap();
-        let later = expiries(&mut shard, &clock, 5);
+        let later = expiry_ticks(&mut shard, &clock, 5);
         assert_eq!(fired + later.len(), 1);
         assert!(later.is_empty() || later == [2] || moved && later == [3], "{later:?}");
         assert_all_ended(&shard.counts(), 1);
     });
 }
 
-/// A timer fires or is moved, and never both. If it has fired, its node is used again.
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
     explore(3_400, || {
         let (mut shard, clock, first) = shard_with_due(1);
         let mover = race(move || first.reset(TICK * 7));
         let fired = expired(&mut shard);
-        // If the first has ended, the second takes its node.
+        // If the first timer has ended, the second one reuses its node.
         let second = shard.add(TICK * 3, 2);
         let other = race(move || second.reset(TICK));
         assert!(expired(&mut shard).is_empty());
         assert!(other.join().unwrap());
         assert_eq!(fired.is_empty(), mover.join().unwrap());
-        assert_eq!(expiries(&mut shard, &clock, 7), [2]);
-        assert_eq!(expiries(&mut shard, &clock, 9), vec![8; 1 - fired.len()]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 7), [2]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 9), vec![8; 1 - fired.len()]);
         assert_all_ended(&shard.counts(), 2);
     });
 }
 
-/// The node's page is retired between the two timers. A page with a timer that is being moved
-/// stays.
+/// A page with a timer that is being moved is not retired.
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
     explore(910, || {
@@ -217,18 +212,17 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
         let moved = mover.join().unwrap();
         assert_eq!(moved, !has_fired);
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(expiries(&mut shard, &clock, 3), [2; 4]);
-        assert_eq!(expiries(&mut shard, &clock, 5), vec![4; usize::from(moved)]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 3), [2; 4]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![4; usize::from(moved)]);
         assert_eq!((shard.len(), shard.counts().held), (0, 0));
     });
 }
 
-/// A periodic timer that is moved makes its next run at the new deadline, and continues from there.
-/// During a run, a move changes nothing.
+/// During a run, a reset returns false and changes nothing.
 #[test]
 fn a_successful_reset_shifts_the_periodic_schedule() {
     explore(400, || {
-        let clock = local();
+        let clock = install_wheel();
         let handle = local_timer().add_periodic(TICK * 2, || ());
         clock.advance(TICK * 2);
         let mover = race(move || handle.reset(TICK * 3));
@@ -243,7 +237,7 @@ fn a_successful_reset_shifts_the_periodic_schedule() {
 #[test]
 fn a_periodic_timer_reset_and_cancelled_stops_running() {
     explore(1_400, || {
-        let clock = local();
+        let clock = install_wheel();
         let [kept, captured] = shared(());
         let handle = local_timer().add_periodic(TICK, move || _ = &captured);
         clock.advance(TICK);
@@ -262,22 +256,22 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
     });
 }
 
-/// Returns a shard in virtual time, its clock, and a timer that is due in two ticks. Another thread
-/// has moved it there, so resets to later need no message.
+/// Returns a shard and a timer that is due in two ticks. A remote reset has moved the timer there,
+/// so a reset to a later deadline needs no message.
 fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
-    stage(|| {
+    setup(|| {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, payload);
         assert!(elsewhere(move || handle.reset(TICK * 2)));
         assert!(expired(&mut shard).is_empty());
         assert!(elsewhere(move || handle.reset(TICK * 2)));
-        assert_eq!(shard.counts().queued, 0, "the second reset needs no message");
+        assert_eq!(shard.counts().queued, 0, "the second reset sent a message");
         (shard, clock, handle)
     })
 }
 
-/// The owner takes a due timer out of its slot before its claim fails. Without a message of the
-/// mover, it would never link the timer again.
+/// After the owner's claim has failed, the timer is in no slot. Without a message of the mover, the
+/// owner would not relink it.
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(9_300, || {
@@ -287,13 +281,13 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
         let fired = expired(&mut shard).len();
         let [first, second] = mover.join().unwrap();
         assert!((first && second) == (fired == 0) && first >= second, "{first} {second}");
-        assert_eq!(expiries(&mut shard, &clock, 6), vec![5; 1 - fired]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 6), vec![5; 1 - fired]);
         assert_all_ended(&shard.counts(), 1);
     });
 }
 
-/// The owner's reset may come while the other thread moves the timer for the first time. Its second
-/// reset is before the owner's deadline, so it needs a message then.
+/// If the owner's reset comes during the first remote reset, the second one needs a message, since
+/// it is to an earlier deadline.
 #[test]
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_900, || {
@@ -302,8 +296,7 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
     });
 }
 
-/// The owner may link the timer at either deadline before the other thread moves it, so the second
-/// reset may need a message or not.
+/// The owner may relink the timer between the resets, so the second one may need no message.
 #[test]
 fn the_last_of_two_remote_resets_wins() {
     explore(6_500, || {
@@ -321,7 +314,7 @@ fn the_last_of_two_remote_resets_wins() {
         assert!(expired(&mut shard).is_empty());
         later.join().unwrap();
         let earlier_is_last = earlier.join().unwrap();
-        let fired = expiries(&mut shard, &clock, 5);
+        let fired = expiry_ticks(&mut shard, &clock, 5);
         assert!(fired == [2] || fired == [4] && !earlier_is_last, "{fired:?}");
         assert_all_ended(&shard.counts(), 1);
     });

@@ -15,12 +15,12 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    TICK, answers, asks, config, core_with, expired, expiries, explore, explore_within, runs,
-    shard, shared, stage, turn_after_a_tick,
+    TICK, answers, config, core_with, expired, expiry_ticks, explore, explore_within, runs, setup,
+    shard, shared, spawn_unparker, turn_after_a_tick,
 };
 
 /// The number of queued cancels that wake the owner. It is 1,024 in production.
-const DEBT: usize = 2;
+const WAKE_BACKLOG: usize = 2;
 
 /// Returns a configuration whose wake hook unparks this thread.
 fn waking(clock: &ManualClock) -> Config {
@@ -28,16 +28,16 @@ fn waking(clock: &ManualClock) -> Config {
     config(clock).on_wake(move || owner.unpark())
 }
 
-/// Returns a configuration and a flag. If `is_held_up` returns true, the wake hook blocks its caller
-/// until the owner sets the flag.
-fn holding_up(
+/// Returns a configuration and a flag. If `must_block` returns true, the wake hook blocks its
+/// caller until the owner sets the flag.
+fn with_blocking_hook(
     config: Config,
-    is_held_up: impl Fn() -> bool + Send + Sync + 'static,
+    must_block: impl Fn() -> bool + Send + Sync + 'static,
 ) -> (Config, Arc<AtomicUsize>) {
     let (owner, [is_awake, awake]) = (thread::current(), shared(AtomicUsize::new(0)));
     let config = config.on_wake(move || {
-        let is_held_up = is_held_up();
-        while is_held_up && awake.load(Ordering::Acquire) == 0 {
+        let must_block = must_block();
+        while must_block && awake.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
         owner.unpark();
@@ -56,7 +56,7 @@ fn waking_shard<T>() -> (Shard<T>, ManualClock) {
 }
 
 /// Returns a shard whose owner is woken by a backlog of cancels, but not by a single one.
-fn shard_that_sleeps_over_payloads() -> (Shard<()>, ManualClock) {
+fn shard_woken_by_backlog() -> (Shard<()>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(waking(&clock).drop_within(Duration::MAX)).unwrap(), clock)
 }
@@ -65,7 +65,7 @@ fn assert_empty(shard: &mut Shard<()>) {
     assert!(expired(shard).is_empty() && shard.is_empty(), "the owner missed a cancel");
 }
 
-/// Parks unless the timeout is zero. Virtual time does not advance, so only a wake-up ends the park.
+/// Parks unless the timeout is zero. In virtual time, only a wake-up ends the park.
 fn fall_asleep(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_none_or(|timeout| !timeout.is_zero()) {
         thread::park();
@@ -83,17 +83,17 @@ fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
 
 #[test]
 fn a_backlog_of_cancels_wakes_the_owner() {
-    explore(100, || sleep_over_a_debt(Shard::prepare_sleep));
+    explore(100, || cancel_backlog_during_sleep(Shard::prepare_sleep));
 }
 
 /// Sleeps while another thread cancels a backlog of timers.
-fn sleep_over_a_debt(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
-    let (mut shard, _clock) = shard_that_sleeps_over_payloads();
-    let handles = [(); DEBT].map(|()| shard.add(TICK * 1000, ()));
-    let canceller = asks(move || handles.map(TimerHandle::cancel));
+fn cancel_backlog_during_sleep(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
+    let (mut shard, _clock) = shard_woken_by_backlog();
+    let handles = [(); WAKE_BACKLOG].map(|()| shard.add(TICK * 1000, ()));
+    let canceller = spawn_unparker(move || handles.map(TimerHandle::cancel));
     fall_asleep(announce(&shard));
     assert_empty(&mut shard);
-    assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT]);
+    assert_eq!(canceller.answer(), [Cancel::Cancelled; WAKE_BACKLOG]);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_remote_cancel_ends_a_long_sleep() {
         let (mut shard, _clock) = waking_shard();
         let payload = Arc::new(());
         let handle = shard.add(TICK * 1000, Arc::clone(&payload));
-        let canceller = asks(move || handle.cancel());
+        let canceller = spawn_unparker(move || handle.cancel());
         fall_asleep(shard.prepare_sleep());
         assert!(expired(&mut shard).is_empty() && shard.is_empty());
         assert_eq!((canceller.answer(), Arc::strong_count(&payload)), (Cancel::Cancelled, 1));
@@ -116,8 +116,8 @@ fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
     explore(22_500, || {
         let (mut shard, _clock) = waking_shard();
         let handle = shard.add(TICK * 1000, ());
-        let mover = asks(move || handle.reset(TICK * 2000));
-        let canceller = asks(move || handle.cancel() == Cancel::Cancelled);
+        let mover = spawn_unparker(move || handle.reset(TICK * 2000));
+        let canceller = spawn_unparker(move || handle.cancel() == Cancel::Cancelled);
         while !shard.is_empty() {
             fall_asleep(shard.prepare_sleep());
             assert!(expired(&mut shard).is_empty());
@@ -130,14 +130,14 @@ fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
 #[test]
 fn a_backlog_of_two_cancellers_wakes_the_owner() {
     explore(3_900, || {
-        let (mut shard, _clock) = shard_that_sleeps_over_payloads();
-        let cancellers = [(); DEBT].map(|()| {
+        let (mut shard, _clock) = shard_woken_by_backlog();
+        let cancellers = [(); WAKE_BACKLOG].map(|()| {
             let handle = shard.add(TICK * 1000, ());
-            asks(move || handle.cancel())
+            spawn_unparker(move || handle.cancel())
         });
         fall_asleep(shard.prepare_sleep());
         assert_empty(&mut shard);
-        assert_eq!(answers(cancellers), [Cancel::Cancelled; DEBT]);
+        assert_eq!(answers(cancellers), [Cancel::Cancelled; WAKE_BACKLOG]);
     });
 }
 
@@ -145,13 +145,13 @@ fn a_backlog_of_two_cancellers_wakes_the_owner() {
 fn an_add_by_the_owner_ends_its_announced_sleep() {
     explore(140, || {
         let (clock, _core) = waking_core();
-        let far = [(); DEBT - 1].map(|()| local_timer().add(TICK * 1000, || ()));
-        let canceller = asks(move || far.map(TimerHandle::cancel));
+        let far = [(); WAKE_BACKLOG - 1].map(|()| local_timer().add(TICK * 1000, || ()));
+        let canceller = spawn_unparker(move || far.map(TimerHandle::cancel));
         let sleep = local_timer().prepare_sleep();
         local_timer().add(TICK, || ());
         fall_asleep(sleep);
         assert_eq!(turn_after_a_tick(&clock), 1);
-        assert_eq!(canceller.answer(), [Cancel::Cancelled; DEBT - 1]);
+        assert_eq!(canceller.answer(), [Cancel::Cancelled; WAKE_BACKLOG - 1]);
     });
 }
 
@@ -159,7 +159,7 @@ fn an_add_by_the_owner_ends_its_announced_sleep() {
 #[test]
 fn dropping_an_old_announcement_keeps_the_new_one() {
     explore(250, || {
-        sleep_over_a_debt(|shard| {
+        cancel_backlog_during_sleep(|shard| {
             let first = shard.prepare_sleep();
             let second = shard.prepare_sleep();
             drop(first);
@@ -172,7 +172,7 @@ fn dropping_an_old_announcement_keeps_the_new_one() {
 fn a_remote_add_wakes_the_owner() {
     explore(90, || {
         let (clock, core) = waking_core();
-        let adder = asks(move || core.add(TICK, || ()));
+        let adder = spawn_unparker(move || core.add(TICK, || ()));
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
         assert_eq!(local_timer().len(), 1, "the owner missed the add");
@@ -188,8 +188,8 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
     explore(42_000, || {
         let (mut shard, _clock) = shard();
         // The movers use existing timers, so they contend only for the mailbox and the lock.
-        let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-        let movers = timers.map(|timer| asks(move || timer.reset(Duration::ZERO)));
+        let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+        let movers = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
         let mut fired = 0;
         while fired < 2 {
             fall_asleep_or_yield(shard.prepare_sleep());
@@ -207,9 +207,9 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
         // earlier steps.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
-            let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+            let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
             let sleep = shard.prepare_sleep();
-            let movers = timers.map(|timer| asks(move || timer.reset(Duration::ZERO)));
+            let movers = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
             drop(sleep);
             (shard, clock, movers)
         });
@@ -231,7 +231,7 @@ fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
     explore(740, || {
         let (clock, core) = waking_core();
         local_timer().add(TICK * 3, || ());
-        let adder = asks(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
+        let adder = spawn_unparker(move || [5, 2].map(|ticks| core.add(TICK * ticks, || ())));
         while local_timer().time_until_next() > Some(TICK * 2) {
             fall_asleep(local_timer().prepare_sleep());
             local_timer().turn();
@@ -247,13 +247,13 @@ fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
     explore(800, || {
         let (mut shard, clock) = waking_shard();
         let handle = shard.add(TICK * 3, ());
-        let mover = asks(move || [5, 2].map(|ticks| handle.reset(TICK * ticks)));
+        let mover = spawn_unparker(move || [5, 2].map(|ticks| handle.reset(TICK * ticks)));
         while shard.time_until_next() > Some(TICK * 2) {
             fall_asleep(shard.prepare_sleep());
             assert!(expired(&mut shard).is_empty());
         }
         assert_eq!(mover.answer(), [true; 2]);
-        assert_eq!(expiries(&mut shard, &clock, 5), [2]);
+        assert_eq!(expiry_ticks(&mut shard, &clock, 5), [2]);
     });
 }
 
@@ -265,7 +265,7 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         let clock = ManualClock::new();
         let owner = thread::current();
         let [wakes, counted] = shared(AtomicUsize::new(0));
-        let [woken, rescuer] = [(); 2].map(|()| owner.clone());
+        let [woken, fallback] = [(); 2].map(|()| owner.clone());
         let config = config(&clock).on_wake(move || {
             counted.fetch_add(1, Ordering::AcqRel);
             woken.unpark();
@@ -273,32 +273,32 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         let mut shard = Shard::with_config(config).unwrap();
         shard.add(TICK * 3, 1);
         let handle = shard.add(TICK * 9, 2);
-        let movers = asks(move || {
+        let movers = spawn_unparker(move || {
             let other = thread::spawn(move || handle.reset(TICK * 2));
             assert!(handle.reset(TICK * 5) && other.join().unwrap());
             // If the reset to tick 5 wins, no wake-up is needed, so the model itself unparks the
             // owner.
-            rescuer.unpark();
+            fallback.unpark();
         });
         let sleep = shard.prepare_sleep();
         let sleeps = sleep.timeout() != Some(Duration::ZERO);
         fall_asleep(sleep);
-        let end_woken_sleep = wakes.fetch_add(0, Ordering::AcqRel) > 0;
+        let was_woken = wakes.fetch_add(0, Ordering::AcqRel) > 0;
         assert!(expired(&mut shard).is_empty());
-        if sleeps && !end_woken_sleep {
+        if sleeps && !was_woken {
             assert_eq!(shard.time_until_next(), Some(TICK * 3), "no wake-up for tick 2");
         }
         movers.answer();
-        let fired = expiries(&mut shard, &clock, 5);
+        let fired = expiry_ticks(&mut shard, &clock, 5);
         assert!(fired == [2, 3] || fired == [3, 5], "{fired:?}");
     });
 }
 
 /// Sleeps while two threads reset timers.
-fn woken_by_two(config: Config, is_awake: &AtomicUsize) {
+fn reset_from_two_threads(config: Config, is_awake: &AtomicUsize) {
     let mut shard = Shard::with_config(config).unwrap();
-    let timers = stage(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
-    let movers = timers.map(|timer| asks(move || timer.reset(TICK)));
+    let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+    let movers = timers.map(|timer| spawn_unparker(move || timer.reset(TICK)));
     fall_asleep(shard.prepare_sleep());
     is_awake.store(1, Ordering::Release);
     assert_eq!(answers(movers), [true; 2]);
@@ -315,7 +315,7 @@ fn a_panicking_hook_does_not_suppress_another_wake_up() {
             }
             owner.unpark();
         });
-        woken_by_two(config, &AtomicUsize::new(0));
+        reset_from_two_threads(config, &AtomicUsize::new(0));
     });
 }
 
@@ -324,8 +324,8 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
     explore(17_000, || {
         let calls = AtomicUsize::new(0);
         let is_first = move || calls.fetch_add(1, Ordering::Relaxed) == 0;
-        let (config, is_awake) = holding_up(config(&ManualClock::new()), is_first);
-        woken_by_two(config, &is_awake);
+        let (config, is_awake) = with_blocking_hook(config(&ManualClock::new()), is_first);
+        reset_from_two_threads(config, &is_awake);
     });
 }
 
@@ -333,20 +333,21 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(26_000, || {
-        let [refused, held_up] = shared(Mutex::new(None));
-        let is_refused = move || *held_up.lock().unwrap() == Some(thread::current().id());
-        let (config, is_awake) = holding_up(config(&ManualClock::new()).limit(2), is_refused);
+        let [refused, refused_for_hook] = shared(Mutex::new(None));
+        let is_refused = move || *refused_for_hook.lock().unwrap() == Some(thread::current().id());
+        let (config, is_awake) =
+            with_blocking_hook(config(&ManualClock::new()).limit(2), is_refused);
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
-        let moved = stage(|| local.add(TICK * 1_000, || ()));
+        let moved = setup(|| local.add(TICK * 1_000, || ()));
         // Publishes the number of live timers.
         let _ = local.time_until_next();
-        let adder = asks(move || {
+        let adder = spawn_unparker(move || {
             let first = core.try_add(TICK * 2_000, || ());
             *refused.lock().unwrap() = Some(thread::current().id());
             first.is_ok() && core.try_add(TICK, || ()).is_err()
         });
-        let mover = asks(move || moved.reset(TICK));
+        let mover = spawn_unparker(move || moved.reset(TICK));
         fall_asleep(local.prepare_sleep());
         is_awake.store(1, Ordering::Release);
         assert_eq!(answers([adder, mover]), [true; 2]);
