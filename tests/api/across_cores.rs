@@ -1,5 +1,5 @@
-//! Cases of the protocol between cores. `src/shard/tests.rs` and `src/cross_core/state/tests.rs`
-//! have the states of a remote timer's node and word, `memory/remote.rs` its memory.
+//! Requests between cores. The states of a remote timer are tested in `src/shard/tests.rs` and
+//! `src/cross_core/state/tests.rs`, its memory in `tests/memory/remote.rs`.
 
 use std::{
     iter,
@@ -16,19 +16,16 @@ use crate::support::{
     on_a_thread, turn_after,
 };
 
-// ---- what wakes a sleeper
-
-/// The owner may move a timer that it has not admitted after it has announced a sleep. If the reset
-/// is to a moment after the end of the sleep, the next urgent request ends the sleep.
+/// The timer is not yet admitted, and no reset is to a deadline before the end of the sleep.
 #[test]
-fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
+fn an_owners_reset_in_a_sleep_does_not_suppress_a_later_wake() {
     counting_wakes(|clock, wakes, _| {
         local_timer().add(TICK * 10, || ());
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), Some(TICK * 10));
-        let unseen = elsewhere(|own| own.add(HOUR, never));
+        let unadmitted = elsewhere(|own| own.add(HOUR, never));
         for delay in [HOUR * 2, TICK * 10, HOUR] {
-            assert!(unseen.reset(delay));
+            assert!(unadmitted.reset(delay));
             assert_eq!(wakes.get(), 0);
         }
         elsewhere(|own| _ = own.add(TICK * 2, || ()));
@@ -38,9 +35,8 @@ fn the_owners_reset_of_a_timer_that_it_has_not_seen_leaves_later_wakes_alone() {
     });
 }
 
-/// The first of many cancels wakes. If that fails, the 1,024th does, and then the 2,048th.
 #[test]
-fn a_debt_whose_wake_up_failed_wakes_later() {
+fn a_failed_wake_up_is_retried_every_1024_cancels() {
     let [wakes, reports] = [(); 2].map(|()| Counter::default());
     let (called, reported) = (wakes.clone(), reports.callback());
     let fails_twice = move || assert!(called.increment() > 2, "as planned");
@@ -54,7 +50,7 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
         let mut done = 0;
         for (until, woken) in [(1, 1), (1_023, 1), (1_024, 2), (2_047, 2), (2_048, 3), (3_000, 3)] {
             cancel_all_elsewhere(&timers[done..until]);
-            assert_eq!(wakes.get(), woken, "after {until}");
+            assert_eq!(wakes.get(), woken, "after {until} cancels");
             done = until;
         }
         drop(sleep);
@@ -62,17 +58,14 @@ fn a_debt_whose_wake_up_failed_wakes_later() {
     });
 }
 
-// ---- in order
-
-/// Order holds for a shard, whose timers other threads can move. It also holds if nothing else is
-/// due and the wheel could skip ahead.
+/// No other timer is due, so the wheel could skip ahead.
 #[test]
-fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
+fn remotely_moved_timers_expire_in_tick_order() {
     let (mut shard, clock) = manual_shard();
     let timers = [0, 1, 2, 3].map(|_| shard.add(TICK * 100, ()));
     clock.advance(TICK);
     shard.turn();
-    assert!(shard.next_expired().is_none(), "nor will anything be for long");
+    assert!(shard.next_expired().is_none());
     elsewhere(|_| {
         for (timer, at) in timers.into_iter().zip([5, 1, 3, 2]) {
             assert!(timer.reset(TICK * at));
@@ -84,30 +77,29 @@ fn what_is_due_is_handed_out_in_the_order_of_its_ticks() {
     assert!(lateness.eq([9, 8, 7, 5].map(|ticks| TICK * ticks)));
 }
 
-/// Order holds for more closures than one turn runs, with a budget, and while more are submitted.
 #[test]
-fn what_one_thread_asks_to_be_run_runs_in_the_order_in_which_it_asks() {
-    for (asks, budget) in
+fn remote_closures_run_in_fifo_order() {
+    for (count, budget) in
         [(2, 1), (5, 2), (100, 7), (1_024, usize::MAX), (10_000, usize::MAX), (10_000, 100)]
     {
         in_virtual_time(|_| {
             let ran = Log::new();
-            let ask = |from: usize| {
+            let submit = |from: usize| {
                 elsewhere(|own| {
-                    (from..from + asks).for_each(|number| _ = own.run(ran.writes(number)));
+                    (from..from + count).for_each(|number| _ = own.run(ran.writes(number)));
                 });
             };
-            ask(0);
+            submit(0);
             let _ = local_timer().turn_within(budget);
-            ask(asks);
+            submit(count);
             while local_timer().turn_within(budget).behind || local_timer().counts().queued > 0 {}
-            assert!(ran.take().into_iter().eq(0..2 * asks), "{budget} in a turn");
+            assert!(ran.take().into_iter().eq(0..2 * count), "budget {budget}");
         });
     }
 }
 
 #[test]
-fn the_number_of_pending_timers_is_exact_while_the_owner_sleeps() {
+fn pending_is_exact_for_admitted_timers_during_a_sleep() {
     let shard = on_a_thread(|| {
         let shard = local_timer().shard_ref();
         let timers: Vec<_> = (0..5).map(|_| local_timer().add(HOUR, || ())).collect();
@@ -118,7 +110,7 @@ fn the_number_of_pending_timers_is_exact_while_the_owner_sleeps() {
             assert_eq!(cancel_elsewhere(timers[1]), Cancel::Cancelled);
             assert_eq!(on_a_thread(|| shard.pending()), 4);
             on_a_thread(|| shard.add(HOUR, || ()));
-            assert_eq!(shard.pending(), 4, "the owner has not admitted it");
+            assert_eq!(shard.pending(), 4, "the owner has not admitted the new timer");
         });
         local_timer().turn();
         local_timer().sleep_with(|_| assert_eq!(shard.pending(), 5));
@@ -129,9 +121,8 @@ fn the_number_of_pending_timers_is_exact_while_the_owner_sleeps() {
 
 // ---- bugs of other systems (`doc/history.md`)
 
-/// A timer that another thread adds while a turn runs callbacks fires in the next turn.
 #[test]
-fn bug_22_from_another_core_a_timer_added_by_a_callback_ran_in_the_same_pass() {
+fn bug_22_a_remote_add_during_a_turn_fired_in_that_turn() {
     fn again(owner: ShardRef, runs: Counter) {
         let to = owner.clone();
         let callback = move || {
@@ -142,8 +133,8 @@ fn bug_22_from_another_core_a_timer_added_by_a_callback_ran_in_the_same_pass() {
     }
     on_a_core(|_| {
         let (owner, runs) = (local_timer().shard_ref(), Counter::default());
-        let its_runs = runs.clone();
-        local_timer().add(Duration::ZERO, move || again(owner, its_runs));
+        let first_runs = runs.clone();
+        local_timer().add(Duration::ZERO, move || again(owner, first_runs));
         assert_eq!((local_timer().turn().fired, runs.get()), (1, 0));
         for run in 1..100 {
             assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
@@ -152,29 +143,28 @@ fn bug_22_from_another_core_a_timer_added_by_a_callback_ran_in_the_same_pass() {
     });
 }
 
-/// Kafka #2195, #8657: two locks, taken in two orders. Here a callback waits for a lock of the
-/// user's, whose holder uses that timer, its owner and others freely. Nothing of ours is locked
-/// while user code runs.
+/// Kafka #2195, #8657: two locks taken in opposite orders. Here a callback waits for a mutex, whose
+/// holder cancels timers of the callback's wheel and uses other wheels.
 #[test]
-fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
+fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
     ends_soon(|| {
         let users = Arc::new(Mutex::new(()));
-        let (wanted, running) = (Arc::clone(&users), Arc::new(Barrier::new(2)));
+        let (callback_mutex, running) = (Arc::clone(&users), Arc::new(Barrier::new(2)));
         let (send, handles) = mpsc::channel();
         let begun = Arc::clone(&running);
         let owner = thread::spawn(move || {
             on_a_core(|clock| {
                 let run = local_timer().add(TICK, move || {
                     begun.wait();
-                    drop(wanted.lock().expect("no panic"));
+                    drop(callback_mutex.lock().expect("no panic"));
                 });
                 let others = [(); WAKE_BACKLOG].map(|()| local_timer().add(HOUR, never));
-                send.send((run, others)).expect("somebody waits");
+                send.send((run, others)).expect("the test waits");
                 turn_after(clock, 1)
             })
         });
         let held = users.lock().expect("no panic");
-        let (run, others) = handles.recv().expect("it was added");
+        let (run, others) = handles.recv().expect("the timers are added");
         running.wait();
         assert_eq!((run.cancel(), run.is_pending()), (Cancel::Running, false));
         assert!(others.iter().all(|other| other.cancel() == Cancel::Cancelled));
@@ -183,7 +173,7 @@ fn bug_33_a_callback_that_needed_the_callers_lock_stood_still_with_it() {
         shard.add(HOUR, ());
         assert_eq!(shard.drain().len(), 1);
         drop(held);
-        let turn = owner.join().expect("no assertion failed");
+        let turn = owner.join().expect("no panic");
         assert_eq!((turn.fired, turn.collected, turn.live), (1, WAKE_BACKLOG, 0));
         assert_eq!(run.cancel(), Cancel::Ended);
     });

@@ -1,5 +1,4 @@
-//! Callbacks, hooks and destructors in virtual time. They may use the timer that runs them (P5) and
-//! may panic (P6). A `cancel` during a run has a defined answer (P3).
+//! Callbacks, hooks and destructors may use the wheel that runs them (P5) and may panic (P6).
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,10 +15,10 @@ use crate::support::{
     turn_after, wait_until,
 };
 
-// ---- P5: a callback and its siblings
+// ---- P5: uses of the wheel
 
 #[test]
-fn a_callback_may_query_the_timer_and_drop_a_guard() {
+fn a_callback_may_query_the_wheel_and_drop_a_guard() {
     on_a_core(|clock| {
         let guard = local_timer().add(TICK * 5, never).guard();
         let (guarded, log) = (guard.handle(), Log::new());
@@ -42,14 +41,13 @@ fn a_callback_may_query_the_timer_and_drop_a_guard() {
     });
 }
 
-/// Uses the thread's timer in every way when it is dropped, as a waker may that is dropped or
-/// called.
-struct UsesTheTimer {
+/// Uses the thread's wheel in its destructor, as a dropped waker may.
+struct UseWheelOnDrop {
     drops: Counter,
     sibling: TimerHandle,
 }
 
-impl Drop for UsesTheTimer {
+impl Drop for UseWheelOnDrop {
     fn drop(&mut self) {
         let timer = local_timer();
         if let Ok(added) = timer.try_add(TICK * 9, never) {
@@ -68,28 +66,26 @@ fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
     let drops = Counter::default();
     on_a_core(|clock| {
         let sibling = local_timer().add(TICK * 5, never);
-        let uses_the_timer = || UsesTheTimer { drops: drops.clone(), sibling };
+        let use_wheel_on_drop = || UseWheelOnDrop { drops: drops.clone(), sibling };
         let add = || {
-            let held = uses_the_timer();
+            let held = use_wheel_on_drop();
             local_timer().add(TICK, move || drop(held))
         };
         let (cancelled, cancelled_elsewhere, fired) = (add(), add(), add());
         assert_eq!(cancelled.cancel(), Cancel::Cancelled);
         assert_eq!(cancel_elsewhere(cancelled_elsewhere), Cancel::Cancelled);
-        let held = uses_the_timer();
+        let held = use_wheel_on_drop();
         let again = local_timer().add_periodic(TICK, move || _ = &held);
         assert_eq!(turn_after(clock, 1).fired, 2);
         assert_eq!((fired.cancel(), again.cancel()), (Cancel::Ended, Cancel::Cancelled));
         assert_eq!(drops.get(), 4);
-        // Two are handed back when the thread ends.
+        // The end of the thread drops both callbacks.
         let _pending = (add(), add());
     });
     assert_eq!(drops.get(), 6);
 }
 
-// ---- periodic timers
-
-/// Adds a timer of one tick whose runs are given its handle.
+/// Adds a periodic timer of one tick that passes its handle to `run`.
 fn add_with_handle(mut run: impl FnMut(TimerHandle) + 'static) -> TimerHandle {
     let own = Rc::new(Cell::new(None));
     let given = Rc::clone(&own);
@@ -105,19 +101,19 @@ fn a_period_set_in_a_run_counts_from_that_run() {
         let slower = add_with_handle(move |own| {
             assert!(set(own, 5));
             own.cancel();
-            assert!(!set(own, 5), "there is no further run");
+            assert!(!set(own, 5), "the timer is cancelled");
         });
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert!(!slower.is_pending());
         let slower = add_with_handle(move |own| assert!(set(own, 5)));
-        let at = local_timer().deadline(slower).expect("it is pending");
+        let at = local_timer().deadline(slower).expect("the timer is pending");
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert_eq!(local_timer().deadline(slower), Some(at + TICK * 5));
     });
 }
 
 #[test]
-fn the_hooks_of_a_thread_that_ended_are_dropped_and_may_panic() {
+fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
     let alive = Counter::default();
     let hook = || {
         let (counted, captured) = (alive.clone(), OnDrop(|| panic!("as planned")));
@@ -128,18 +124,17 @@ fn the_hooks_of_a_thread_that_ended_are_dropped_and_may_panic() {
         let config = Config::new().on_wake(wake).on_panic(move |_| panic());
         configured(config, |_| local_timer().add(TICK, || ()));
     }
-    // While another thread reads the registry, a later shard frees them.
+    // If another thread reads the registry at that time, a later shard drops the hooks.
     wait_until("the hooks are dropped", || {
         drop(Shard::<()>::new());
         alive.shared_by() == 0
     });
 }
 
-// ---- P6: panics stay where they happened
+// ---- P6: panics are contained
 
 type Reports = Vec<(PanicPlace, String)>;
 
-/// Runs `test` in virtual time and returns the panics that the timer reported.
 fn reports_of(test: impl FnOnce(&ManualClock) + Send) -> Reports {
     let reports = Log::new();
     let kept = reports.clone();
@@ -152,7 +147,7 @@ fn reports_of(test: impl FnOnce(&ManualClock) + Send) -> Reports {
     reports.take()
 }
 
-fn in_place(place: PanicPlace, messages: &[&str]) -> Reports {
+fn expected_reports(place: PanicPlace, messages: &[&str]) -> Reports {
     messages.iter().map(|&message| (place, message.to_owned())).collect()
 }
 
@@ -179,10 +174,10 @@ fn a_report_carries_the_message_and_the_payload() {
         local_timer().add(TICK * 5, || ());
         assert_eq!((turn_after(clock, 5).fired, local_timer().counts().panicked), (5, 4));
         let published = local_timer().shard_ref().metrics().counts;
-        assert_eq!(published.panicked, 4, "at once");
+        assert_eq!(published.panicked, 4, "published at once");
     });
     let messages = ["a literal", "a string", "Some(7)", "None"];
-    assert_eq!(reports, in_place(PanicPlace::Callback, &messages));
+    assert_eq!(reports, expected_reports(PanicPlace::Callback, &messages));
 }
 
 #[test]
@@ -202,10 +197,10 @@ fn a_destructor_that_panics_is_reported_wherever_it_runs() {
         local_timer().add(TICK, panics_when_dropped("at the end"));
     });
     let messages = ["by the owner", "by a guard", "locally", "in a turn", "at the end"];
-    assert_eq!(reports, in_place(PanicPlace::Drop, &messages));
+    assert_eq!(reports, expected_reports(PanicPlace::Drop, &messages));
 }
 
-/// The owner drops a cancelled callback in its node, which stays in use until then.
+/// The owner drops the callback inside its node, and frees the node afterwards.
 #[test]
 fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
     on_a_core(|clock| {
@@ -226,7 +221,7 @@ fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
 }
 
 #[test]
-fn a_panic_hook_that_panics_harms_nothing() {
+fn a_panic_hook_that_panics_does_not_stop_the_turn() {
     let hook = |report: &corewheel::PanicReport<'_>| panic!("the hook, too: {report:?}");
     configured(Config::new().on_panic(hook), |clock| {
         let runs = Counter::default();
@@ -248,19 +243,19 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
         assert_eq!((turn_after(clock, 1).live, captured.shared_by()), (0, 0));
         assert_eq!((turn_after(clock, 5).fired, local_timer().counts().cancelled), (0, 1));
     });
-    assert_eq!(reports, in_place(PanicPlace::Callback, &["Running 0"]));
+    assert_eq!(reports, expected_reports(PanicPlace::Callback, &["Running 0"]));
 }
 
-// ---- wake hooks that use the timer
+// ---- wake hooks that use the wheel
 
 thread_local! {
-    static WHEN_WOKEN: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    static WAKE_HOOK: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
-/// Runs `test` in virtual time with a wake hook that runs what `when_woken` was given.
-fn with_a_hook(test: impl FnOnce(&ManualClock) + Send) {
+/// Runs `test` in virtual time with a wake hook that calls the closure of `set_wake_hook` once.
+fn with_wake_hook(test: impl FnOnce(&ManualClock) + Send) {
     let hook = || {
-        if let Some(mut hook) = WHEN_WOKEN.take() {
+        if let Some(mut hook) = WAKE_HOOK.take() {
             hook();
         }
     };
@@ -271,36 +266,36 @@ fn with_a_hook(test: impl FnOnce(&ManualClock) + Send) {
     });
 }
 
-fn when_woken(hook: impl FnMut() + 'static) {
-    WHEN_WOKEN.set(Some(Box::new(hook)));
+fn set_wake_hook(hook: impl FnMut() + 'static) {
+    WAKE_HOOK.set(Some(Box::new(hook)));
 }
 
-fn end_woken_sleep() -> bool {
-    WHEN_WOKEN.take().is_none()
+fn hook_was_called() -> bool {
+    WAKE_HOOK.take().is_none()
 }
 
-/// A hook that lets a tick pass and fires one timer.
-fn when_woken_turn(clock: &ManualClock) {
+/// Sets a wake hook that advances the clock by a tick and fires one timer.
+fn set_turning_wake_hook(clock: &ManualClock) {
     let clock = clock.clone();
-    when_woken(move || assert_eq!(turn_after(&clock, 1).fired, 1));
+    set_wake_hook(move || assert_eq!(turn_after(&clock, 1).fired, 1));
 }
 
 #[test]
 fn a_wake_hook_may_add_cancel_reset_and_announce_a_sleep() {
     for (name, add) in ADDS {
-        with_a_hook(|clock| {
+        with_wake_hook(|clock| {
             let runs = Counter::default();
             let [ended, moved] = [(); 2].map(|()| local_timer().add(TICK * 100, runs.callback()));
             let sleep = local_timer().prepare_sleep();
             let added = runs.callback();
-            when_woken(move || {
+            set_wake_hook(move || {
                 assert_eq!(ended.cancel(), Cancel::Cancelled);
                 assert!(moved.reset(TICK));
                 local_timer().add(TICK, added.clone());
                 drop(local_timer().prepare_sleep());
             });
             add(TICK, Box::new(runs.callback()));
-            assert!(end_woken_sleep(), "{name}");
+            assert!(hook_was_called(), "{name}");
             drop(sleep);
             assert_eq!((turn_after(clock, 1).fired, runs.get()), (3, 3), "{name}");
         });
@@ -309,32 +304,32 @@ fn a_wake_hook_may_add_cancel_reset_and_announce_a_sleep() {
 
 #[test]
 fn a_sleep_announced_by_a_wake_hook_outlasts_the_hook() {
-    with_a_hook(|_| {
+    with_wake_hook(|_| {
         let left = Rc::new(RefCell::new(None));
         let place = Rc::clone(&left);
         let sleep = local_timer().prepare_sleep();
-        when_woken(move || *place.borrow_mut() = Some(local_timer().prepare_sleep()));
+        set_wake_hook(move || *place.borrow_mut() = Some(local_timer().prepare_sleep()));
         local_timer().add(TICK * 50, never);
-        assert!(end_woken_sleep());
+        assert!(hook_was_called());
         assert_eq!(left.borrow().as_ref().and_then(PreparedSleep::timeout), Some(TICK * 50));
-        when_woken(|| ());
+        set_wake_hook(|| ());
         local_timer().add(TICK * 20, never);
-        assert!(end_woken_sleep(), "an earlier timer ends it");
+        assert!(hook_was_called(), "an earlier timer ends the sleep");
         drop((sleep, left));
     });
 }
 
 #[test]
 fn a_wake_hook_may_be_called_inside_a_callback_and_a_destructor() {
-    with_a_hook(|clock| {
+    with_wake_hook(|clock| {
         let runs = Counter::default();
         let run = runs.callback();
         let sleep = local_timer().prepare_sleep();
         local_timer().add(TICK, move || {
-            when_woken(|| assert!(local_timer().turn().nested));
+            set_wake_hook(|| assert!(local_timer().turn().nested));
             let _sleep = local_timer().prepare_sleep();
             local_timer().add(TICK, run.clone());
-            assert!(end_woken_sleep());
+            assert!(hook_was_called());
         });
         assert_eq!(turn_after(clock, 1).fired, 1);
         drop(sleep);
@@ -344,33 +339,33 @@ fn a_wake_hook_may_be_called_inside_a_callback_and_a_destructor() {
         let handle = local_timer().add(TICK * 100, adds);
         assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, 1));
         let _sleep = local_timer().prepare_sleep();
-        when_woken_turn(clock);
+        set_turning_wake_hook(clock);
         assert_eq!(handle.cancel(), Cancel::Cancelled);
-        assert!(end_woken_sleep(), "the destructor adds an earlier timer");
+        assert!(hook_was_called(), "the destructor adds an earlier timer");
         assert_eq!(runs.get(), 2);
     });
 }
 
-/// DPDK 7079e29f: a timer that was linked before it was marked as pending was dropped by an owner
-/// that found it in between. Here the timer whose add or reset calls the hook fires inside it.
+/// DPDK 7079e29f: an owner dropped a timer that was linked but not yet marked as pending. Here an
+/// add or a reset calls the wake hook, and its timer fires inside the hook.
 #[test]
 fn a_wake_hook_called_by_an_add_or_a_reset_may_turn() {
-    with_a_hook(|clock| {
+    with_wake_hook(|clock| {
         let runs = Counter::default();
         let handle = local_timer().add(TICK * 100, runs.callback());
         let periodic = local_timer().add_periodic(TICK * 50, runs.callback());
         for (handle, runs_after) in [(periodic, 1), (handle, 2)] {
             let _sleep = local_timer().prepare_sleep();
-            when_woken_turn(clock);
-            assert!(handle.reset(TICK) && end_woken_sleep());
+            set_turning_wake_hook(clock);
+            assert!(handle.reset(TICK) && hook_was_called());
             assert_eq!(runs.get(), runs_after);
         }
         runs.take();
         for (ran, (name, add)) in (1..).zip(ADDS) {
             let _sleep = local_timer().prepare_sleep();
-            when_woken_turn(clock);
+            set_turning_wake_hook(clock);
             add(TICK, Box::new(runs.callback()));
-            assert!(end_woken_sleep() && runs.get() == ran, "{name}");
+            assert!(hook_was_called() && runs.get() == ran, "{name}");
         }
     });
 }

@@ -1,5 +1,5 @@
-//! `TimerHandle::cancel_wait` returns when the callback neither runs nor will run again, on
-//! whichever thread. Where it could wait for ever it refuses and changes nothing.
+//! `TimerHandle::cancel_wait` returns once the callback neither runs nor will run again. Where it
+//! could deadlock, it returns an error and changes nothing.
 
 use std::{
     sync::{
@@ -17,30 +17,30 @@ use crate::support::{
     Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, never, on_a_core, owner, wait_until,
 };
 
-/// A callback that reports its run, which lasts until the test ends it.
-struct Slow {
+/// Controls a callback whose run lasts until the test sends `end`.
+struct SlowCallback {
     runs: Receiver<()>,
     end: Sender<()>,
     over: Arc<AtomicBool>,
 }
 
-fn slow() -> (Slow, impl FnMut() + Send + 'static) {
+fn slow() -> (SlowCallback, impl FnMut() + Send + 'static) {
     let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel());
     let over = Arc::new(AtomicBool::new(false));
-    let mine = Arc::clone(&over);
+    let returned = Arc::clone(&over);
     let callback = move || {
-        run.send(()).expect("the test listens");
-        ended.recv_timeout(TOO_LONG).expect("the test ends it");
+        run.send(()).expect("the test waits");
+        ended.recv_timeout(TOO_LONG).expect("the test ends the run");
         // Relaxed: `cancel_wait` itself must make the store visible.
-        mine.store(true, Ordering::Relaxed);
+        returned.store(true, Ordering::Relaxed);
     };
-    (Slow { runs, end, over }, callback)
+    (SlowCallback { runs, end, over }, callback)
 }
 
-impl Slow {
-    /// Three threads wait for the running callback, which then ends. All get `Running`.
+impl SlowCallback {
+    /// Asserts that three waiters return `Running`, and only after the running callback has ended.
     fn assert_waited_for(&self, handle: TimerHandle) {
-        self.runs.recv_timeout(TOO_LONG).expect("it runs");
+        self.runs.recv_timeout(TOO_LONG).expect("the callback runs");
         let (waiting, over) = (AtomicU64::new(0), &self.over);
         thread::scope(|scope| {
             let wait = || {
@@ -50,33 +50,32 @@ impl Slow {
                 (answer, over.load(Ordering::Relaxed))
             };
             let waiters = [(); 3].map(|()| scope.spawn(wait));
-            wait_until("they wait", || waiting.load(Ordering::SeqCst) == 3);
+            wait_until("three threads wait", || waiting.load(Ordering::SeqCst) == 3);
             // A call that does not wait returns within this time.
             thread::sleep(Duration::from_millis(30));
-            assert_eq!(waiting.load(Ordering::SeqCst), 3, "they wait for the end");
-            self.end.send(()).expect("it waits");
+            assert_eq!(waiting.load(Ordering::SeqCst), 3, "a waiter returned early");
+            self.end.send(()).expect("the callback waits");
             let answers = waiters.map(|waiter| waiter.join().expect("no panic"));
             assert_eq!(answers, [(Ok(Cancel::Running), true); 3]);
         });
     }
 }
 
-/// Starts a thread that adds a timer, turns until it has none, and returns its counts.
+/// Starts a thread that adds a timer, turns until its wheel is empty, and returns its counts.
 fn turn_until_empty(
     add: impl FnOnce() -> TimerHandle + Send + 'static,
 ) -> (TimerHandle, thread::JoinHandle<Counts>) {
     let (sender, handle) = mpsc::channel();
     let (_, thread) = owner(Config::new(), move || {
-        sender.send(add()).expect("the test listens");
+        sender.send(add()).expect("the test waits");
         local_timer().run_until_empty();
         local_timer().counts()
     });
-    (handle.recv().expect("added"), thread)
+    (handle.recv().expect("the timer is added"), thread)
 }
 
-/// Also if the thread ends right after it, and the timer was added by another thread.
 #[test]
-fn it_waits_for_a_callback_that_runs_on_another_thread() {
+fn cancel_wait_waits_for_a_callback_on_another_thread() {
     let (first, callback) = slow();
     let (handle, thread) = turn_until_empty(|| local_timer().add(Duration::ZERO, callback));
     first.assert_waited_for(handle);
@@ -89,9 +88,9 @@ fn it_waits_for_a_callback_that_runs_on_another_thread() {
     assert_eq!([handle, remote].map(TimerHandle::cancel_wait), [Ok(Cancel::Ended); 2]);
 }
 
-/// The wait also covers the drop of the captured values.
+/// The wait includes the drop of the captured values.
 #[test]
-fn a_periodic_timer_makes_no_further_run() {
+fn cancel_wait_ends_a_running_periodic_timer() {
     let (slow, mut callback) = slow();
     let is_dropped = Arc::new(AtomicBool::new(false));
     let dropped = Arc::clone(&is_dropped);
@@ -111,7 +110,7 @@ fn a_periodic_timer_makes_no_further_run() {
 }
 
 #[test]
-fn a_callback_that_panics_is_waited_for() {
+fn cancel_wait_waits_for_a_callback_that_panics() {
     let (slow, mut callback) = slow();
     let panics = move || {
         callback();
@@ -123,7 +122,7 @@ fn a_callback_that_panics_is_waited_for() {
 }
 
 #[test]
-fn in_a_destructor_it_refuses_only_where_a_turn_runs_it() {
+fn cancel_wait_in_a_destructor_fails_only_inside_a_turn() {
     on_a_core(|_| {
         let log = Log::new();
         let other = local_timer().add(TICK * 9, never);
@@ -142,7 +141,7 @@ fn in_a_destructor_it_refuses_only_where_a_turn_runs_it() {
 }
 
 #[test]
-fn in_a_callback_of_a_watcher_it_refuses() {
+fn cancel_wait_fails_in_its_own_callback_on_a_watcher() {
     let (timers, mut watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
     let (own, answer) = (Arc::new(OnceLock::new()), Log::new());
     let (handle, written) = (Arc::clone(&own), answer.clone());

@@ -1,4 +1,4 @@
-//! The clocks of the machine: no timer is early by any of them, measured from outside by `Instant`.
+//! Real clocks, compared with `Instant`.
 
 use std::{
     thread,
@@ -9,18 +9,18 @@ use corewheel::{Clock, Config, Shard};
 
 use crate::support::{expired, operations};
 
-/// With the shortest tick, so that rounding hides nothing.
+/// Uses the shortest tick, so that rounding hides no error.
 fn shard(clock: Clock) -> Shard<Instant> {
     Shard::with_config(Config::new().tick(Duration::from_micros(1)).clock(clock)).expect("valid")
 }
 
 #[test]
-fn no_timer_is_early_by_any_clock_of_the_machine() {
+fn no_timer_fires_early_on_any_real_clock() {
     let clocks = [Clock::monotonic(), Clock::fast(), Clock::boot_time()];
     thread::scope(|scope| clocks.map(|clock| _ = scope.spawn(|| assert_none_is_early(clock))));
 }
 
-/// Adds timers of up to 300 us between pauses. The payload is the earliest time to fire.
+/// Adds timers of less than 300 us. The payload is the earliest time at which a timer may fire.
 fn assert_none_is_early(clock: Clock) {
     let (mut shard, mut random) = (shard(clock), fastrand::Rng::with_seed(5));
     let (mut added, mut fired) = (0, 0);
@@ -43,7 +43,7 @@ fn assert_none_is_early(clock: Clock) {
     assert_eq!((shard.counts().added, shard.counts().clock_regressions), (added, 0));
 }
 
-/// Over more than a second: the clocks count seconds and nanoseconds apart.
+/// Sleeps for over a second, because system clocks report seconds and nanoseconds separately.
 #[test]
 fn all_clocks_have_the_same_rate() {
     let clocks = [Clock::monotonic(), Clock::fast(), Clock::boot_time()];
@@ -57,24 +57,23 @@ fn all_clocks_have_the_same_rate() {
 }
 
 #[test]
-fn one_turn_after_the_timeout_fires_a_timer() {
+fn a_turn_after_time_until_next_fires_the_timer() {
     let mut shard = shard(Clock::fast());
     for _ in 0..20 {
         shard.add(Duration::from_millis(2), Instant::now());
-        thread::sleep(shard.time_until_next().expect("one is pending"));
+        thread::sleep(shard.time_until_next().expect("a timer is pending"));
         assert_eq!(expired(&mut shard).len(), 1);
     }
 }
 
-/// A reading of the fast clock is an interval, but its instants agree with the monotonic clock.
 #[test]
-fn instants_of_the_fast_clock_are_exact() {
+fn fast_clock_instants_agree_with_the_monotonic_clock() {
     let (clock, before) = (Clock::fast(), Instant::now());
     let mut shard = shard(clock.clone());
     let now = clock.now();
     assert!(before <= now && now <= Instant::now());
     shard.add(now + Duration::from_millis(1), now);
-    let deadline = shard.next_deadline().expect("one is pending");
+    let deadline = shard.next_deadline().expect("a timer is pending");
     let late = deadline.duration_since(now + Duration::from_millis(1));
     assert!(late <= Duration::from_micros(1), "{late:?} is more than a tick");
 }

@@ -1,4 +1,4 @@
-//! A shard is also a container: it looks up, changes, lists and retains its timers.
+//! Access to the timers of a shard or wheel: lookup, iteration, removal and capacity.
 
 use std::{cell::Cell, collections::HashMap, rc::Rc, thread, time::Instant};
 
@@ -9,27 +9,27 @@ use crate::support::{
     panics,
 };
 
-type Contents = HashMap<TimerHandle, (Instant, u32)>;
+type Expected = HashMap<TimerHandle, (Instant, u32)>;
 
-fn list(shard: &Shard<Rc<Cell<u32>>>) -> Contents {
+fn list(shard: &Shard<Rc<Cell<u32>>>) -> Expected {
     let listed = shard.iter().map(|(handle, deadline, value)| (handle, (deadline, value.get())));
-    let map: Contents = listed.collect();
-    assert_eq!(map.len(), shard.iter().count(), "each once");
+    let map: Expected = listed.collect();
+    assert_eq!(map.len(), shard.iter().count(), "a timer is listed twice");
     map
 }
 
 #[test]
-fn a_shard_lists_changes_and_retains_what_is_pending() {
+fn iter_get_mut_and_retain_reach_exactly_the_pending_timers() {
     let (mut shard, clock) = manual_shard();
     let start = shard.now();
-    let mut map = Contents::new();
+    let mut map = Expected::new();
     for number in 1..=2_000 {
         let handle = shard.add(TICK * number, Rc::new(Cell::new(number)));
         map.insert(handle, (start + TICK * number, number));
     }
     assert_eq!(list(&shard), map);
 
-    // Cancelled here, cancelled elsewhere, moved elsewhere, and fired.
+    // The owner cancels some timers, another thread cancels or resets others, and some fire.
     let handles: Vec<TimerHandle> = map.keys().copied().collect();
     for handle in handles.iter().copied().filter(|handle| map[handle].1.is_multiple_of(7)) {
         assert!(shard.cancel(handle).is_some());
@@ -44,7 +44,7 @@ fn a_shard_lists_changes_and_retains_what_is_pending() {
     });
     map.retain(|_, (_, number)| !matches!(*number % 7, 0 | 1));
     for handle in &moved {
-        map.get_mut(handle).expect("it is pending").0 = start + HOUR;
+        map.get_mut(handle).expect("the timer is pending").0 = start + HOUR;
     }
     assert_eq!(list(&shard), map);
     assert!(cancelled.iter().all(|&handle| {
@@ -58,7 +58,7 @@ fn a_shard_lists_changes_and_retains_what_is_pending() {
 
     for (handle, (_, number)) in &mut map {
         *number += 10_000;
-        *shard.get_mut(*handle).expect("it is pending") = Rc::new(Cell::new(*number));
+        *shard.get_mut(*handle).expect("the timer is pending") = Rc::new(Cell::new(*number));
         assert!(shard.contains(*handle));
     }
     assert_eq!(list(&shard), map);
@@ -83,7 +83,7 @@ fn a_shard_lists_changes_and_retains_what_is_pending() {
 }
 
 #[test]
-fn another_shard_and_an_ended_one_have_nothing_to_lend() {
+fn lookups_fail_in_another_shard_and_in_a_drained_one() {
     let (mut shard, _) = manual_shard();
     let (mut other, _) = manual_shard();
     let handle = shard.add(TICK, "payload");
@@ -99,7 +99,7 @@ fn another_shard_and_an_ended_one_have_nothing_to_lend() {
 fn a_borrowed_payload_survives_a_remote_cancel() {
     let (mut shard, _) = manual_shard();
     let handle = shard.add(TICK, Counter::default());
-    let payload = shard.get(handle).expect("it is pending");
+    let payload = shard.get(handle).expect("the timer is pending");
     payload.callback()();
     assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
     payload.callback()();
@@ -108,9 +108,8 @@ fn a_borrowed_payload_survives_a_remote_cancel() {
     assert_eq!((shard.len(), expired(&mut shard).len(), shard.len()), (1, 0, 0));
 }
 
-/// The owner reads, changes and retains while another thread cancels every other timer.
 #[test]
-fn lookups_race_with_remote_cancels_and_lose_no_timer() {
+fn lookups_that_race_with_remote_cancels_lose_no_timer() {
     for _ in 0..20 {
         let mut shard = Shard::new();
         let handles: Vec<_> = (0..1_000_u32).map(|n| shard.add(HOUR, Box::new(n))).collect();
@@ -132,13 +131,13 @@ fn lookups_race_with_remote_cancels_and_lose_no_timer() {
         let counts = shard.counts();
         assert_sum(counts);
         assert_eq!(counts.cancelled_elsewhere, won as u64);
-        assert_eq!(counts.live, 400, "odd, and no multiple of five");
+        assert_eq!(counts.live, 400, "odd numbers that are no multiple of five");
         assert!(shard.iter().all(|(_, _, payload)| **payload % 2 == 1 && **payload % 5 > 0));
     }
 }
 
 #[test]
-fn a_destructor_that_panics_in_clear_is_reported() {
+fn clear_counts_the_panics_of_destructors() {
     let (mut shard, _) = manual_shard();
     (0..3).for_each(|_| _ = shard.add(TICK, OnDrop(|| panic!("as planned"))));
     shard.clear();
@@ -146,7 +145,7 @@ fn a_destructor_that_panics_in_clear_is_reported() {
 }
 
 #[test]
-fn a_destructor_that_panics_keeps_no_value_of_a_wheel() {
+fn dropping_a_wheel_drops_all_values_despite_a_panic() {
     let (mut wheel, drops) = (Wheel::new(), Counter::default());
     for value in 0..5 {
         let dropped = drops.callback();
@@ -158,7 +157,7 @@ fn a_destructor_that_panics_keeps_no_value_of_a_wheel() {
 }
 
 #[test]
-fn a_peek_is_at_an_earliest_timer_that_is_pending() {
+fn peek_returns_the_earliest_pending_timer() {
     let (mut shard, clock) = manual_shard();
     assert!(shard.peek().is_none());
     let timers = [7, 3, 3, 9].map(|ticks| shard.add(TICK * ticks, ticks));
@@ -183,7 +182,7 @@ fn a_peek_is_at_an_earliest_timer_that_is_pending() {
 }
 
 #[test]
-fn shrinking_frees_what_was_reserved_and_keeps_what_is_there() {
+fn shrink_to_fit_frees_spare_capacity_and_keeps_timers() {
     const MANY: usize = 50_000;
     const PAGE: usize = 4_096;
     let configured = Shard::<()>::with_config(Config::new().capacity(MANY)).expect("valid");
@@ -204,7 +203,6 @@ fn shrinking_frees_what_was_reserved_and_keeps_what_is_there() {
     clock.advance(TICK);
     assert_eq!(expired(&mut shard), [1]);
     assert_sum(shard.counts());
-    // A drained shard has nothing to free by itself.
     assert_eq!(shard.drain().len(), 1);
     shard.shrink_to_fit();
 

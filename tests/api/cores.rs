@@ -1,4 +1,4 @@
-//! `Cores`: pinned threads, each with its own timer, from start to join.
+//! `Cores`: start, configuration, pinning, stop and join.
 
 use std::{
     collections::HashSet,
@@ -22,11 +22,10 @@ fn start<R: Send + 'static>(
     Cores::builder().shards(shards).start(run).expect("started")
 }
 
-/// Joins threads that return in time and without a panic.
 fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(cores.join()));
-    let ended = told.recv_timeout(3 * TOO_LONG).expect("all threads end");
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(cores.join()));
+    let ended = receiver.recv_timeout(3 * TOO_LONG).expect("all threads end");
     ended.into_iter().map(|end| end.expect("no panic")).collect()
 }
 
@@ -40,7 +39,7 @@ fn turn_until_stopped(core: &Core, budget: usize) {
 // ---- start and join
 
 #[test]
-fn by_default_there_is_a_thread_for_each_core_and_pinning_can_be_turned_off() {
+fn cores_default_to_one_thread_per_core_and_may_be_unpinned() {
     let cores = Cores::builder().start(|core| core.index()).expect("started");
     let available = thread::available_parallelism().expect("known").get();
     assert_eq!((cores.len(), cores.is_empty()), (available, false));
@@ -52,7 +51,7 @@ fn by_default_there_is_a_thread_for_each_core_and_pinning_can_be_turned_off() {
 }
 
 #[test]
-fn any_number_of_shards_starts_and_returns_in_order() {
+fn join_returns_results_in_index_order() {
     let cores = start(16, |core| {
         // The first threads return last.
         thread::sleep(Duration::from_millis(5 * (16 - core.index() as u64)));
@@ -61,13 +60,13 @@ fn any_number_of_shards_starts_and_returns_in_order() {
     assert_eq!(cores.len(), 16);
     let (order, threads): (Vec<_>, HashSet<_>) = join(cores).into_iter().unzip();
     assert!(order.into_iter().eq(0..16) && threads.len() == 16);
-    assert_eq!(join(start(0, |core| core.index())), [0], "zero counts as one");
-    let none = Cores::builder().start_with(Vec::<()>::new(), |_, ()| ()).expect("nothing to start");
+    assert_eq!(join(start(0, |core| core.index())), [0], "zero shards start one thread");
+    let none = Cores::builder().start_with(Vec::<()>::new(), |_, ()| ()).expect("no thread");
     assert!(none.is_empty() && join(none).is_empty());
 }
 
 #[test]
-fn no_thread_runs_before_all_have_a_timer() {
+fn no_thread_runs_before_all_wheels_are_configured() {
     let configured = Counter::default();
     let seen = configured.clone();
     let config = move |index| {
@@ -80,11 +79,11 @@ fn no_thread_runs_before_all_have_a_timer() {
 }
 
 #[test]
-fn each_thread_makes_its_configuration_and_has_its_own_timer() {
+fn each_thread_calls_config_and_has_its_own_wheel() {
     let (clock, made_on) = (ManualClock::new(), Arc::new(Mutex::new(Vec::new())));
     let (shared, written) = (clock.clone(), Arc::clone(&made_on));
     let config = move |index: usize| {
-        written.lock().expect("sound").push((index, thread::current().id()));
+        written.lock().expect("no panic").push((index, thread::current().id()));
         Config::new().tick(TICK * (1 << index)).clock(&shared)
     };
     clock.advance(TICK / 2);
@@ -100,25 +99,22 @@ fn each_thread_makes_its_configuration_and_has_its_own_timer() {
     let mut made_on_expected = HashSet::new();
     for (index, (len, until_next, ran_on)) in join(cores).into_iter().enumerate() {
         let until = (TICK * (1 << index)).saturating_sub(TICK / 2);
-        assert_eq!((len, until_next), (index + 1, Some(until)), "of thread {index}");
+        assert_eq!((len, until_next), (index + 1, Some(until)), "thread {index}");
         made_on_expected.insert(ran_on);
     }
-    let made_on: HashSet<_> = made_on.lock().expect("sound").drain(..).collect();
+    let made_on: HashSet<_> = made_on.lock().expect("no panic").drain(..).collect();
     assert_eq!(made_on, made_on_expected);
 }
 
-// ---- what cannot be started
-
-/// Starts five threads with an invalid configuration. None of them runs, and all have ended when
-/// the error is returned.
-fn start_badly(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::Error {
+/// Fails to start five threads. Asserts that none has called `run` and that all have ended.
+fn start_error(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::Error {
     let ran = Counter::default();
     let run = ran.callback();
     let started = catch_unwind(AssertUnwindSafe(|| {
         Cores::builder().shards(5).config(config).start(move |_| run()).map(drop)
     }));
     assert_eq!((ran.get(), ran.shared_by()), (0, 0));
-    started.unwrap_or_else(|panic| resume_unwind(panic)).expect_err("one is invalid")
+    started.unwrap_or_else(|panic| resume_unwind(panic)).expect_err("a configuration is invalid")
 }
 
 fn cause(error: &io::Error) -> Option<&ConfigError> {
@@ -130,12 +126,12 @@ fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
     for invalid in 0..5 {
         let tick = Duration::from_nanos(999);
         let ticks = move |index| if index == invalid { tick } else { TICK };
-        let error = start_badly(move |index| Config::new().tick(ticks(index)));
+        let error = start_error(move |index| Config::new().tick(ticks(index)));
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert_eq!(cause(&error), Some(&ConfigError::TickTooShort { tick }));
         assert_eq!(error.to_string(), ConfigError::TickTooShort { tick }.to_string());
     }
-    let error = start_badly(|index| {
+    let error = start_error(|index| {
         if index == 3 {
             local_timer().turn();
         }
@@ -143,7 +139,7 @@ fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
     });
     assert_eq!(cause(&error), Some(&ConfigError::AlreadyRunning));
     let panics = |index| if index == 2 { panic!("as planned") } else { Config::new() };
-    assert_eq!(panic_message(|| start_badly(panics)), "as planned");
+    assert_eq!(panic_message(|| start_error(panics)), "as planned");
     let error = Cores::builder().shards(20_000).start(|_| ()).expect_err("too many");
     assert_eq!(cause(&error), Some(&ConfigError::TooManyShards { max: 16_384 }));
 }
@@ -169,7 +165,7 @@ fn each_thread_is_pinned_to_the_core_it_reports() {
 }
 
 /// Makes the kernel refuse to pin this thread and the threads that it starts, as containers do.
-/// Returns an error where the kernel does not filter system calls.
+/// Returns an error if the kernel has no system call filters.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[allow(unsafe_code, reason = "only the kernel can refuse")]
 fn refuse_to_pin() -> io::Result<()> {
@@ -201,7 +197,7 @@ fn refuse_to_pin() -> io::Result<()> {
 fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
     on_a_thread(|| {
         if let Err(error) = refuse_to_pin() {
-            println!("not tried: this kernel cannot be told to refuse pinning ({error})");
+            println!("skipped: the kernel has no system call filters ({error})");
             return;
         }
         let cores = start(3, |core| {
@@ -217,7 +213,7 @@ fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
 // ---- stop
 
 #[test]
-fn stopped_threads_run_what_was_submitted_and_end_whether_or_not_they_sleep() {
+fn stopped_threads_run_submitted_closures_and_end() {
     for (budget, submitted, rounds) in
         [(usize::MAX, 0, 300), (usize::MAX, 200, 20), (usize::MAX, 5_000, 20), (3, 200, 20)]
     {
@@ -238,8 +234,6 @@ fn stopped_threads_run_what_was_submitted_and_end_whether_or_not_they_sleep() {
     }
 }
 
-/// A callback submits closures to its own thread, in a turn that takes nothing from other threads,
-/// and stops all threads.
 #[test]
 fn closures_submitted_by_a_callback_before_its_stop_run() {
     let (cores, runs) =
@@ -250,12 +244,12 @@ fn closures_submitted_by_a_callback_before_its_stop_run() {
         own.stop();
     });
     wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
-    assert_eq!(join(Arc::into_inner(cores).expect("there is no other")).len(), 2);
+    assert_eq!(join(Arc::into_inner(cores).expect("no other reference")).len(), 2);
     assert_eq!(runs.get(), 3);
 }
 
 #[test]
-fn a_full_timer_stops() {
+fn a_thread_with_a_full_wheel_stops() {
     let cores = Cores::builder().shards(2).config(|_| Config::new().limit(1)).start(|core| {
         local_timer().add(HOUR, never);
         assert!(local_timer().try_add(TICK, || ()).is_err());
@@ -268,7 +262,7 @@ fn a_full_timer_stops() {
 }
 
 #[test]
-fn a_thread_that_has_drained_its_wheel_runs_no_timers() {
+fn run_timers_on_a_drained_wheel_returns_after_a_stop() {
     let cores = start(2, |core| {
         drop(local_timer().drain());
         core.run_timers();
@@ -279,14 +273,14 @@ fn a_thread_that_has_drained_its_wheel_runs_no_timers() {
 
 #[test]
 fn a_stop_after_the_end_of_a_thread_stops_the_others() {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let cores = start(2, move |core| {
         if core.index() == 0 {
-            return tell.send(()).expect("the test listens");
+            return sender.send(()).expect("the test waits");
         }
         turn_until_stopped(&core, usize::MAX);
     });
-    told.recv().expect("one returns at once");
+    receiver.recv().expect("the first thread runs");
     cores.stop();
     assert_eq!(join(cores).len(), 2);
 }

@@ -1,5 +1,4 @@
-//! Drivers of a thread's wheel. Each documented loop adds and spawns first and drives later. A
-//! future on a thread without a driver reports that.
+//! Drivers of a thread's wheel, and the reports of a missing driver.
 
 use std::{
     future::{pending, ready},
@@ -33,7 +32,7 @@ const DELAY: Duration = Duration::from_millis(5);
 // ---- without a driver
 
 #[test]
-fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
+fn a_pending_future_without_a_driver_panics_with_advice() {
     on_a_thread(|| {
         let poller = Poller::new();
         let polls: [fn(&Poller); 4] = [
@@ -55,7 +54,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
             {
                 assert!(message.contains(name), "{message}");
             }
-            assert!(!message.contains("Config::install"), "it drives nothing: {message}");
+            assert!(!message.contains("Config::install"), "`install` drives nothing: {message}");
         }
         assert_eq!((local_timer().len(), poller.clones()), (0, 0));
         // A future that does not wait needs no driver.
@@ -66,7 +65,7 @@ fn a_future_that_waits_without_a_driver_panics_and_names_what_to_call() {
 }
 
 #[test]
-fn what_a_loop_calls_registers_it() {
+fn only_calls_of_a_driving_loop_register_a_driver() {
     let registers: [(&str, fn()); 6] = [
         ("turn", || _ = local_timer().turn()),
         ("turn_within", || _ = local_timer().turn_within(1)),
@@ -94,23 +93,23 @@ fn what_a_loop_calls_registers_it() {
     }
 }
 
-fn is_refused() -> bool {
+fn sleep_panics() -> bool {
     panics(|| Poller::new().poll(&mut sleep(HOUR)))
 }
 
 #[test]
-fn a_dropped_task_ends_the_registration_that_it_made() {
+fn dropping_drive_tasks_ends_only_their_registration() {
     on_a_thread(|| {
         drop(driver());
-        assert!(is_refused(), "it was never polled");
+        assert!(sleep_panics(), "the dropped task was never polled");
         let tasks = [driver(), driver()];
         drop(tasks.into_iter().next());
-        assert!(is_refused(), "both are dropped");
+        assert!(sleep_panics(), "both tasks are dropped");
         let (first, second) = (driver(), driver());
         drop(first);
-        assert!(!is_refused(), "one is left");
+        assert!(!sleep_panics(), "the second task is left");
         execute(Box::pin(sleep(DELAY)), [second]);
-        assert!(is_refused(), "it has turned, and is dropped");
+        assert!(sleep_panics(), "the task that turned is dropped");
         execute(Box::pin(sleep(DELAY)), [driver()]);
     });
     for register in [
@@ -121,34 +120,34 @@ fn a_dropped_task_ends_the_registration_that_it_made() {
         on_a_thread(|| {
             register();
             drop(driver());
-            assert!(!is_refused(), "the loop of the thread is left");
+            assert!(!sleep_panics(), "the thread's own registration is left");
         });
     }
     on_a_thread(|| {
         drop(driver());
         local_timer().turn();
-        assert!(!is_refused(), "a loop has begun");
+        assert!(!sleep_panics(), "the thread has turned");
     });
 }
 
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 #[test]
-fn a_dropped_descriptor_ends_the_registration_that_it_made() {
+fn dropping_timer_fds_ends_only_their_registration() {
     on_a_thread(|| {
         let timer = || local_timer().timer_fd().expect("a descriptor");
         drop(timer());
-        assert!(is_refused());
+        assert!(sleep_panics());
         let (first, second) = (timer(), timer());
         first.turn();
         drop(first);
-        assert!(!is_refused(), "one is left");
+        assert!(!sleep_panics(), "the second descriptor is left");
         second.arm();
         drop(second);
-        assert!(is_refused());
+        assert!(sleep_panics());
         let in_turn = timer();
         local_timer().add(Duration::ZERO, move || drop(in_turn));
         local_timer().turn();
-        assert!(!is_refused(), "a loop turns");
+        assert!(!sleep_panics(), "the thread has turned");
     });
 }
 
@@ -159,9 +158,8 @@ fn on_named_core<R: Send + 'static>(name: &str, test: impl FnOnce() -> R + Send 
     thread.join().expect("no panic")
 }
 
-/// Returns the metrics of the shard called `name`, as other threads read them.
-fn seen(name: &str) -> ShardMetrics {
-    metrics::metrics_of(name).expect("the thread has a timer")
+fn published_metrics(name: &str) -> ShardMetrics {
+    metrics::metrics_of(name).expect("the shard exists")
 }
 
 #[test]
@@ -169,18 +167,22 @@ fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
     const NAME: &str = "nothing drives it";
     on_named_core(NAME, || {
         let counts = || {
-            let counts = seen(NAME).counts;
+            let counts = published_metrics(NAME).counts;
             (counts.added, counts.live, counts.turns)
         };
         let timer = local_timer().add(HOUR, never);
         assert_eq!(counts(), (1, 1, 0));
         local_timer().add(HOUR, never);
-        assert_eq!((counts(), seen(NAME).overdue), ((2, 2, 0), Duration::ZERO));
+        assert_eq!((counts(), published_metrics(NAME).overdue), ((2, 2, 0), Duration::ZERO));
         assert!(timer.reset(Duration::from_millis(1)));
         thread::sleep(Duration::from_millis(20));
-        assert!(seen(NAME).overdue >= Duration::from_millis(10), "{:?}", seen(NAME));
+        assert!(
+            published_metrics(NAME).overdue >= Duration::from_millis(10),
+            "{:?}",
+            published_metrics(NAME)
+        );
         assert_eq!(timer.cancel(), Cancel::Cancelled);
-        assert_eq!((counts(), seen(NAME).overdue), ((2, 1, 0), Duration::ZERO));
+        assert_eq!((counts(), published_metrics(NAME).overdue), ((2, 1, 0), Duration::ZERO));
     });
 }
 
@@ -202,20 +204,19 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
         let name = format!("a shard that never turns {number}");
         let mut shard = Shard::with_config(Config::new().name(&name)).expect("valid");
         shard.add(DELAY, 1);
-        let counts = seen(&name).counts;
+        let counts = published_metrics(&name).counts;
         assert_eq!((counts.added, counts.live, counts.turns), (1, 1, 0));
-        assert_eq!(seen(&name).overdue, Duration::ZERO);
+        assert_eq!(published_metrics(&name).overdue, Duration::ZERO);
         thread::sleep(DELAY * 4);
-        assert!(seen(&name).overdue >= DELAY * 2, "{:?}", seen(&name));
+        assert!(published_metrics(&name).overdue >= DELAY * 2, "{:?}", published_metrics(&name));
         begin(&mut shard);
-        // From now on only the loop publishes.
-        let published = seen(&name).counts.added;
+        // After `begin`, an add publishes no counts.
+        let published = published_metrics(&name).counts.added;
         (0..3).for_each(|timer| _ = shard.add(HOUR, timer));
-        assert_eq!(seen(&name).counts.added, published);
+        assert_eq!(published_metrics(&name).counts.added, published);
     }
 }
 
-/// The watch reports because the loop has not begun, registered or not.
 #[test]
 fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
     const LIMIT: Duration = Duration::from_millis(20);
@@ -230,22 +231,25 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
         ("watched for remote timers", || (), true),
     ] {
         let (_watch, stalls) = watch_shard(LIMIT, name);
-        let turn = undriven(name, prepare, |shard| {
+        let turn = with_undriven_thread(name, prepare, |shard| {
             if is_remote {
                 shard.add(DELAY, || ());
             }
             let stall = next_stall(&stalls);
             assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
             assert!(stall.to_string().contains("has never turned"), "{stall}");
-            assert!(seen(name).stalls >= 1 && seen(name).overdue > LIMIT, "{name}");
-            assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "{name}: once");
+            assert!(
+                published_metrics(name).stalls >= 1 && published_metrics(name).overdue > LIMIT,
+                "{name}"
+            );
+            assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "{name}: reported twice");
         });
         assert_eq!(turn.fired, 1, "{name}");
     }
 }
 
 #[test]
-fn a_stall_is_reported_once_whatever_the_next_deadline_is() {
+fn a_stall_is_reported_once_when_the_next_deadline_changes() {
     const LIMIT: Duration = Duration::from_millis(20);
     const NAME: &str = "watched while it cancels";
     on_named_core(NAME, || {
@@ -254,13 +258,17 @@ fn a_stall_is_reported_once_whatever_the_next_deadline_is() {
         next_stall(&stalls);
         for timer in timers {
             timer.cancel();
-            assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "once");
+            assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "reported twice");
         }
     });
 }
 
-/// Calls `test` with a thread called `name` that has a wheel and no loop, and then turns there.
-fn undriven(name: &str, prepare: fn(), test: impl FnOnce(&ShardRef)) -> corewheel::Turn {
+/// Calls `test` with the shard of a thread that runs no loop, and then turns there once.
+fn with_undriven_thread(
+    name: &str,
+    prepare: fn(),
+    test: impl FnOnce(&ShardRef),
+) -> corewheel::Turn {
     let ((sender, shard), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
     let owner = thread::Builder::new().name(name.to_owned()).spawn(move || {
         prepare();
@@ -278,40 +286,40 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     const NAME: &str = "nothing drives its remote timers";
     let drop_driver = || drop(driver());
     for prepare in [|| (), || local_timer().register_driver(), drop_driver] as [fn(); 3] {
-        let turn = undriven(NAME, prepare, |shard| {
+        let turn = with_undriven_thread(NAME, prepare, |shard| {
             shard.add(HOUR, || ());
             thread::sleep(DELAY);
-            assert_eq!(seen(NAME).overdue, Duration::ZERO);
+            assert_eq!(published_metrics(NAME).overdue, Duration::ZERO);
             let timer = shard.add(HOUR, || ());
             assert!(timer.reset(DELAY));
             thread::sleep(DELAY * 4);
-            assert!(seen(NAME).overdue >= DELAY * 2, "{:?}", seen(NAME));
+            assert!(published_metrics(NAME).overdue >= DELAY * 2, "{:?}", published_metrics(NAME));
         });
         assert_eq!((turn.fired, turn.live), (1, 1));
     }
-    // An add of the thread itself leaves a later remote deadline alone.
+    // The thread's own add does not hide a remote timer added later.
     on_named_core(NAME, || {
         elsewhere(|shard| shard.add(HOUR, || ()));
         thread::sleep(DELAY);
         local_timer().add(HOUR, never);
-        assert_eq!(seen(NAME).overdue, Duration::ZERO);
+        assert_eq!(published_metrics(NAME).overdue, Duration::ZERO);
         elsewhere(|shard| shard.add(Duration::ZERO, || ()));
         thread::sleep(DELAY);
-        assert!(seen(NAME).overdue >= DELAY / 2);
+        assert!(published_metrics(NAME).overdue >= DELAY / 2);
         local_timer().turn();
-        assert_eq!(seen(NAME).overdue, Duration::ZERO);
+        assert_eq!(published_metrics(NAME).overdue, Duration::ZERO);
     });
-    // A request that the driver has not seen when it is dropped waits for a turn.
+    // A due timer that a dropped driver has not admitted is overdue.
     on_named_core(NAME, || {
         let driver = driver();
         elsewhere(|shard| shard.add(Duration::ZERO, || ()));
         drop(driver);
         thread::sleep(DELAY);
-        assert!(seen(NAME).overdue >= DELAY / 2);
+        assert!(published_metrics(NAME).overdue >= DELAY / 2);
     });
 }
 
-/// Runs itself in another process, with an environment variable, for the standard error alone.
+/// Runs itself in a child process, to capture the standard error of this test alone.
 #[cfg(not(feature = "tracing"))]
 #[test]
 fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
@@ -348,12 +356,12 @@ fn add_without_a_driver() {
         on_named_core(name, move || {
             prepare();
             local_timer().add(millis(1), || ());
-            // A timer that is late from the beginning reports nothing.
+            // A timer added with a past deadline is not reported.
             local_timer().add(local_timer().now() - HOUR, || ()).cancel();
             thread::sleep(wait);
             (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
         });
-        undriven(&format!("remote, {name}"), prepare, |shard| {
+        with_undriven_thread(&format!("remote, {name}"), prepare, |shard| {
             shard.add(millis(1), || ());
             thread::sleep(wait);
             (0..3).for_each(|_| _ = shard.add(HOUR, || ()));
@@ -368,7 +376,7 @@ fn add_without_a_driver() {
         thread::sleep(millis(1_100));
         (0..3).for_each(|_| _ = shard.add(HOUR, ()));
     }
-    // Neither is overdue.
+    // No timer is overdue at an add.
     on_named_core("no report", || {
         elsewhere(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
@@ -377,11 +385,10 @@ fn add_without_a_driver() {
     });
 }
 
-// ---- loops in one call
+// ---- `sleep_with` and `run_until`
 
-/// Another thread that adds in the closure wakes the owner; an add afterwards does not.
 #[test]
-fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
+fn sleep_with_is_woken_only_until_its_closure_returns() {
     counting_wakes(|_, wakes, shard| {
         local_timer().add(TICK * 5, || ());
         let woken = local_timer().sleep_with(|timeout| {
@@ -393,9 +400,8 @@ fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
         on_a_thread(|| shard.run(|| ()));
         assert!(panics(|| local_timer().sleep_with(|_| panic!("a wait that panics"))));
         on_a_thread(|| shard.run(|| ()));
-        assert_eq!(wakes.take(), 0, "the loop is awake");
+        assert_eq!(wakes.take(), 0, "the owner is awake");
     });
-    // A shard of payloads.
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = Config::new().clock(&clock).on_wake(wakes.callback());
     let mut shard = Shard::with_config(config).expect("valid");
@@ -407,18 +413,16 @@ fn a_sleep_with_a_closure_is_announced_until_the_closure_returns() {
     });
     assert_eq!((woken, expired(&mut shard).len()), (1, 0));
     assert!(on_a_thread(|| handle.reset(Duration::ZERO)));
-    assert_eq!(wakes.take(), 0, "the loop is awake");
+    assert_eq!(wakes.take(), 0, "the owner is awake");
 }
 
-/// It checks its condition before it sleeps, sleeps between the turns, and is woken by other
-/// threads.
 #[test]
-fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
+fn run_until_checks_before_it_sleeps_and_is_woken_remotely() {
     let (sender, shard) = mpsc::channel();
     let owner = thread::spawn(move || {
         local_timer().run_until_empty();
         local_timer().run_until(|| true);
-        assert_eq!(local_timer().counts().turns, 0, "there was nothing to wait for");
+        assert_eq!(local_timer().counts().turns, 0, "neither call turns");
         let begun = Instant::now();
         local_timer().add(DELAY, || ());
         local_timer().run_until_empty();
@@ -432,12 +436,12 @@ fn a_thread_of_nothing_but_timers_runs_until_its_condition_holds() {
     thread::sleep(DELAY);
     shard.run(|| ());
     let turns = owner.join().expect("no panic");
-    assert!(turns < 20, "it sleeps between its turns: {turns}");
+    assert!(turns < 20, "the owner does not sleep: {turns} turns");
 }
 
-// ---- a task of an executor
+// ---- `future::drive`
 
-/// Runs the tasks on this thread, in an executor with its own timer, until the first one ends.
+/// Runs the tasks in a tokio runtime on this thread until `first` ends.
 fn execute<const N: usize>(first: Task<'_>, others: [Task<'static>; N]) {
     let runtime = runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let tasks = LocalSet::new();
@@ -453,16 +457,16 @@ fn driver() -> Task<'static> {
 }
 
 #[test]
-fn a_task_drives_its_thread_as_the_drivers_of_runtimes_do() {
+fn a_drive_task_passes_the_tests_of_runtime_drivers() {
     drives_the_wheel(|task| {
         execute(task, [driver()]);
         true
     });
 }
 
-/// The first task passes the deadline of the second while it runs.
+/// The task `first` advances the clock to the deadline of `second`.
 #[test]
-fn a_turn_follows_the_tasks_that_a_turn_has_woken() {
+fn drive_turns_again_after_the_tasks_that_a_turn_woke() {
     in_virtual_time(|clock| {
         let log = Log::new();
         let second = async {
@@ -476,7 +480,7 @@ fn a_turn_follows_the_tasks_that_a_turn_has_woken() {
             tokio::time::sleep(DELAY / 2).await;
             written.write("event of the executor");
         };
-        // Behind the driver, which announces its sleep first.
+        // Spawned after the driver, which therefore announces its sleep first.
         let clock = clock.clone();
         let time = async move {
             tokio::time::sleep(DELAY / 2).await;
@@ -488,7 +492,7 @@ fn a_turn_follows_the_tasks_that_a_turn_has_woken() {
 }
 
 #[test]
-fn a_task_that_drove_is_dropped_and_forgotten() {
+fn a_dropped_drive_task_releases_its_waker() {
     on_a_thread(|| {
         let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
         for clones in [0, 1] {
@@ -497,29 +501,27 @@ fn a_task_that_drove_is_dropped_and_forgotten() {
         }
         drop(drives);
         assert_eq!(poller.clones(), 0);
-        // Another driver may follow.
         execute(Box::pin(sleep(DELAY)), [driver()]);
         let turns = local_timer().counts().turns;
-        assert!(turns < 20, "it sleeps between its turns: {turns}");
+        assert!(turns < 20, "the driver does not sleep: {turns} turns");
     });
 }
 
-/// Whichever of two driving tasks is dropped, the other one takes over.
 #[test]
-fn a_task_drives_on_after_another_one_was_dropped() {
+fn a_drive_task_takes_over_when_another_is_dropped() {
     for dropped in [0, 1] {
         in_virtual_time(|_| {
             let (pollers, shard) = ([Poller::new(), Poller::new()], local_timer().shard_ref());
             let mut tasks = [(); 2].map(|()| Some(Box::pin(drive(|_| pending::<()>()))));
             for (poller, task) in pollers.iter().zip(&mut tasks) {
-                let task = task.as_mut().expect("it drives");
+                let task = task.as_mut().expect("not dropped");
                 (0..2).for_each(|_| assert!(poller.poll(task).is_pending()));
             }
             drop(tasks[dropped].take());
             let (poller, other) = (&pollers[1 - dropped], tasks[1 - dropped].as_mut());
-            let (other, woken) = (other.expect("it drives"), poller.woken());
-            assert_eq!((woken, pollers[dropped].clones()), (2, 0), "the drop wakes it");
-            // It turns, lets the other tasks run, and announces its sleep.
+            let (other, woken) = (other.expect("not dropped"), poller.woken());
+            assert_eq!((woken, pollers[dropped].clones()), (2, 0), "the drop wakes the other task");
+            // The two polls turn, yield, and announce a sleep.
             (0..2).for_each(|_| assert!(poller.poll(other).is_pending()));
             let woken = poller.woken();
             on_a_thread(|| shard.add(TICK, never));

@@ -1,5 +1,5 @@
-//! The end of a thread or shard (P11): every timer ends with it, once, whether it has arrived or
-//! not. Later requests have a defined answer.
+//! The end of a thread or shard ends each of its timers once, admitted or not (P11). The results of
+//! later calls are defined.
 
 use std::{
     panic::panic_any,
@@ -22,10 +22,10 @@ use crate::support::{
     on_a_core, on_a_thread, operations, owner, panics, shard_by, turn_after,
 };
 
-/// Asserts that the callback comes back by value, and that `add` panics and drops it.
+/// Asserts that `try_add` returns the callback, and that `add` drops it and panics.
 fn assert_shut_down(shard: &ShardRef) {
     let runs = Counter::default();
-    let error = shard.try_add(TICK, runs.callback()).expect_err("it has ended");
+    let error = shard.try_add(TICK, runs.callback()).expect_err("the shard has ended");
     assert_eq!((error.reason(), runs.shared_by()), (AddErrorReason::ShutDown, 1));
     error.into_inner()();
     assert_eq!((runs.get(), runs.shared_by()), (1, 0));
@@ -33,10 +33,8 @@ fn assert_shut_down(shard: &ShardRef) {
     assert_eq!(runs.shared_by(), 0);
 }
 
-// ---- a thread
-
 #[test]
-fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
+fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
     let (mut owner, asked): (Lockstep<()>, _) = (Lockstep::start(1), Counter::default());
     let own = owner.shards[0].clone();
     for delay in [HOUR, Duration::MAX] {
@@ -55,17 +53,17 @@ fn a_callback_dropped_at_the_end_finds_its_timer_ended() {
     assert_shut_down(&own);
 }
 
-// ---- thread-locals that are dropped after the timer
+// ---- thread-locals that are dropped after the wheel
 
 #[test]
-fn the_timer_of_an_exiting_thread_has_a_defined_answer_to_everything() {
+fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
     after_the_timer(|| {
         let shard = local_timer().shard_ref();
         let handle = local_timer().add(HOUR, never);
         let local = local_timer().add_local(HOUR, never);
         move || {
             let (timer, runs) = (local_timer(), Counter::default());
-            let error = timer.try_add(TICK, runs.callback()).expect_err("it has ended");
+            let error = timer.try_add(TICK, runs.callback()).expect_err("the wheel has ended");
             assert_eq!(error.reason(), AddErrorReason::ShutDown);
             assert!(error.to_string().contains("exiting"), "{error}");
             (error.into_inner())();
@@ -90,7 +88,7 @@ fn the_timer_of_an_exiting_thread_has_a_defined_answer_to_everything() {
 }
 
 #[test]
-fn a_thread_that_first_uses_its_timer_when_it_exits_exits() {
+fn a_thread_may_first_use_its_wheel_while_it_exits() {
     thread_local! {
         static FIRST_USE: OnDrop<fn()> = const {
             OnDrop(|| {
@@ -102,19 +100,18 @@ fn a_thread_that_first_uses_its_timer_when_it_exits_exits() {
     on_a_thread(|| FIRST_USE.with(|_| ()));
 }
 
-/// Returns the answer to a cancel of a timer of another thread whose timer has this number. Tries
-/// until no other test has the number.
-fn cancel_the_successors(number: u32) -> Option<Cancel> {
+/// Starts threads until one gets the shard number `number`, and cancels a timer of that thread.
+fn cancel_successors_timer(number: u32) -> Option<Cancel> {
     let try_once = |_| {
-        let (give, given) = mpsc::channel();
+        let (handle_sender, handle_receiver) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let (_, next) = owner(Config::new(), move || {
             let is_next = local_timer().shard_ref().metrics().number == number;
             let handle = is_next.then(|| local_timer().add(HOUR, never));
-            give.send(handle).expect("the exiting thread listens");
+            handle_sender.send(handle).expect("the caller waits");
             assert!(ended.recv().is_err());
         });
-        let answer = given.recv().expect("no panic").map(TimerHandle::cancel);
+        let answer = handle_receiver.recv().expect("no panic").map(TimerHandle::cancel);
         drop(end);
         next.join().expect("no panic");
         answer
@@ -122,27 +119,27 @@ fn cancel_the_successors(number: u32) -> Option<Cancel> {
     (0..1_000).find_map(try_once)
 }
 
-/// The number of the ended timer belongs to another thread (P12).
+/// The successor is a thread that reuses the shard number (P12).
 #[test]
-fn an_exiting_or_drained_thread_owns_no_timer_of_its_successor() {
+fn an_ended_thread_can_cancel_timers_of_its_successor() {
     let own_number = || local_timer().shard_ref().metrics().number;
     let exiting = after_the_timer(|| {
         let number = own_number();
-        move || cancel_the_successors(number)
+        move || cancel_successors_timer(number)
     });
     let drained = on_a_thread(|| {
         local_timer().add(HOUR, || ());
         let number = own_number();
         assert_eq!(local_timer().drain().len(), 1);
-        cancel_the_successors(number)
+        cancel_successors_timer(number)
     });
     assert_eq!([exiting, drained], [Some(Cancel::Cancelled); 2]);
 }
 
-// ---- a thread's wheel that is drained
+// ---- drained wheels of threads
 
 #[test]
-fn a_drained_wheel_hands_back_what_is_pending() {
+fn drain_returns_the_pending_timers_of_a_thread() {
     on_a_core(|clock| {
         let (begun, log) = (clock.now(), Log::new());
         local_timer().add(TICK, log.writes("one-shot"));
@@ -150,7 +147,7 @@ fn a_drained_wheel_hands_back_what_is_pending() {
         let (repeats, core) = (log.clone(), local_timer().shard_ref());
         local_timer().add_periodic(TICK * 3, move || repeats.write("periodic"));
         local_timer().add(TICK * 4, log.writes("cancelled")).cancel();
-        // Its destructor runs while nothing is borrowed.
+        // This destructor runs while the wheel is not borrowed.
         let at_drop = OnDrop({
             let dropped = log.clone();
             move || dropped.write(if local_timer().is_empty() { "dropped" } else { "borrowed" })
@@ -170,8 +167,7 @@ fn a_drained_wheel_hands_back_what_is_pending() {
         let Counts { added, handed_back, cancelled, live, .. } = local_timer().counts();
         assert_eq!((added, handed_back, cancelled, live), (7, 5, 2, 0));
 
-        // What remains behaves as in a thread that exits.
-        assert!(local_timer().drain().is_empty(), "once");
+        assert!(local_timer().drain().is_empty(), "the second drain");
         [elsewhere, moved, remote].into_iter().for_each(assert_stale);
         clock.advance(TICK * 10);
         assert_eq!(local_timer().turn(), Turn::default());
@@ -186,7 +182,7 @@ fn a_drained_wheel_hands_back_what_is_pending() {
     });
 }
 
-/// What a drain returns names its purgatory, which may have ended.
+/// A drained timer refers to its purgatory, which may have ended.
 #[test]
 fn a_drained_timer_does_not_reach_another_purgatory() {
     in_virtual_time(|_| {
@@ -212,11 +208,10 @@ fn a_callback_cannot_drain_its_wheel() {
     });
 }
 
-// ---- a shard
+// ---- shards
 
-/// The simulator compares what a drain hands back, and the answers to handles and adds after it.
 #[test]
-fn a_drained_shard_has_a_defined_answer_to_everything() {
+fn calls_on_a_drained_shard_have_defined_results() {
     let (mut shard, clock) = manual_shard();
     let handles = [1, 2].map(|id| shard.add(TICK * id, id));
     assert_eq!(shard.drain().len(), 2);
@@ -225,13 +220,13 @@ fn a_drained_shard_has_a_defined_answer_to_everything() {
     clock.advance(TICK * 10);
     assert_eq!(expired(&mut shard), []);
     assert_eq!((shard.next_deadline(), shard.len()), (None, 0));
-    assert_eq!(shard.prepare_sleep().timeout(), Some(Duration::ZERO), "nothing would end it");
+    assert_eq!(shard.prepare_sleep().timeout(), Some(Duration::ZERO), "nothing could end a sleep");
     assert!(panics(|| shard.add(TICK, 5)));
 }
 
-/// Tries until the number of the drained shard goes to the timer of this test's thread.
+/// Retries until the wheel of a new thread gets the shard number of the drained shard.
 #[test]
-fn a_drained_shard_does_not_reach_its_successor() {
+fn a_drained_shard_cannot_reach_timers_of_its_successor() {
     let reached = (0..1_000).find_map(|_| {
         let mut drained = Shard::<u32>::new();
         drop(drained.drain());
@@ -257,15 +252,15 @@ fn a_drained_shard_does_not_reach_its_successor() {
     assert_eq!(reached, Some([[false; 3]; 2]));
 }
 
-/// P4: the garbage of a shard is dropped by a thread that ends one, never by one that cancels.
+/// P4: a cancel never frees an ended shard.
 #[test]
-fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
-    let (is_over, dropped_by) = (AtomicBool::new(false), Log::new());
+fn a_cancelling_thread_never_drops_hooks_of_ended_shards() {
+    let (stop, dropped_by) = (AtomicBool::new(false), Log::new());
     let mut living = Shard::new();
     let handle = living.add(HOUR, ());
     thread::scope(|scope| {
         let canceller = scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 handle.cancel();
             }
             thread::current().id()
@@ -276,7 +271,7 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
             let config = Config::new().on_wake(move || _ = &captured);
             drop(Shard::<()>::with_config(config).expect("valid"));
         }
-        is_over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         let canceller = canceller.join().expect("no panic");
         let dropped_by = dropped_by.take();
         assert!(!dropped_by.is_empty() && !dropped_by.contains(&canceller));
@@ -285,14 +280,14 @@ fn a_thread_that_cancels_never_drops_the_garbage_of_a_shard() {
 
 /// P5: the drain of a wheel may free the hooks of other shards.
 #[test]
-fn a_hook_that_a_drain_drops_may_use_the_wheel() {
-    let (is_over, panicked) = (AtomicBool::new(false), Log::new());
+fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
+    let (stop, panicked) = (AtomicBool::new(false), Log::new());
     let mut living = Shard::new();
     let handle = living.add(HOUR, ());
     thread::scope(|scope| {
-        // Delays the end of the shards' memory until the drain.
+        // Delays the freeing of the shards' memory until the drain.
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 handle.status();
             }
         });
@@ -308,14 +303,13 @@ fn a_hook_that_a_drain_drops_may_use_the_wheel() {
                 assert_eq!(local_timer().drain().len(), 1);
             });
         }
-        is_over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     });
     assert!(!panicked.take().contains(&true));
 }
 
-/// No caller is left for a report, and no reason to abort.
 #[test]
-fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
+fn a_panicking_panic_payload_does_not_abort_an_exiting_thread() {
     let is_dropped = after_the_timer(|| {
         let (own, throws) = (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
         add_waiting(&own, OpRecord::new().op_with(|| (), move || _ = &throws), [1], 60_000);
@@ -327,10 +321,10 @@ fn a_thrown_value_that_panics_harms_no_thread_that_is_exiting() {
 
 // ---- bugs of other systems (`doc/history.md`)
 
-/// When it is dropped, makes a shard and ends it, and cancels a timer of the one that is ending.
-struct EndsAShard(ManualClock, Option<TimerHandle>);
+/// Its drop creates and drains a shard, and cancels a timer of the shard that is ending.
+struct EndShardOnDrop(ManualClock, Option<TimerHandle>);
 
-impl Drop for EndsAShard {
+impl Drop for EndShardOnDrop {
     fn drop(&mut self) {
         let mut other = shard_by(&self.0);
         other.add(TICK, ());
@@ -339,22 +333,20 @@ impl Drop for EndsAShard {
     }
 }
 
-/// DPDK eb63c85d: stopping all timers took a lock and then called what took it again. Here two
-/// threads end shards while a third one looks at what they leave behind: so each frees what the
-/// other one could not free, and its hooks with it.
+/// DPDK eb63c85d: stopping all timers locked a mutex twice. Here two threads end shards. A third
+/// thread delays the freeing by its reads, so that each of the two also frees hooks of the other.
 #[test]
 fn bug_20_stopping_all_timers_took_a_lock_twice() {
     ends_soon(|| {
-        let (clock, is_over) = (ManualClock::new(), AtomicBool::new(false));
-        let looked_at = shard_by(&clock).add(TICK, ());
-        // Makes shards whose payloads and hooks end others, and ends them.
+        let (clock, stop) = (ManualClock::new(), AtomicBool::new(false));
+        let ended_timer = shard_by(&clock).add(TICK, ());
         let end_shards = || {
             for round in 0..operations(100).min(3_000) {
-                let captured = EndsAShard(clock.clone(), None);
+                let captured = EndShardOnDrop(clock.clone(), None);
                 let config = Config::new().clock(&clock).on_wake(move || _ = &captured);
                 let mut shard = Shard::with_config(config).expect("valid");
-                let first = shard.add(TICK, EndsAShard(clock.clone(), None));
-                let second = shard.add(HOUR, EndsAShard(clock.clone(), Some(first)));
+                let first = shard.add(TICK, EndShardOnDrop(clock.clone(), None));
+                let second = shard.add(HOUR, EndShardOnDrop(clock.clone(), Some(first)));
                 assert!(round % 3 > 0 || cancel_elsewhere(second) == Cancel::Cancelled);
                 if round % 2 == 0 {
                     assert!(!shard.drain().is_empty());
@@ -363,22 +355,21 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
         };
         thread::scope(|scope| {
             scope.spawn(|| {
-                while !is_over.load(Ordering::SeqCst) {
-                    assert_eq!(looked_at.cancel(), Cancel::Ended);
+                while !stop.load(Ordering::SeqCst) {
+                    assert_eq!(ended_timer.cancel(), Cancel::Ended);
                 }
             });
             let enders = [0; 2].map(|_| scope.spawn(end_shards));
             let ended = enders.map(|ender| ender.join().is_ok());
-            is_over.store(true, Ordering::SeqCst);
-            assert_eq!(ended, [true; 2], "no assertion failed");
+            stop.store(true, Ordering::SeqCst);
+            assert_eq!(ended, [true; 2], "no panic");
         });
     });
 }
 
 /// glommio #239.
 #[test]
-fn bug_41_timers_that_had_not_fired_leaked_with_their_executor() {
-    // Ticks to be due in: near, far, further and never.
+fn bug_41_pending_timers_leaked_with_their_executor() {
     const DELAYS: [u64; 6] = [1, 2, 77, 150_000, 1 << 30, 1 << 50];
     let (drops, mut wheel) = (Counter::default(), Wheel::new());
     for delay in DELAYS {

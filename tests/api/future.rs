@@ -1,5 +1,4 @@
-//! Sleeps, timeouts and intervals of this thread's timer: lazy, never early, one wake each,
-//! whichever task polls and whatever a waker does.
+//! Sleeps, timeouts and intervals on the wheel of this thread.
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,16 +27,13 @@ fn pending(poller: &Poller, delay: Duration) -> Sleep {
     poller.pending(sleep(delay))
 }
 
-// ---- sleep
-
-/// It also holds if the clock knows the time only as an interval.
 #[test]
 fn a_sleep_of_zero_is_ready_at_its_first_poll() {
     for clock in [Clock::monotonic(), Clock::fast()] {
         on_a_thread(|| {
             Config::new().clock(clock).install().expect("a new thread");
             let (poller, begun) = (Poller::new(), Instant::now());
-            // The fast clock calibrates itself in some milliseconds.
+            // The fast clock calibrates itself within this time.
             while begun.elapsed() < Duration::from_millis(30) {
                 assert!(poller.poll(&mut sleep(Duration::ZERO)).is_ready());
                 pending(&poller, Duration::from_secs(1)).reset_after(Duration::ZERO);
@@ -51,16 +47,14 @@ fn a_sleep_of_zero_is_ready_at_its_first_poll() {
     }
 }
 
-// ---- timeout
-
 #[test]
-fn a_timeout_ends_with_its_time_or_its_future() {
+fn a_timeout_ends_with_its_deadline_or_its_future() {
     on_a_core(|clock| {
         let poller = Poller::new();
         assert_eq!(poller.poll(&mut timeout(TICK, future::ready(1))), Poll::Ready(Ok(1)));
         let mut overdue = timeout(TICK, future::ready(2));
         clock.advance(TICK * 2);
-        assert_eq!(poller.poll(&mut overdue), Poll::Ready(Ok(2)), "the future goes first");
+        assert_eq!(poller.poll(&mut overdue), Poll::Ready(Ok(2)), "the future is polled first");
         assert_eq!((added(), poller.clones()), (0, 0));
 
         let mut guarded = timeout(TICK * 2, future::pending::<()>());
@@ -68,7 +62,7 @@ fn a_timeout_ends_with_its_time_or_its_future() {
         pass(clock, 1);
         assert!(poller.poll(&mut guarded).is_pending());
         pass(clock, 1);
-        let Poll::Ready(Err(error)) = poller.poll(&mut guarded) else { panic!("it is over") };
+        let Poll::Ready(Err(error)) = poller.poll(&mut guarded) else { panic!("not elapsed") };
         assert!(error == TimeoutError::Elapsed && error.is_elapsed());
         assert_eq!(error.to_string(), "deadline has elapsed");
         let error = std::io::Error::from(error);
@@ -88,10 +82,8 @@ fn a_timeout_ends_with_its_time_or_its_future() {
     });
 }
 
-// ---- interval
-
-/// Polls an interval after each wait. Returns the time of each tick, and the time that the tick
-/// reports, in ticks since the first poll.
+/// Polls an interval after each wait. Returns the actual and the reported time of each tick, in
+/// milliseconds since the call.
 fn ticks_of(clock: &ManualClock, interval: &mut Interval, waits: &[u32]) -> Vec<(u32, u32)> {
     let (start, poller) = (clock.now(), Poller::new());
     let in_ticks = |time: Duration| u32::try_from(time.as_millis()).expect("short");
@@ -123,7 +115,7 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
         let mut shortest = interval(Duration::ZERO);
         assert_eq!(shortest.period(), TICK);
         assert_eq!(ticks_of(clock, &mut shortest, &[0, 1, 1]), [(0, 0), (1, 1), (2, 2)]);
-        // To now, between two ticks of the wheel.
+        // Resets to now, between two ticks of the wheel.
         clock.advance(TICK / 2);
         let to_now = |it: &mut Interval| it.reset_at(local_timer().now());
         for reset in [Interval::reset_immediately, to_now] {
@@ -135,7 +127,7 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
 }
 
 #[test]
-fn a_tick_whose_future_is_dropped_is_not_lost() {
+fn dropping_a_tick_future_loses_no_tick() {
     on_a_core(|clock| {
         let (mut interval, poller) = (interval_at(clock.now() + TICK, TICK * 10), Poller::new());
         assert!(poller.poll_pinned(pin!(interval.tick())).is_pending());
@@ -145,10 +137,10 @@ fn a_tick_whose_future_is_dropped_is_not_lost() {
     });
 }
 
-// ---- wakers that panic or call back
+// ---- wakers that panic or use the wheel
 
 #[test]
-fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
+fn a_panicking_waker_drop_does_not_affect_other_sleeps() {
     in_virtual_time(|clock| {
         let poller = Poller::new();
         let [dropped, mut changed] = [(); 2].map(|()| {
@@ -166,7 +158,7 @@ fn a_waker_that_panics_when_it_is_dropped_harms_no_other() {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_cloned_changes_nothing() {
+fn a_panicking_waker_clone_leaves_the_sleep_unchanged() {
     const TABLE: RawWakerVTable =
         RawWakerVTable::new(|_| panic!("as planned"), |_| (), |_| (), |_| ());
     // SAFETY: there is no data, and the functions use none.
@@ -186,20 +178,20 @@ fn a_waker_that_panics_when_it_is_cloned_changes_nothing() {
 }
 
 thread_local! {
-    /// Sleeps that a waker uses.
+    /// Sleeps that a waker drops and replaces.
     static SLEEPS: RefCell<Vec<Sleep>> = const { RefCell::new(Vec::new()) };
 }
 
 #[test]
-fn a_waker_may_use_the_timer_and_other_sleeps() {
+fn a_waker_may_use_the_wheel_and_other_sleeps() {
     on_a_core(|clock| {
-        let meddles = || {
+        let replace_sleeps = || {
             let new = pending(&Poller::new(), Duration::from_secs(1));
             drop(SLEEPS.replace(vec![new]));
             assert!(local_timer().turn().nested);
         };
         let (mut sleeps, poller) = ([(); 3].map(|()| sleep(TICK)), Poller::new());
-        let waker = waker(meddles);
+        let waker = waker(replace_sleeps);
         assert!(sleeps.iter_mut().all(|sleep| poll_with(&waker, sleep).is_pending()));
         SLEEPS.set((0..5).map(|_| pending(&poller, TICK)).collect());
         pass(clock, 1);
@@ -210,16 +202,15 @@ fn a_waker_may_use_the_timer_and_other_sleeps() {
     });
 }
 
-// ---- without a timer
+// ---- refused timers
 
-fn with_room_for_one(test: impl FnOnce(&ManualClock) + Send) {
+fn with_limit_one(test: impl FnOnce(&ManualClock) + Send) {
     configured(Config::new().limit(1), test);
 }
 
-/// The operation is polled even without a timer, and gets its limit once there is room.
 #[test]
-fn a_timeout_may_run_without_a_timer_until_there_is_room() {
-    with_room_for_one(|clock| {
+fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
+    with_limit_one(|clock| {
         let poller = Poller::new();
         let (first, mut polls) = (pending(&poller, TICK * 30), 0);
         let operation = future::poll_fn(|_| {
@@ -233,7 +224,7 @@ fn a_timeout_may_run_without_a_timer_until_there_is_room() {
         assert_eq!(local_timer().len(), 1);
         drop(first);
         assert!(poller.poll(&mut guarded).is_pending());
-        assert_eq!(local_timer().len(), 1, "it has found room");
+        assert_eq!(local_timer().len(), 1, "the timeout has a timer");
         pass(clock, 2);
         assert_eq!(poller.woken(), 1);
         assert_eq!(poller.poll(&mut guarded), Poll::Ready(Err(TimeoutError::Elapsed)));
@@ -243,8 +234,8 @@ fn a_timeout_may_run_without_a_timer_until_there_is_room() {
 }
 
 #[test]
-fn a_sleep_that_is_refused_says_so_and_may_try_again() {
-    with_room_for_one(|clock| {
+fn a_refused_sleep_reports_full_and_may_be_polled_again() {
+    with_limit_one(|clock| {
         let poller = Poller::new();
         let (mut first, mut second) = (pending(&poller, TICK * 3), sleep(TICK * 2));
         for _ in 0..2 {
@@ -258,7 +249,7 @@ fn a_sleep_that_is_refused_says_so_and_may_try_again() {
             Poll::Ready(Err(TimeoutError::NoTimer(AddErrorReason::Full)))
         );
         assert_eq!(poller.woken(), 0);
-        // A new waker needs no more room.
+        // A change of the waker needs no room.
         assert!(Poller::new().poll(&mut first).is_pending());
         drop(first);
         assert!(poller.poll(&mut second).is_pending());
@@ -268,7 +259,7 @@ fn a_sleep_that_is_refused_says_so_and_may_try_again() {
 }
 
 #[test]
-fn a_sleep_that_outlives_its_threads_timer_is_woken_and_reports_the_end() {
+fn a_sleep_that_outlives_its_wheel_is_woken_and_fails() {
     let poller = Poller::new();
     let polled = poller.clone();
     let polls = after_the_timer(move || {

@@ -1,6 +1,5 @@
-//! Random sleeps that random tasks poll, move and drop while time passes, against a model of every
-//! wake. They wait on this thread's wheel, on other threads' wheels, there from changing threads, and
-//! on a wheel that threads claim.
+//! Random polls, resets and drops of sleeps, compared with a model that predicts every wake. The
+//! sleeps use this thread's wheel, wheels of other threads, and claimed wheels.
 
 use std::{cell::RefCell, task::Poll, time::Duration};
 
@@ -20,26 +19,25 @@ const SLEEPS: usize = 24;
 struct Expected<H: Backend> {
     sleep: Sleep<H>,
     deadline: u64,
-    standing: Standing,
-    /// It was reset to now, and no poll has followed.
+    state: SleepState,
+    /// The sleep was reset to now or to the past, and has not been polled since.
     is_reset_to_now: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Standing {
-    /// Longer than a second: the first poll adds a timer, for any reading of the clock.
+enum SleepState {
+    /// Never polled, with a delay above one second. The first poll does not read the clock.
     Fresh,
     /// The next poll reads the clock.
     Idle,
-    /// The task of this number waits for a wake.
+    /// The task with this index waits for a wake.
     Waits(usize),
-    /// A turn has woken the task, and no poll has followed.
+    /// A turn has woken the task. The sleep has not been polled since.
     Fired,
-    /// A poll was ready.
+    /// A poll has returned ready.
     Over,
 }
 
-/// The sleeps, the tasks that poll them, and the way in which time passes there.
 struct Model<'a, H: Backend> {
     clock: &'a ManualClock,
     turn: &'a dyn Fn(),
@@ -47,10 +45,9 @@ struct Model<'a, H: Backend> {
     poll: fn(&Poller, &mut Sleep<H>) -> Poll<()>,
     sleeps: Vec<Expected<H>>,
     tasks: [Poller; TASKS],
-    /// The number of expected wakes of each task so far.
+    /// Expected number of wakes of each task.
     woken: [usize; TASKS],
-    /// The number of timers that are expected to have been added: by the first poll that waits, and
-    /// by a poll of another task.
+    /// Expected number of added timers: one per pending poll by a task that does not wait yet.
     added: u64,
 }
 
@@ -69,9 +66,9 @@ impl<H: Backend> Model<'_, H> {
             _ if at == self.sleeps.len() && at < SLEEPS => {
                 let (delay, now) = (Self::delay(random), nanos(self.clock.elapsed()));
                 let (deadline, is_long) = (now + nanos(delay), delay > Duration::from_secs(1));
-                let standing = if is_long { Standing::Fresh } else { Standing::Idle };
+                let state = if is_long { SleepState::Fresh } else { SleepState::Idle };
                 let sleep = (self.make)(delay);
-                self.sleeps.push(Expected { sleep, deadline, standing, is_reset_to_now: false });
+                self.sleeps.push(Expected { sleep, deadline, state, is_reset_to_now: false });
             }
             _ if at == self.sleeps.len() => (),
             0..8 => self.poll(at, random.usize(..TASKS)),
@@ -87,22 +84,22 @@ impl<H: Backend> Model<'_, H> {
     fn poll(&mut self, at: usize, task: usize) {
         let now = nanos(self.clock.elapsed());
         let expected = &mut self.sleeps[at];
-        let ready = match expected.standing {
-            Standing::Idle => now >= expected.deadline,
-            Standing::Fresh => false,
-            Standing::Waits(_) => expected.is_reset_to_now,
-            Standing::Fired | Standing::Over => true,
+        let ready = match expected.state {
+            SleepState::Idle => now >= expected.deadline,
+            SleepState::Fresh => false,
+            SleepState::Waits(_) => expected.is_reset_to_now,
+            SleepState::Fired | SleepState::Over => true,
         };
         let start = self.clock.now() - self.clock.elapsed();
         assert_eq!(expected.sleep.deadline(), start + Duration::from_nanos(expected.deadline));
         assert_eq!((self.poll)(&self.tasks[task], &mut expected.sleep).is_ready(), ready);
-        self.added += u64::from(!ready && expected.standing != Standing::Waits(task));
-        expected.standing = if ready { Standing::Over } else { Standing::Waits(task) };
+        self.added += u64::from(!ready && expected.state != SleepState::Waits(task));
+        expected.state = if ready { SleepState::Over } else { SleepState::Waits(task) };
         expected.is_reset_to_now = false;
         assert_eq!(expected.sleep.is_elapsed(), ready);
     }
 
-    /// Resets a sleep by a delay, or to an instant that may have passed.
+    /// Resets a sleep to a delay from now, or to an instant that may have passed.
     fn reset(&mut self, at: usize, random: &mut fastrand::Rng) {
         let (delay, now) = (Self::delay(random), nanos(self.clock.elapsed()));
         let expected = &mut self.sleeps[at];
@@ -115,29 +112,27 @@ impl<H: Backend> Model<'_, H> {
             expected.deadline -= ago;
         }
         expected.is_reset_to_now = expected.deadline <= now;
-        if !matches!(expected.standing, Standing::Waits(_)) {
-            expected.standing = Standing::Idle;
+        if !matches!(expected.state, SleepState::Waits(_)) {
+            expected.state = SleepState::Idle;
         }
     }
 
-    /// Lets time pass and turns. Expects a wake of each waiting task whose deadline's tick has
-    /// begun.
+    /// Advances the clock and turns. Expects a wake for each waiting sleep that is due.
     fn pass(&mut self, by: Duration) {
         self.clock.advance(by);
         (self.turn)();
         let tick = 1_000_000;
         for expected in &mut self.sleeps {
-            if let Standing::Waits(task) = expected.standing
+            if let SleepState::Waits(task) = expected.state
                 && expected.deadline.div_ceil(tick) <= nanos(self.clock.elapsed()) / tick
             {
                 self.woken[task] += 1;
-                expected.standing = Standing::Fired;
+                expected.state = SleepState::Fired;
             }
         }
     }
 
-    /// Asserts that nothing is left when all sleeps are dropped. Returns the number of timers that
-    /// were added.
+    /// Asserts that dropped sleeps keep no waker. Returns the expected number of added timers.
     fn end(mut self) -> u64 {
         self.sleeps.clear();
         (self.turn)();
@@ -147,8 +142,7 @@ impl<H: Backend> Model<'_, H> {
     }
 }
 
-/// Makes random steps with sleeps that `make` creates and `poll` polls. Returns the number of timers
-/// that the polls added.
+/// Takes `steps` random steps. Returns the expected number of added timers.
 fn run<H: Backend>(
     random: &mut fastrand::Rng,
     steps: u64,
@@ -176,7 +170,7 @@ fn sleeps_of_this_thread_agree_with_the_model() {
 }
 
 #[test]
-fn sleeps_by_way_of_timers_agree_with_the_model_on_their_own_thread() {
+fn sleeps_of_timers_on_their_own_thread_agree_with_the_model() {
     seeded(100..100 + operations(20), |random| {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
@@ -187,7 +181,7 @@ fn sleeps_by_way_of_timers_agree_with_the_model_on_their_own_thread() {
     });
 }
 
-/// With two cores, each poll is on another thread.
+/// With two cores, each poll runs on a new thread.
 #[test]
 fn sleeps_of_other_threads_agree_with_the_model() {
     type Polls = fn(&Poller, &mut Sleep<Remote>) -> Poll<()>;

@@ -1,5 +1,4 @@
-//! Sleeps on the timers of other threads: polled, moved and dropped on any thread, and what happens
-//! when such a timer is full or its thread ends.
+//! Sleeps on wheels of other threads: the choice of a wheel, full wheels, and ended threads.
 
 use std::{
     future,
@@ -31,7 +30,7 @@ fn live(cores: &Lockstep<()>) -> Vec<u64> {
 }
 
 #[test]
-fn a_future_that_is_ready_at_once_reaches_no_other_thread() {
+fn a_future_ready_at_its_first_poll_adds_no_timer() {
     let (cores, timers) = start(1);
     let poller = Poller::new();
     assert_eq!(poller.poll(&mut timers.timeout(TICK, future::ready(5))), Poll::Ready(Ok(5)));
@@ -43,12 +42,12 @@ fn a_future_that_is_ready_at_once_reaches_no_other_thread() {
     assert_eq!((counts(&cores, 0).added, poller.clones()), (0, 0));
 }
 
-// ---- the choice of a timer
+// ---- the choice of a wheel
 
 #[test]
-fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
+fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
     let (cores, timers) = start(3);
-    // In each order, so that the first of them is not always the own one.
+    // Rotates the shards, so that the thread's own shard is not always the first.
     for first in 0..3 {
         let timers = Timers::new(&[&cores.shards[first..], &cores.shards[..first]].concat());
         for core in 0..3 {
@@ -62,7 +61,7 @@ fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
             });
         }
     }
-    // This thread has no timer at first, and then one that is not among them.
+    // This thread first has no wheel, and then one that `timers` does not use.
     for has_timer in [false, true] {
         assert!(!has_timer || local_timer().is_empty());
         let sleeps: Vec<_> = (0..10).map(|_| Poller::new().pending(timers.sleep(TICK))).collect();
@@ -77,18 +76,18 @@ fn a_thread_uses_its_own_timer_or_else_one_of_the_others() {
 }
 
 #[test]
-fn threads_spread_over_the_timers() {
+fn threads_without_a_wheel_spread_over_the_wheels() {
     let (cores, timers) = start(2);
     let poll = || on_a_thread(|| Poller::new().pending(timers.sleep(TICK)));
     let _sleeps: Vec<_> = (0..20).map(|_| poll()).collect();
     cores.settle();
-    // Threads of other tests come between them, so the halves need not be equal.
+    // Other tests start threads at the same time, so the shares may differ.
     assert!(live(&cores).iter().all(|&live| live > 0), "{:?}", live(&cores));
 }
 
-/// Starting at the own timer, so that not all go to the first.
+/// The search for room starts at the thread's own wheel.
 #[test]
-fn a_full_timer_passes_its_sleeps_to_the_next() {
+fn sleeps_of_a_full_wheel_go_to_the_next_wheel() {
     let cores: Lockstep<()> = Lockstep::start_with(3, |config| config.limit(2));
     let (timers, poller) = (Timers::new(&cores.shards), Poller::new());
     let mut sleeps = Vec::new();
@@ -97,7 +96,7 @@ fn a_full_timer_passes_its_sleeps_to_the_next() {
         let polled = move |_| poller.pending(timers.sleep(TICK));
         sleeps.extend(cores.on(own, move |()| (0..count).map(polled).collect::<Vec<_>>()));
         cores.settle();
-        assert_eq!(live(&cores), expected, "from {own}");
+        assert_eq!(live(&cores), expected, "from core {own}");
     }
     let refused = timers.sleep(TICK).poll_elapsed(&mut poller.context());
     assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
@@ -109,18 +108,18 @@ fn a_full_timer_passes_its_sleeps_to_the_next() {
 // ---- the end of a thread
 
 #[test]
-fn a_sleep_on_a_thread_that_ends_is_woken_and_moves_to_another() {
+fn a_sleep_on_an_ended_wheel_is_woken_and_moves_to_another() {
     let (mut cores, timers) = start(2);
     let pollers = [(); 10].map(|()| Poller::new());
     let mut sleeps: Vec<_> = Vec::new();
     for (at, poller) in pollers.iter().enumerate() {
         sleeps.push(poller.pending(timers.sleep(TICK * 5)));
-        // Half of them have arrived when the thread ends.
+        // The first six sleeps are admitted before the thread ends.
         if at == 5 {
             cores.settle();
         }
     }
-    let used = (0..2).find(|&core| counts(&cores, core).live > 0).expect("one of them");
+    let used = (0..2).find(|&core| counts(&cores, core).live > 0).expect("one core has the sleeps");
     cores.end(used);
     let woken = || pollers.each_ref().map(Poller::woken);
     assert_eq!(woken(), [1; 10]);
@@ -138,9 +137,9 @@ fn a_sleep_on_a_thread_that_ends_is_woken_and_moves_to_another() {
     assert_eq!([(); 2].map(|()| last.poll_elapsed(&mut pollers[0].context())), [SHUT_DOWN; 2]);
 }
 
-/// Each shard has its own clock, with its own origin.
+/// The clock of each shard has its own origin.
 #[test]
-fn a_deadline_is_kept_on_the_clock_of_another_thread() {
+fn a_deadline_survives_the_move_to_another_threads_clock() {
     let start = || {
         let turns = |core: Core| {
             while !core.is_stopping() {
@@ -162,7 +161,7 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
     let deadline = Instant::now() + Duration::from_millis(150);
     let (mut sleep, mut never) = (timers.sleep_until(deadline), timers.sleep(Duration::MAX));
     assert!(poller.poll(&mut sleep).is_pending() && poller.poll(&mut never).is_pending());
-    // Whether or not this thread had the timer.
+    // The ended thread may or may not have owned the timers.
     end(first);
     let is_pending = poller.poll(&mut sleep).is_pending();
     let off = sleep.deadline().max(deadline) - sleep.deadline().min(deadline);
@@ -175,10 +174,10 @@ fn a_deadline_is_kept_on_the_clock_of_another_thread() {
     end(second);
 }
 
-// ---- timers that own their threads
+// ---- `Timers` that own their threads
 
 #[test]
-fn the_threads_of_timers_end_with_the_last_clone_and_the_last_future() {
+fn threads_of_timers_end_after_the_last_clone_and_future() {
     let timers = Timers::start(2).expect("threads");
     let shards = timers.shards().to_vec();
     assert_eq!((shards.len(), Timers::start(0).expect("a thread").shards().len()), (2, 1));
@@ -188,7 +187,7 @@ fn the_threads_of_timers_end_with_the_last_clone_and_the_last_future() {
     let live = || shards.iter().filter(|shard| shard.try_add(HOUR, || ()).is_ok()).count();
     drop(clone);
     thread::sleep(Duration::from_millis(20));
-    assert_eq!(live(), 2, "a future waits there");
+    assert_eq!(live(), 2, "the sleep keeps the threads alive");
     drop(sleep);
     wait_until("the threads have ended", || live() == 0);
 }

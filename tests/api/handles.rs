@@ -1,5 +1,4 @@
-//! Handles are plain values (P12), and the caller of `cancel` learns at once whether it has
-//! cancelled (P3), on the owning core and elsewhere.
+//! Handles are plain values (P12) with a definite status on every thread (P3).
 
 use std::{cell::Cell, fmt::Debug, future::Ready, hash::Hash, panic, rc::Rc};
 
@@ -14,23 +13,21 @@ use crate::support::{
     TICK, cancel_elsewhere, elsewhere, never, on_a_core, on_a_thread, turn_after,
 };
 
-// ---- types
-
-/// Whether a type implements a trait. The inherent constant exists for such types only, and takes
-/// precedence over the constant of the trait.
+/// Tells whether a type implements `$bound`. Only for such types, an inherent constant shadows the
+/// constant of the trait `No`.
 macro_rules! implements {
     ($type:ty: $($bound:tt)+) => {{
         #[allow(dead_code, reason = "used where the bound does not hold")]
         trait No {
-            const IT_DOES: bool = false;
+            const IMPLEMENTED: bool = false;
         }
         struct Probe<T>(std::marker::PhantomData<T>);
         #[allow(dead_code, reason = "used where the bound holds")]
         impl<T: $($bound)+> Probe<T> {
-            const IT_DOES: bool = true;
+            const IMPLEMENTED: bool = true;
         }
         impl<T> No for Probe<T> {}
-        <Probe<$type>>::IT_DOES
+        <Probe<$type>>::IMPLEMENTED
     }};
 }
 
@@ -45,14 +42,13 @@ fn a_handle_is_a_plain_value_of_sixteen_bytes() {
     assert!(implements!(TimerGuard: Send + Sync + Debug));
     assert!(!implements!(TimerGuard: Clone), "a guard cancels once");
     assert!(implements!(LocalHandle: Copy + Eq + Hash + Debug));
-    // A sleep is a handful of words.
     let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
     assert!(size_of::<Sleep>() <= 48 + origin, "{}", size_of::<Sleep>());
     assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
 }
 
 #[test]
-fn values_of_one_thread_cannot_leave_it_and_others_can() {
+fn thread_bound_types_are_not_send_and_the_others_are() {
     assert!(!implements!(LocalHandle: Send));
     assert!(!implements!(LocalHandle: Sync));
     assert!(!implements!(LocalTimer: Send));
@@ -74,7 +70,7 @@ fn values_of_one_thread_cannot_leave_it_and_others_can() {
 }
 
 #[test]
-fn a_handle_returns_from_its_bits_while_its_timer_is_live() {
+fn from_bits_restores_a_handle_while_its_timer_is_live() {
     on_a_core(|clock| {
         let handles = [
             local_timer().add(TICK, || ()),
@@ -85,7 +81,7 @@ fn a_handle_returns_from_its_bits_while_its_timer_is_live() {
             let bits = handle.to_bits();
             assert_eq!(TimerHandle::from_bits(bits), Some(handle));
             on_a_thread(move || assert_eq!(TimerHandle::from_bits(bits), Some(handle)));
-            // The bits of the shard's number may name a timer of another test.
+            // The skipped bits are the shard number, which may belong to a shard of another test.
             for bit in (0..32).chain(46..128) {
                 assert_eq!(TimerHandle::from_bits(bits ^ 1 << bit), None, "bit {bit}");
             }
@@ -101,7 +97,7 @@ fn a_handle_returns_from_its_bits_while_its_timer_is_live() {
 }
 
 #[test]
-fn the_status_is_pending_then_running_then_ended_on_every_thread() {
+fn status_is_pending_then_running_then_ended_on_all_threads() {
     fn status(handle: TimerHandle) -> TimerStatus {
         let here = handle.status();
         assert_eq!(on_a_thread(move || handle.status()), here);
