@@ -1,13 +1,13 @@
-//! Breaks the library on purpose, one thing at a time, and asks which test notices.
+//! The command `break`: mutation tests of the library.
 //!
-//! A mutant is an atomic ordering that is one step weaker ([`orderings`]) or a fault of
+//! A mutant has one atomic ordering that is a step weaker ([`orderings`]), or one fault of
 //! `break/faults.txt` ([`lists`]). It is planted in a copy of the repository below the target
-//! directory. The stages of tests run there, the quick ones first, until one fails. The test that
-//! noticed it last runs before all others.
+//! directory. There the expected test runs first: the one in the list, or the one that noticed the
+//! mutant last. Then the stages of tests run until one fails.
 //!
-//! A mutant that survives all stages is a hole in the tests, or an ordering that is stronger than
-//! it need be, or a fault that no tool can see. `break/survivors.txt` says which, or the command
-//! fails. It fails too if a test notices a mutant of that list.
+//! If a mutant survives all stages, a test is missing, or the ordering is stronger than needed, or
+//! no tool shows the fault. The command fails if `break/survivors.txt` gives no reason for a
+//! survivor, or if a test notices a mutant of that list.
 
 mod lists;
 mod orderings;
@@ -37,15 +37,15 @@ const SURVIVORS: &str = "xtask/break/survivors.txt";
 /// A broken variant of one source file.
 #[derive(Debug)]
 struct Mutant {
-    /// The fault in words, or the ordering as `module::function call: Ordering -> Weaker`.
+    /// The fault's name in the list, or `module::function call: Ordering -> Weaker`.
     name: String,
     /// The path from the root of the repository.
     file: String,
     line: usize,
-    /// The text of the whole file.
+    /// The mutated text of the whole file.
     broken: String,
     is_planted: bool,
-    /// The stage and the test that should notice it, if that is known.
+    /// The stage and the test that should notice the mutant, if known.
     by: Option<String>,
 }
 
@@ -61,7 +61,7 @@ fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Runs `cargo xtask break`. Returns whether each mutant was noticed or has a reason to survive.
+/// Runs `cargo xtask break`. Returns true if the survivors are exactly those in the list.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let (mut only, mut lists, mut skips_survivors) = ("", false, false);
     let mut options = options.iter();
@@ -100,7 +100,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
 fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Result<bool> {
     let mut stages = Stages { copy: copy()?, proven: HashMap::new() };
     let mut cache = File::options().create(true).append(true).open(cache()?)?;
-    // Nothing has to be built again between these.
+    // Proves these tests in one go, so that the sound library is built once.
     for test in mutants.iter().filter_map(Test::expected) {
         stages.prove(&test)?;
     }
@@ -110,8 +110,8 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
         let by = noticed.as_deref().unwrap_or("SURVIVED");
         println!("[{number}/{}] {}: {by}", mutants.len(), mutant.name);
         match (&noticed, is_survivor(mutant)) {
-            (None, false) => complaints.push(format!("{} survives without a reason", mutant.name)),
-            (Some(_), true) => complaints.push(format!("{} is noticed after all", mutant.name)),
+            (None, false) => complaints.push(format!("{} survived", mutant.name)),
+            (Some(_), true) => complaints.push(format!("{SURVIVORS} lists {}", mutant.name)),
             _ => (),
         }
         if let (Some(by), Some(expected), true) = (&noticed, &mutant.by, mutant.is_planted)
@@ -151,7 +151,6 @@ fn judge(stages: &mut Stages, mutant: &Mutant) -> Result<Option<String>> {
 fn mutants() -> Result<Vec<Mutant>> {
     let (mut mutants, mut errors) = (Vec::new(), Vec::new());
     let mut sources = tracked("'src/*.rs'")?;
-    // Without those that are tests.
     sources.retain(|file| !file.split('/').any(|part| matches!(part, "tests" | "tests.rs")));
     for file in sources {
         mutants.extend(weakenings(&file, &read(&file)?)?);
@@ -167,21 +166,22 @@ fn mutants() -> Result<Vec<Mutant>> {
     Ok(mutants)
 }
 
-/// Returns the names of the mutants that have a reason to survive.
+/// Returns the names of the mutants in the list of survivors.
 fn survivors() -> Result<Vec<String>> {
     let list = read(SURVIVORS)?;
     let records = records(&list, &["name", "why"])?;
     records.iter().map(|record| record.one("name").map(str::to_owned)).collect()
 }
 
-/// Returns the files of the repository that match, with new ones that git does not ignore.
+/// Returns the matching files of the repository, including untracked files that git does not
+/// ignore.
 fn tracked(pattern: &str) -> Result<Vec<String>> {
     let list = format!("git ls-files --cached --others --exclude-standard {pattern}");
     let files = process::output(&list)?;
     Ok(files.lines().filter(|file| root().join(file).is_file()).map(str::to_owned).collect())
 }
 
-/// Makes a fresh copy of the repository, which cargo builds again because its files are new.
+/// Makes a fresh copy of the repository. Cargo builds the copy again, because its files are new.
 fn copy() -> Result<PathBuf> {
     let copy = directory()?.join("workspace");
     let _ = fs::remove_dir_all(&copy);
@@ -193,7 +193,7 @@ fn copy() -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Returns the directory that everything is built in.
+/// Returns the directory for the copy, the builds and the cache.
 fn directory() -> Result<PathBuf> {
     let directory = root().join(lanes::target()).join("break");
     fs::create_dir_all(&directory)?;
@@ -204,7 +204,7 @@ fn read(file: &str) -> Result<String> {
     fs::read_to_string(root().join(file)).with_context(|| file.to_owned())
 }
 
-/// Returns the path of the cache: lines of a mutant, a tab, and the stage and test that noticed.
+/// Returns the path of the cache. A line has a mutant, a tab, and the stage and test that noticed.
 fn cache() -> Result<PathBuf> {
     Ok(directory()?.join("noticed.txt"))
 }
@@ -214,27 +214,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_finds_its_place_and_every_survivor_is_a_mutant() {
+    fn every_fault_can_be_planted_and_every_survivor_is_a_mutant() {
         let mutants = mutants().unwrap_or_else(|error| panic!("{error}"));
         let count = |name: &str| mutants.iter().filter(|mutant| mutant.name == name).count();
         for mutant in &mutants {
-            assert_eq!(count(&mutant.name), 1, "two mutants are called {}", mutant.name);
+            assert_eq!(count(&mutant.name), 1, "two mutants have the name {}", mutant.name);
             let sound = read(&mutant.file).expect("readable");
             assert_ne!(sound, mutant.broken, "{} changes nothing", mutant.name);
         }
         for name in survivors().unwrap_or_else(|error| panic!("{error}")) {
-            assert_eq!(count(&name), 1, "{name} is no mutant");
+            assert_eq!(count(&name), 1, "the survivor {name} is not a mutant");
         }
     }
 
     #[test]
-    fn every_test_that_should_notice_a_fault_is_there() {
+    fn every_test_that_a_fault_names_exists() {
         let mutants = mutants().unwrap_or_else(|error| panic!("{error}"));
         let unknown: Vec<_> = mutants
             .iter()
             .filter(|mutant| mutant.by.is_some() && Test::expected(mutant).is_none())
             .map(|mutant| format!("{}: {:?}", mutant.name, mutant.by))
             .collect();
-        assert!(unknown.is_empty(), "{FAULTS} names tests that are gone:\n{}", unknown.join("\n"));
+        assert!(unknown.is_empty(), "{FAULTS} names unknown tests:\n{}", unknown.join("\n"));
     }
 }

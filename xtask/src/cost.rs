@@ -2,7 +2,7 @@
 //!
 //! Each case of the program in `cost/` runs twice, with different numbers of iterations. The
 //! difference of the counts, divided by the difference of the iterations, is the cost of one
-//! operation. `cost/best.txt` holds the lowest counts of corewheel so far; peers have none.
+//! operation. `cost/best.txt` contains the lowest counts of corewheel so far.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -20,22 +20,22 @@ use crate::{
 
 const USAGE: &str = "usage: cargo xtask cost [--save [--all]]";
 const BEST: &str = "cost/best.txt";
-/// How many percent above its best a count may be.
+/// The largest allowed excess of a count over its best, in percent.
 const TOLERANCE: u64 = 3;
 
-/// The live timers and the two numbers of iterations.
+/// The number of live timers in each case.
 const LIVE: u64 = 1_000;
 const ITERATIONS: [u64; 2] = [4_096, 8_192];
-/// The variants of corewheel; the others are its peers.
+/// The variants of corewheel. All other variants are peers.
 const OURS: [&str; 3] = ["wheel", "shard", "local"];
 
 /// Tenths of an instruction.
 type Tenths = u64;
-/// Instructions and locked ones by the name of a case; `+all` follows where the library has all
-/// features.
+/// The numbers of instructions and of locked instructions, by the name of a case. A name ends in
+/// `+all` if the library has all features.
 type Counts = BTreeMap<String, [Tenths; 2]>;
 
-/// Counts, prints the tables, and saves what `options` say. Returns whether no count is worse.
+/// Runs `cargo xtask cost`. Returns false if a count exceeds its best by more than the tolerance.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let (save, save_all) = match options {
         [] => (false, false),
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     }
     let is_worse = instructions.keys().any(|case| best.is_worse(case, &instructions));
     if is_worse {
-        println!("\nFAILED: counts marked ! are more than {TOLERANCE} % above their best");
+        println!("\nFAILED: counts marked with ! are more than {TOLERANCE} % above their best");
     }
     Ok(!is_worse)
 }
@@ -95,20 +95,20 @@ fn shown(tenths: Tenths) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// Returns the versions of the tools that a count depends on, in one line.
+/// Returns the versions of the tools on which a count depends, in one line.
 fn versions() -> Result<String> {
     let [rustc, valgrind] = ["rustc --version", "valgrind --version"].map(output);
     Ok(format!("{} {} {}", rustc?.trim(), valgrind?.trim(), env::consts::ARCH))
 }
 
-/// The lowest counts so far, and the tools that counted them.
+/// The lowest counts so far, and the versions of the tools that counted them.
 struct Best {
     versions: String,
     counts: BTreeMap<String, Tenths>,
 }
 
 impl Best {
-    /// Reads the file: a line with the versions, then lines of `OPERATION VARIANT INSTRUCTIONS`.
+    /// Reads the file: a line with the versions, then lines `OPERATION VARIANT INSTRUCTIONS`.
     fn read() -> Result<Self> {
         let text = fs::read_to_string(root().join(BEST))?;
         let (versions, lines) = text.split_once('\n').context("cost/best.txt has no counts")?;
@@ -131,7 +131,7 @@ impl Best {
         self.counts.get(case).map_or(String::new(), |best| format!("{mark}{}", shown(*best)))
     }
 
-    /// Writes the lower counts of corewheel, or with `save_all` the new ones.
+    /// Writes the counts of corewheel that are below their best, or with `save_all` all counts.
     fn save(&mut self, versions: &str, counts: &Counts, save_all: bool) -> Result<()> {
         let old = mem::take(&mut self.counts);
         for (case, &[count, _]) in counts.iter().filter(|(case, _)| is_ours(case)) {
@@ -147,15 +147,15 @@ impl Best {
 /// A build of the program in `cost/`.
 struct Program {
     path: PathBuf,
-    /// What follows the names of its cases in the tables.
+    /// The suffix of its cases' names in the tables.
     suffix: &'static str,
-    /// The addresses of its locked instructions.
+    /// The addresses of the program's locked instructions.
     locked: HashSet<String>,
 }
 
 impl Program {
     fn build(name: &str, suffix: &'static str, options: &str) -> Result<Self> {
-        // Replaces the flags of `.cargo/config.toml`, which a user's build does not have.
+        // Overrides the flags of `.cargo/config.toml`, which a user's build does not have.
         output(&format!(
             "CARGO_ENCODED_RUSTFLAGS= cargo build --quiet --locked -p corewheel-cost --profile cost \
              {options}"
@@ -164,13 +164,13 @@ impl Program {
         // The next build with other features replaces the file.
         let path = directory.join(format!("cost-{name}"));
         fs::copy(directory.join("cost"), &path)?;
-        // Profiles name files by the path without symbolic links.
+        // Profiles contain the path without symbolic links.
         let path = fs::canonicalize(path)?;
         let locked = locked_instructions(&path);
         Ok(Self { path, suffix, locked })
     }
 
-    /// Runs a case under callgrind. Returns the number of instructions, and of the locked ones.
+    /// Runs a case under callgrind. Returns the numbers of all and of locked instructions.
     fn instructions(&self, case: &str, iterations: u64) -> Result<[u64; 2]> {
         let file = self.path.with_extension(format!("{}.{iterations}", case.replace(' ', ".")));
         output(&format!(
@@ -200,7 +200,8 @@ impl Program {
     }
 }
 
-/// Returns the addresses of locked instructions; none without objdump or x86.
+/// Returns the addresses of locked instructions. Finds none without objdump or on other processors
+/// than x86.
 fn locked_instructions(program: &Path) -> HashSet<String> {
     let code = output(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
     let code = code.unwrap_or_default();
@@ -212,7 +213,7 @@ fn locked_instructions(program: &Path) -> HashSet<String> {
 }
 
 /// Calls `look` with each line of a profile that names a function, file or object, or has a count.
-/// Leaves out the line after `calls=`, which has the count of a callee.
+/// Skips the line after `calls=`, which has the count of a callee.
 fn own_lines<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
     let mut lines = profile.lines();
     while let Some(line) = lines.next() {
@@ -224,7 +225,7 @@ fn own_lines<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
     }
 }
 
-/// Counts each case of a program, on all cores.
+/// Counts the instructions per operation of each case, on all cores.
 fn count(jobs: &[(&Program, &str)]) -> Result<Counts> {
     let work = |&(program, case): &(&Program, &str)| {
         let [few, many] = ITERATIONS;

@@ -14,19 +14,18 @@ use crate::{
 pub(crate) struct Lane {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
-    /// The time after which it is killed.
+    /// The time after which the lane is killed.
     pub(crate) limit: Duration,
-    /// Whether it may run at the same time as neighbours that may.
+    /// Whether the lane may run in parallel with neighbours that may.
     pub(crate) beside: bool,
-    /// The command, ready for a shell.
     pub(crate) command: String,
 }
 
 /// The parts of `lanes.txt`.
 struct Table {
     lanes: Vec<Lane>,
-    /// A part of a command that needs a tool, a command that succeeds if it is there, and one that
-    /// installs it.
+    /// For each tool: text in a command that needs it, a command that succeeds if the tool is
+    /// installed, and a command that installs it.
     tools: Vec<[String; 3]>,
 }
 
@@ -36,7 +35,7 @@ pub(crate) fn all() -> &'static [Lane] {
     &TABLE.lanes
 }
 
-/// Returns the names of the groups that are commands.
+/// Returns the names of the groups that are commands of their own.
 pub(crate) fn campaigns() -> Vec<&'static str> {
     let mut groups: Vec<_> = all().iter().map(|lane| lane.group).collect();
     groups.dedup();
@@ -87,12 +86,12 @@ fn parse(table: &'static str) -> Table {
 }
 
 impl Lane {
-    /// Returns whether `test --all` runs it.
+    /// Returns whether `test --all` runs the lane.
     pub(crate) fn is_test(&self) -> bool {
         matches!(self.group, "test" | "all")
     }
 
-    /// Returns the first reason why it cannot run here, and whether that is a failure.
+    /// Returns the first reason why the lane cannot run here, and whether that is a failure.
     pub(crate) fn obstacle(&self) -> Option<(String, bool)> {
         let names = |package: &str| self.command.contains(&format!("-p {package} "));
         if let Some((_, reason)) = UNBUILDABLE.iter().find(|(package, _)| names(package)) {
@@ -104,7 +103,7 @@ impl Lane {
     }
 }
 
-/// Returns why a command cannot run here, if it lacks a tool, and how to install it.
+/// Returns which tool of a command is missing, and how to install it.
 pub(crate) fn missing_tool(command: &str) -> Option<String> {
     let is_missing =
         |[part, probe, _]: &&[String; 3]| command.contains(part) && output(probe).is_err();
@@ -112,7 +111,7 @@ pub(crate) fn missing_tool(command: &str) -> Option<String> {
     Some(format!("`{probe}` fails; install with: {install}"))
 }
 
-/// Returns the directory that cargo builds in, as its caller has named it.
+/// Returns the target directory of cargo, absolute or relative to the root.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
@@ -121,12 +120,12 @@ pub(crate) fn target() -> PathBuf {
 pub(crate) static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let json = shell("cargo metadata --no-deps --format-version 1 --locked").output();
     let json = json.expect("cargo runs").stdout;
-    let metadata: Value = serde_json::from_slice(&json).expect("a description");
+    let metadata: Value = serde_json::from_slice(&json).expect("valid JSON");
     metadata["packages"].as_array().expect("packages").clone()
 });
 
-/// Each package of the workspace that cannot be built here, with the reason to skip it: it needs a
-/// newer Rust, or its manifest names a tool that is not installed.
+/// The packages of the workspace that cannot be built here, each with the reason: it needs a newer
+/// Rust, or its manifest names a tool that is not installed.
 pub(crate) static UNBUILDABLE: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     let rustc = output("rustc --version").expect("rustc runs");
     let version = rustc.split(' ').nth(1).unwrap_or_default();
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_to_publish_describe_themselves() {
+    fn published_packages_have_metadata_and_a_lane() {
         for package in PACKAGES.iter() {
             let name = package["name"].as_str().expect("a name");
             let path = package["manifest_path"].as_str().expect("a path");
@@ -212,7 +211,7 @@ mod tests {
             let option = format!("-p {name} ");
             let packs = |it: &Lane| it.command.contains("publish") && it.command.contains(&option);
             let has_lane = all().iter().any(packs);
-            assert!(has_lane, "{name} is packed by no lane");
+            assert!(has_lane, "no lane packages {name}");
         }
     }
 }

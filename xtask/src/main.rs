@@ -1,7 +1,7 @@
 //! The project's commands, run as `cargo xtask COMMAND`.
 //!
-//! Most are groups of the lanes in `xtask/lanes.txt`, each of which is one shell command. A lane is
-//! printed before it runs, so that anyone can repeat it by hand.
+//! Most commands run a group of lanes. A lane is one shell command in `xtask/lanes.txt`. It is
+//! printed before it runs, so that a user can repeat it by hand.
 
 mod breakage;
 mod cost;
@@ -18,12 +18,14 @@ usage: cargo xtask COMMAND
   test [--all]        the lanes that every change needs; with --all, every lane but the campaigns
   test --only WORD    the lanes of `test --all` whose name contains WORD
   break [--only WORD] [--skip-survivors] [--list]
-                      breaks the library in one way after the other; a test must notice each
-                      --only: those with WORD in their name or file; --list: prints them only
+                      weakens orderings and plants faults, one at a time; a test must notice each
+                      --only: mutants with WORD in their name or file
+                      --skip-survivors: leaves out mutants of xtask/break/survivors.txt
+                      --list: only prints the mutants
   cost [--save [--all]]
-                      instructions per operation, beside the best so far in cost/best.txt
-                      --save: keeps the lower ones as the best; --all: keeps all
-and these campaigns of xtask/lanes.txt: ";
+                      counts instructions per operation, beside the best counts in cost/best.txt
+                      --save: stores counts below the best; --all: stores all counts
+and these groups of xtask/lanes.txt: ";
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();

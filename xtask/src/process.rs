@@ -1,4 +1,4 @@
-//! Runs shell commands, some for a limited time, and work on all cores.
+//! Runs shell commands, some with a time limit, and distributes work over all cores.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,7 @@ pub(crate) fn shell(command: &str) -> Command {
     shell
 }
 
-/// Runs a command and returns what it printed; valgrind prints its counts to standard error.
+/// Runs a command and returns its standard output, followed by its standard error.
 pub(crate) fn output(command: &str) -> Result<String> {
     let output = shell(command).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -30,8 +30,8 @@ pub(crate) fn output(command: &str) -> Result<String> {
     Ok(text(&output.stdout) + &errors)
 }
 
-/// Runs `command` until it ends. If it takes longer than `limit`, or `is_enough` returns true, kills
-/// it with all its descendants and returns `None`.
+/// Runs `command` until it ends. If it takes longer than `limit`, or `is_enough` returns true,
+/// kills the command and all its descendants, and returns `None`.
 pub(crate) fn supervise(
     command: &mut Command,
     limit: Duration,
@@ -43,8 +43,8 @@ pub(crate) fn supervise(
             return Ok(Some(status));
         }
         if start.elapsed() > limit || is_enough() {
-            // They stay in the process group of xtask, so that an interrupt at the terminal
-            // reaches them too. Some may have ended by themselves.
+            // The descendants are in the process group of xtask, so that an interrupt at the
+            // terminal reaches them too. The kill fails if a process has ended already.
             let _ = output(&format!("kill -KILL {}", tree(&child.id().to_string()).join(" ")));
             child.wait()?;
             return Ok(None);
@@ -53,8 +53,8 @@ pub(crate) fn supervise(
     }
 }
 
-/// Supervises a command that writes to the file `log`, until it ends or `is_enough` returns true
-/// for its output. Also returns the output.
+/// Supervises a command that writes to the file `log`. `is_enough` gets the output so far. Also
+/// returns the output.
 pub(crate) fn supervise_log(
     log: &Path,
     command: &mut Command,
@@ -68,7 +68,7 @@ pub(crate) fn supervise_log(
     Ok((status, text()?))
 }
 
-/// Returns a process and its descendants.
+/// Returns the ids of a process and its descendants.
 fn tree(process: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     // Each number is followed by a space.
@@ -79,7 +79,7 @@ fn tree(process: &str) -> Vec<String> {
     tree
 }
 
-/// Calls `work` for each item, on all cores. Returns the results in the order of their ends.
+/// Calls `work` for each item, on all cores. Returns the results in the order of completion.
 pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let (waiting, done) = (Mutex::new(items.iter()), Mutex::new(Vec::new()));
@@ -105,13 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_takes_too_long_is_killed_with_its_descendants() {
+    fn a_timed_out_process_is_killed_with_its_descendants() {
         let (start, (reader, writer)) = (Instant::now(), io::pipe().expect("a pipe"));
         let mut shell = shell("sleep 60 & sleep 60");
         shell.stdout(writer);
         let ended = supervise(&mut shell, Duration::from_millis(300), || false).expect("started");
         drop(shell);
-        // The pipe ends when the last process that has its other end is gone.
+        // The pipe ends when the last process with its other end has ended.
         assert_eq!(io::read_to_string(reader).expect("readable"), "");
         assert!(ended.is_none() && start.elapsed() < Duration::from_secs(30));
     }

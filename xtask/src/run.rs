@@ -26,15 +26,15 @@ struct Row {
     took: Duration,
 }
 
-/// Runs the chosen lanes and prints a table of all of them. Returns whether none failed.
+/// Runs the chosen lanes and prints a table of their results. Returns whether none failed.
 pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
     let chosen: Vec<Lane> = lanes::all().iter().filter(|lane| is_chosen(lane)).cloned().collect();
-    ensure!(!chosen.is_empty(), "no lane has that in its name");
+    ensure!(!chosen.is_empty(), "no lane matches");
     let (start, mut rows) = (Instant::now(), Vec::new());
     if chosen.iter().any(|lane| lane.command.contains("--workspace")) {
         rows.extend(lanes::UNBUILDABLE.iter().map(|(name, why)| skipped(name, why.clone())));
     }
-    // Neighbours that may run beside each other share the cores.
+    // Neighbours that may run in parallel share the cores.
     for lanes in chosen.chunk_by(|lane, next| lane.beside && next.beside) {
         rows.extend(on_all_cores(lanes, |lane| run_lane(lane, lanes.len() > 1)));
     }
@@ -55,7 +55,7 @@ fn skipped(name: &'static str, reason: String) -> Row {
     Row { name, outcome: SKIPPED, reason, took: Duration::ZERO }
 }
 
-/// Runs one lane. Its output is printed at its end if it has company.
+/// Runs one lane. If other lanes run in parallel, prints its output at its end.
 fn run_lane(lane: &Lane, has_company: bool) -> Row {
     let start = Instant::now();
     let (outcome, reason) = match lane.obstacle() {
@@ -100,7 +100,7 @@ mod tests {
             let row = run("test", command);
             assert_eq!(row.outcome, expected, "{command}: {}", row.reason);
         }
-        // It is skipped where cargo-deny is missing and fails elsewhere.
+        // Skipped if cargo-deny is missing, otherwise failed.
         assert_ne!(run("all", "cargo deny --no-such-option").outcome, PASSED);
     }
 }

@@ -1,4 +1,4 @@
-//! Reads `break/faults.txt` and `break/survivors.txt`: records of lines `key  value`, parted by
+//! Reads `break/faults.txt` and `break/survivors.txt`: records of lines `key  value`, separated by
 //! empty lines.
 
 use anyhow::{Result, bail, ensure};
@@ -9,7 +9,7 @@ use super::{Mutant, orderings::functions};
 pub(super) struct Record<'list>(Vec<(&'list str, &'list str)>);
 
 impl<'list> Record<'list> {
-    /// Returns the values of a key, one for each line.
+    /// Returns the values of a key, one per line.
     pub(super) fn all(&self, key: &str) -> Vec<&'list str> {
         self.0.iter().filter(|(of, _)| *of == key).map(|(_, value)| *value).collect()
     }
@@ -23,7 +23,7 @@ impl<'list> Record<'list> {
     }
 }
 
-/// Reads the records of a list. Each must have a name and a reason, and keys of `keys` only.
+/// Reads the records of a list. Each must have a name and a reason, and only keys of `keys`.
 pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Record<'list>>> {
     let mut records = vec![Record(Vec::new())];
     for line in list.lines().filter(|line| !line.starts_with('#')) {
@@ -31,7 +31,7 @@ pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Reco
         if key.is_empty() {
             records.push(Record(Vec::new()));
         } else if keys.contains(&key) {
-            records.last_mut().expect("there is one").0.push((key, value.trim()));
+            records.last_mut().expect("the list begins with a record").0.push((key, value.trim()));
         } else {
             bail!("a record has no line `{key}`: {line}");
         }
@@ -44,7 +44,8 @@ pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Reco
     Ok(records)
 }
 
-/// Plants the fault of a record in the text of its file. Fails unless its place is there once.
+/// Plants the fault of a record in the text of its file. Fails unless the text to replace occurs
+/// exactly once.
 pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant> {
     let (name, wanted) = (fault.one("name")?, fault.all("find").join("\n"));
     let mut region = 0..text.len();
@@ -69,8 +70,8 @@ pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant
     Ok(mutant)
 }
 
-/// Returns a pattern for `text`, however rustfmt has laid it out: with other white space, and with
-/// or without a comma before a bracket closes.
+/// Returns a pattern for `text` in any layout of rustfmt: with other white space, and with or
+/// without a comma before a closing bracket.
 fn layout_of(text: &str) -> Result<Regex> {
     let text = text.split_whitespace().collect::<String>();
     let part = |part: char| {
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_replaces_what_it_finds() {
+    fn a_planted_fault_replaces_the_text_to_find() {
         let look = "look(1,\n 2,\n)";
         for (lines, expected) in [
             ("find  look(1, 2)\nwith  close()", SOURCE.replace(look, "close()")),
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_is_not_found_once_or_lacks_a_part_is_an_error() {
+    fn ambiguous_and_incomplete_faults_are_errors() {
         for (lines, expected) in [
             ("find  fence(SeqCst);", "found 2 times in src/a.rs"),
             ("find  fence(AcqRel);", "found 0 times"),

@@ -1,5 +1,5 @@
-//! Finds the atomic orderings of a source file and what each can be weakened to. It relies on the
-//! layout of rustfmt.
+//! Finds the atomic orderings of a source file, and weakens each by one step. Relies on the layout
+//! of rustfmt.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use regex::Regex;
 
 use super::{Mutant, line_of};
 
-/// Returns the text of a file with blanks in place of comments and test modules.
+/// Replaces comments and test modules in the text of a file by blanks.
 fn code_of(text: &str) -> Result<String> {
     let no_code =
         r"//[^\n]*|(?ms:^#\[cfg\((all\()?test[,)][^\n]*\n(#[^\n]*\n)*mod [a-z_]+ \{$.*?^\})";
@@ -16,7 +16,8 @@ fn code_of(text: &str) -> Result<String> {
     Ok(Regex::new(no_code)?.replace_all(text, blanks).into_owned())
 }
 
-/// Returns each function with its place. A function without a body seems to end with the next one.
+/// Returns the name and the byte range of each function. A function without a body seems to end
+/// where the next one ends.
 pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
     let code = code_of(text)?;
     let head = Regex::new(
@@ -31,7 +32,7 @@ pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
     Ok(head.captures_iter(&code).map(function).collect())
 }
 
-/// Returns the name of the call that has an argument at `at`, and where the name begins.
+/// Returns the name of the call that has an argument at `at`, and the position of the name.
 fn call_around(code: &str, at: usize) -> (&str, usize) {
     let mut depth = 0;
     let opens = |part: char| {
@@ -44,9 +45,8 @@ fn call_around(code: &str, at: usize) -> (&str, usize) {
     (&code[start..open], start)
 }
 
-/// Returns the mutants of `file`: each ordering one step weaker, one at a time. Fails if an ordering
-/// is named elsewhere than in `Ordering::X` as the argument of a call, or if a call other than a
-/// fence is `SeqCst`.
+/// Returns the mutants of `file`, each with one ordering that is a step weaker. Fails if an
+/// ordering is not an argument `Ordering::X` of a call, or if a call other than a fence is `SeqCst`.
 pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
     let module = file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     let module = module.replace('/', "::");
@@ -57,7 +57,7 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
     let orderings =
         Regex::new(r"([A-Za-z]+::)?(?-u:\b)(Relaxed|Acquire|Release|AcqRel|SeqCst)(?-u:\b)")?;
     for found in orderings.captures_iter(&code) {
-        let (ordering, place) = (&found[2], found.get(2).expect("it is there").range());
+        let (ordering, place) = (&found[2], found.get(2).expect("the group always matches").range());
         let (call, start) = call_around(&code, place.start);
         let is_path = found.get(1).is_some_and(|path| path.as_str() == "Ordering::");
         if !is_path || call.is_empty() || (ordering == "SeqCst" && !call.starts_with("fence")) {
@@ -66,7 +66,7 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
         }
         let around = functions.iter().rfind(|(_, body)| body.contains(&place.start));
         let function = around.map_or("", |(name, _)| name);
-        // A fence that is Acquire or Release has nothing weaker but its absence.
+        // A weaker fence than Acquire or Release is no fence.
         let weaker: &[_] = match (ordering, call) {
             ("Acquire" | "Release", "fence") => &["none"],
             ("Acquire" | "Release", _) => &["Relaxed"],
@@ -87,7 +87,7 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
     Ok(mutants)
 }
 
-/// Appends `#1`, `#2` and so on to names that occur several times, in the order of the source.
+/// Appends `#1`, `#2` and so on to equal names, in the order of the source.
 fn number_equals(mutants: &mut [Mutant]) {
     let names: Vec<String> = mutants.iter().map(|mutant| mutant.name.clone()).collect();
     for (index, mutant) in mutants.iter_mut().enumerate() {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_changes_in_one_place() {
+    fn a_weakening_changes_one_place_in_the_text() {
         let text = "fn a() {\n    let µ = 1; x.load(Ordering::Acquire);\n}\n";
         let mutant = &mutants(text).expect("understood")[0];
         assert_eq!(mutant.broken, text.replace("Acquire", "Relaxed"));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_for_tests_are_left_out_and_functions_found() {
+    fn test_modules_are_skipped_and_functions_are_found() {
         let inner = "    pub(super) fn c() {\n        d();\n    }\n";
         let text = format!(
             "const fn b<'a>(&'a self) {{\n{inner}}}\n\n#[cfg(all(test, not(loom)))]\n\
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordering_that_would_be_overlooked_is_an_error() {
+    fn orderings_that_cannot_be_weakened_are_errors() {
         for text in [
             "use core::sync::atomic::Ordering::{Acquire, Release};",
             "const LOOK: Ordering = Ordering::Acquire;",

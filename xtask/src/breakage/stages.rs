@@ -1,4 +1,4 @@
-//! The tests that a mutant has to get past.
+//! The stages of tests that run on a mutant: the lanes of the group `break`.
 
 use std::{
     collections::HashMap,
@@ -17,28 +17,28 @@ use crate::{
     root,
 };
 
-/// All tests of a stage, or one of them. The stages are the lanes of the group `break`.
+/// All tests of a stage, or one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Test {
     stage: &'static str,
-    /// What builds and runs the programs with the tests.
+    /// Builds and runs the test programs.
     command: String,
-    /// The test's name; empty for all.
+    /// The test's name; empty for all tests.
     name: String,
-    /// The time that the sound library may take.
+    /// The time limit for the sound library.
     limit: Duration,
 }
 
 impl Test {
-    /// Makes the tests of that name in some programs of a stage, or in all.
+    /// `programs` are the options that choose test programs; `None` chooses all of the stage.
     fn new(stage: &'static Lane, programs: Option<&str>, name: &str) -> Self {
         let (start, all) = stage.command.split_once('{').expect("programs are in braces");
         let command = format!("{start}{}", programs.unwrap_or(all.trim_end_matches('}')));
         Self { stage: stage.name, command, name: name.to_owned(), limit: stage.limit }
     }
 
-    /// Returns all tests of each stage that can notice a mutant. A weaker ordering makes no
-    /// difference to tests that this processor runs.
+    /// Returns the stages that can notice a mutant. Only loom and Miri can notice a weaker
+    /// ordering, because the tests of other stages depend on this processor's memory order.
     pub(super) fn all(mutant: &Mutant) -> impl Iterator<Item = Self> {
         let sees_orderings = |name| matches!(name, "loom" | "loom-epoch" | "miri");
         stages()
@@ -46,7 +46,7 @@ impl Test {
             .map(|stage| Self::new(stage, None, ""))
     }
 
-    /// Returns the test that should notice a mutant, if there still is one of that name.
+    /// Returns the test that should notice a mutant, if it exists.
     pub(super) fn expected(mutant: &Mutant) -> Option<Self> {
         let (stage, name) = mutant.by.as_ref()?.split_once(": ")?;
         let stage = stages().find(|lane| lane.name == stage)?;
@@ -74,15 +74,15 @@ fn stages() -> impl Iterator<Item = &'static Lane> {
     lanes::all().iter().filter(|lane| lane.group == "break")
 }
 
-/// The copy of the repository, and the tests that the sound library has passed there.
+/// The copy of the repository, and the tests that the sound library has passed in the copy.
 pub(super) struct Stages {
     pub(super) copy: PathBuf,
-    /// How long the sound library took to pass.
+    /// The time that the sound library needed for each passed test.
     pub(super) proven: HashMap<Test, Duration>,
 }
 
 impl Stages {
-    /// Runs a test on the sound library, unless it has passed before. Fails if it does not pass.
+    /// Runs a test on the sound library, unless the test has passed before. Fails if the test fails.
     pub(super) fn prove(&mut self, test: &Test) -> Result<()> {
         if !self.proven.contains_key(test) {
             let start = Instant::now();
@@ -95,7 +95,7 @@ impl Stages {
         Ok(())
     }
 
-    /// Runs a test on the copy as it is. Returns the stage and the test that fail.
+    /// Runs a test on the present copy. Returns the stage and the name of the test that fails.
     pub(super) fn notice(&self, test: &Test) -> Result<Option<String>> {
         let Test { stage, command, name, limit } = test;
         let log = directory()?.join("output.log");
@@ -114,7 +114,7 @@ impl Stages {
     }
 }
 
-/// Returns whether a file, or one below a directory, has the text.
+/// Returns whether a file, or a file below a directory, contains the text.
 fn declares(path: &Path, text: &str) -> bool {
     if let Ok(mut entries) = fs::read_dir(path) {
         return entries.any(|entry| entry.is_ok_and(|entry| declares(&entry.path(), text)));
@@ -122,24 +122,26 @@ fn declares(path: &Path, text: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|source| source.contains(text))
 }
 
-/// Returns whether a test has failed, so that the others need not run.
+/// Returns whether a test has failed.
 fn has_failed(output: &str) -> bool {
     results(output).any(|(_, result)| result.ends_with("FAILED"))
 }
 
-/// Returns the tests that have begun, in order, and what their lines say of each.
+/// Returns the names and results of the tests that have begun, in order.
 fn results(output: &str) -> impl Iterator<Item = (&str, &str)> {
     output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "))
 }
 
-/// Returns the test that failed, or that was running at the end, or else the first complaint.
+/// Returns the test that failed, or else the test that was running at the end, or else the first
+/// error.
 fn culprit(output: &str) -> String {
     let failed = results(output).find(|(_, result)| result.ends_with("FAILED"));
     let unfinished =
         |(_, result): &(&str, &str)| !["ok", "ignored"].iter().any(|word| result.starts_with(word));
     let named = failed.or_else(|| results(output).filter(unfinished).last());
     let name = named.map(|(name, _)| name.trim_end_matches(" - should panic"));
-    // A process that aborts in a test may not have printed its name. Its thread has the same one.
+    // A process that aborts in a test may not have printed the test's name, which is also the name
+    // of its thread.
     let thread = || {
         let panic = output.lines().find_map(|line| line.strip_prefix("thread '"))?;
         panic.split('\'').next()
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_culprit_is_the_test_that_failed_or_was_running() {
+    fn the_culprit_is_the_failed_or_unfinished_test() {
         for (output, expected) in [
             ("running 3 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d ... ok\n", "b::c"),
             ("test a ... ok\ntest b - should panic ... a word\nthread panicked. aborting.\n", "b"),
