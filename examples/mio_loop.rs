@@ -1,8 +1,8 @@
-//! A plain mio loop with corewheel: a table of the clients that are online. A client sends its
-//! number now and then. It is offline after a lease of silence. A second thread asks the loop for
-//! the number of its timers.
+//! A plain mio loop with corewheel: a table of the clients that are online. Each packet of a client
+//! renews its lease. A client is offline after a lease without a packet. A second thread requests
+//! the number of the loop's timers.
 //!
-//! It plays the clients itself and ends with a verdict:
+//! The program also runs the clients, and ends with a verdict:
 //!
 //! ```sh
 //! cargo run --release --example mio_loop
@@ -29,11 +29,10 @@ const LEASE: Duration = Duration::from_millis(500);
 #[derive(Clone, Default)]
 struct Online(Rc<RefCell<BTreeMap<u8, TimerHandle>>>);
 
-/// Reports a silent client, and when the loop noticed it.
+/// Sends the number of a silent client, and the time at which its lease ended.
 type Offline = mpsc::Sender<(u8, Instant)>;
 
 impl Online {
-    /// Starts a new lease because a packet arrived.
     fn heard_of(&self, client: u8, offline: &Offline) {
         let renewed = self.0.borrow().get(&client).is_some_and(|lease| lease.reset(LEASE));
         if !renewed {
@@ -45,7 +44,7 @@ impl Online {
 
     fn forget(&self, client: u8, offline: &Offline) {
         self.0.borrow_mut().remove(&client);
-        // Fails if the receiver has ended, which does no harm.
+        // Fails if the receiver has ended.
         let _ = offline.send((client, Instant::now()));
     }
 }
@@ -56,7 +55,7 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()
     while local_timer().counts().fired < 2 {
         match local_timer().sleep_with(|timeout| poll.poll(&mut events, timeout)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-            _ => (), // a signal ends a poll as well
+            _ => (), // a signal also ends a poll
         }
         if events.iter().any(|event| event.token() == SOCKET) {
             let mut packet = [0];
@@ -69,7 +68,7 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()
     Ok(())
 }
 
-/// Starts the thread of the loop. Its timer ends a poll through the waker.
+/// Starts the thread of the loop, whose wheel ends a poll through the waker.
 fn start(offline: Offline) -> io::Result<(SocketAddr, ShardRef, JoinHandle<io::Result<()>>)> {
     let poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), WAKER)?;
@@ -78,11 +77,11 @@ fn start(offline: Offline) -> io::Result<(SocketAddr, ShardRef, JoinHandle<io::R
     let (address, (ready, shard)) = (socket.local_addr()?, mpsc::channel());
     let server = thread::spawn(move || {
         let config = Config::new().on_wake(move || waker.wake().expect("the poll is alive"));
-        config.install().expect("nothing has used this thread's wheel before");
-        ready.send(local_timer().shard_ref()).expect("it is waited for");
+        config.install().expect("this thread has no wheel yet");
+        ready.send(local_timer().shard_ref()).expect("the main thread waits for it");
         serve(poll, &socket, &offline)
     });
-    Ok((address, shard.recv().expect("the thread has a timer"), server))
+    Ok((address, shard.recv().expect("the thread sends it"), server))
 }
 
 fn main() -> io::Result<()> {
@@ -90,7 +89,7 @@ fn main() -> io::Result<()> {
     let (address, shard, server) = start(offline)?;
     let client = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
 
-    // Client 1 sends one packet. Client 2 keeps sending until the loop has reported client 1.
+    // Client 1 sends one packet. Client 2 sends packets until the loop has reported client 1.
     let spoke = Instant::now();
     client.send_to(&[1], address)?;
     let (silent, found) = loop {
@@ -99,18 +98,18 @@ fn main() -> io::Result<()> {
             break silent;
         }
     };
-    // A closure from another thread is a timer that is due at once.
+    // Another thread's closure runs in the next turn.
     let (answer, answers) = mpsc::channel();
     let asked = Instant::now();
-    shard.run(move || answer.send(local_timer().len()).expect("it is waited for"));
+    shard.run(move || answer.send(local_timer().len()).expect("main waits for it"));
     let live = answers.recv().expect("the loop answers");
 
     let silence = found - spoke;
     println!(
-        "client {silent} is offline after {silence:?} of silence; {live} more timer; asked {:?} ago",
+        "client {silent} is offline after {silence:?}; {live} timer live; answer after {:?}",
         asked.elapsed()
     );
-    assert_eq!((silent, live), (1, 1), "client 1 was silent, client 2 was not");
-    assert!(silence >= LEASE, "never early");
+    assert_eq!((silent, live), (1, 1), "only client 1 is offline");
+    assert!(silence >= LEASE, "a lease ended early");
     server.join().expect("no panic")
 }

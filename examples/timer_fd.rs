@@ -2,7 +2,7 @@
 //! over UDP and repeats it, doubling the delay each time, until the answer arrives or a deadline
 //! passes.
 //!
-//! It plays the lossy server itself and ends with a verdict:
+//! The program also runs the lossy server, and ends with a verdict:
 //!
 //! ```sh
 //! cargo run --release --features fd --example timer_fd
@@ -33,28 +33,24 @@ mod linux {
     const FIRST_WAIT: Duration = Duration::from_millis(20);
     const DEADLINE: Duration = Duration::from_millis(500);
 
-    /// How a request ended.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Outcome {
         Answered,
         TimedOut,
     }
 
-    /// A pending request.
     struct Request {
         socket: UdpSocket,
         server: SocketAddr,
         sent: u32,
-        /// The timer that resends the request.
         retry: Option<TimerHandle>,
         outcome: Option<Outcome>,
     }
 
-    /// Sends the request, now and repeatedly.
     fn send(request: &Rc<RefCell<Request>>) {
         let again = Rc::clone(request);
         let mut request = request.borrow_mut();
-        // A packet that cannot be sent counts as lost.
+        // A failed send counts as a lost packet.
         let _ = request.socket.send_to(b"time?", request.server);
         let wait = FIRST_WAIT * 2u32.pow(request.sent);
         request.sent += 1;
@@ -67,7 +63,7 @@ mod linux {
         request.outcome = Some(outcome);
     }
 
-    /// Sends a request, and polls the socket and the timer's descriptor until it has ended.
+    /// Sends a request, and polls the socket and the timer's descriptor until the request ends.
     fn ask(server: SocketAddr) -> io::Result<(Outcome, u32)> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let answers = socket.try_clone()?;
@@ -102,7 +98,6 @@ mod linux {
         }
     }
 
-    /// Answers every third packet.
     fn serve_badly(socket: &UdpSocket) -> io::Result<()> {
         let mut packet = [0; 16];
         for heard in 1.. {
@@ -123,7 +118,7 @@ mod linux {
         let took = begun.elapsed();
         println!("{outcome:?} after {sent} packets and {took:?}");
         assert_eq!((outcome, sent), (Outcome::Answered, 3));
-        assert!(took >= FIRST_WAIT * 3, "it was sent again too early");
+        assert!(took >= FIRST_WAIT * 3, "a repetition was too early");
 
         let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let begun = Instant::now();

@@ -15,10 +15,10 @@ use crate::{
 ///
 /// # Deadlines
 ///
-/// The deadline is rounded up to a tick, so a timer is never early. A timer with a delay of zero or
-/// an instant in the past fires in the next turn. If a callback adds it, or another thread while
-/// callbacks run, this is not the turn in progress. A timer that is due after more than 584 years
-/// never fires.
+/// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
+/// timer with a zero delay or a past instant fires in the next turn. If a callback or another
+/// thread adds it while callbacks run, the turn in progress does not fire it. A timer that is due
+/// after more than 584 years never fires.
 ///
 /// Most timeouts need not be exact:
 ///
@@ -27,7 +27,7 @@ use crate::{
 /// * [`spread`](Self::spread) keeps timers apart that are added together. Use it for reconnects and
 ///   retries, which a thousand clients would otherwise do at once.
 ///
-/// With both, the spread chooses a time in its range, and the slack begins there.
+/// With both, the spread chooses a time in its range, at which the slack begins.
 ///
 /// # Examples
 ///
@@ -72,7 +72,7 @@ impl When {
         Self { start: Start::After(delay), slack: Duration::ZERO, range: Duration::ZERO }
     }
 
-    /// Returns the time `instant` of the wheel's clock.
+    /// Returns a deadline at `instant` of the wheel's clock.
     ///
     /// # Examples
     ///
@@ -179,8 +179,8 @@ impl Spread {
     /// Returns the offset of the next spread timer in its range, in nanoseconds.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range evenly, however
-    /// many are taken. Timers without a spread do not advance the sequence, because a part of it,
-    /// such as every 55th multiple, would fill the range unevenly.
+    /// many are taken. Timers without a spread take no multiple. Otherwise those with a spread
+    /// might get only every 55th multiple, which would fill the range unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

@@ -1,14 +1,14 @@
-//! The requests of one core. Each changes the log, notifies the requests that wait for the change,
-//! and waits for a change itself:
+//! The requests of one core. A request may change the log and notify requests that wait for the
+//! change. Then the request waits for a change itself:
 //!
 //! ```text
-//! produce  appends                       waits for the followers   notifies readers
-//! follow   says what the follower has    waits for bytes           notifies producers and readers
-//! fetch                                  waits for bytes
+//! produce  appends                          notifies readers                 waits for followers
+//! follow   reports a follower's position    notifies producers and readers   waits for bytes
+//! fetch                                                                      waits for bytes
 //! ```
 //!
-//! A request waits on the core of its connection, with a watch on the core of its partition. Those
-//! are often two cores, and the purgatory connects them.
+//! A request waits on the core of its connection, with a watch on the core of its partition. If
+//! these are different cores, the purgatory sends messages between them.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -23,21 +23,19 @@ use tokio::net::tcp::OwnedWriteHalf;
 use crate::log::Log;
 use crate::wire::{self, Answer, Kind, Request};
 
-/// The requests that wait for a partition.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Key {
     Producers(u32),
     Readers(u32),
 }
 
-/// The purgatory of all cores. A partition belongs to the core of its number.
+/// Returns the purgatory of all cores. A partition's core is its number modulo the number of cores.
 pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
     PurgatoryGroup::by(|key| match *key {
         Key::Producers(partition) | Key::Readers(partition) => partition as usize,
     })
 }
 
-/// A request that waits until a position is reached.
 pub(crate) struct DelayedRequest {
     log: Arc<Log>,
     request: Request,
@@ -46,7 +44,7 @@ pub(crate) struct DelayedRequest {
 }
 
 impl DelayedRequest {
-    /// The position that its condition is about.
+    /// Returns the position that must reach the wanted one.
     fn reached(&self) -> u64 {
         let Request { kind, partition, .. } = self.request;
         let Some(partition) = self.log.get(partition as usize) else { return 0 };
@@ -64,11 +62,11 @@ impl DelayedOperation for DelayedRequest {
 
     fn on_complete(self, how: Completion) {
         let Request { number, kind, .. } = self.request;
-        // The answer to a producer is the end of its bytes, and to a reader the end of the readable
-        // bytes.
+        // The answer to a producer is the end of its bytes. The answer to a reader is the end of
+        // the readable bytes.
         let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
         let is_timed_out = how == Completion::Expired;
-        // The verdict misses the answer if the client has gone.
+        // Fails if the client has disconnected. The verdict reports missing answers.
         let answer = wire::line(&Answer { number, is_timed_out, position });
         let _ = self.stream.try_write(&answer);
     }
@@ -90,7 +88,6 @@ impl Broker {
         Self { purgatory, log, core: index, cores: shards.len(), elsewhere: Cell::new(0) }
     }
 
-    /// Serves a request. The answer is sent when the request has completed, now or later.
     pub(crate) fn serve(&self, request: Request, stream: &Rc<OwnedWriteHalf>) -> io::Result<()> {
         let is_elsewhere = request.partition as usize % self.cores != self.core;
         self.elsewhere.update(|elsewhere| elsewhere + u64::from(is_elsewhere));
@@ -104,8 +101,7 @@ impl Broker {
         }
     }
 
-    /// Changes the log as the request says. Returns what the request waits for: a key, and the
-    /// position to be reached.
+    /// Applies the request to the log. Returns the key to watch, and the position to wait for.
     fn change(&self, request: Request) -> Option<(Key, u64)> {
         let Request { kind, partition, follower, position, .. } = request;
         let data = self.log.get(partition as usize)?;
@@ -119,8 +115,8 @@ impl Broker {
             Kind::Fetch => (readers, position),
             Kind::Follow => {
                 data.follow(follower, position)?;
-                // Even if another follower is behind: of two that follow at once, neither may see
-                // the other. Their events meet on the partition's core.
+                // Notifies even if the other follower is behind: of two concurrent updates, each
+                // may miss the other.
                 self.purgatory.notify(&producers);
                 self.purgatory.notify(&readers);
                 (readers, position + 1)

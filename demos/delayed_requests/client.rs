@@ -1,4 +1,4 @@
-//! The client's end of one connection, with its observations by its own clock.
+//! The client's end of one connection, and the times that the client has observed.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +6,20 @@ use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::wire::{self, Answer, Kind, Request};
 
-/// How a request must be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Expected {
     Condition,
     Timeout,
-    /// Either, but not both: its condition comes true at about the time when it times out.
+    /// Either, but not both: the condition becomes true close to the timeout.
     Either,
 }
 
-/// The observations about one request.
 pub(crate) struct Record {
     /// Read before the request was sent, so that the server cannot have received it earlier.
     pub(crate) sent: Instant,
     pub(crate) timeout: Duration,
     pub(crate) expected: Expected,
-    /// The number of answers that it has completed, and that it has timed out.
+    /// The numbers of answers that report a completion, and that report a timeout.
     pub(crate) completed: u64,
     pub(crate) timed_out: u64,
     pub(crate) answered: Option<Instant>,
@@ -31,9 +29,8 @@ pub(crate) struct Record {
 pub(crate) struct Client {
     pub(crate) stream: OwnedWriteHalf,
     pub(crate) records: Vec<Record>,
-    /// Answers to requests that it has not sent.
+    /// The number of answers to requests that the client has not sent.
     pub(crate) strays: u64,
-    /// Whether its last request has been answered.
     pub(crate) is_idle: bool,
     /// The position of the last answer.
     pub(crate) position: u64,
@@ -55,7 +52,7 @@ impl Client {
         let (completed, timed_out, answered) = (0, 0, None);
         self.records.push(Record { sent, timeout, expected, completed, timed_out, answered });
         self.is_idle = false;
-        // Without a connection it stays unanswered, which the verdict reports.
+        // Fails if the connection has ended. The verdict reports unanswered requests.
         let _ = self.stream.try_write(&wire::line(&request));
     }
 

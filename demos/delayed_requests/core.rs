@@ -1,5 +1,4 @@
-//! One core: a runtime that corewheel drives. It accepts connections and receives their requests;
-//! the turns of its wheel complete them.
+//! One core: a runtime that corewheel drives. It accepts connections and serves their requests.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -15,17 +14,15 @@ use tokio::task::spawn_local;
 use crate::broker::Broker;
 use crate::common::server;
 
-/// How long a core waits at the end for others to remove their watches, and how often it looks.
+/// How long an ending core waits at most until other cores have ended their watches.
 const SETTLING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) struct CoreReport {
     pub(crate) counts: PurgatoryCounts,
-    /// Requests whose partition belongs to another core.
     pub(crate) elsewhere: u64,
 }
 
-/// Serves until the core is asked to stop.
 pub(crate) fn run(
     core: &Core,
     listener: net::TcpListener,
@@ -49,7 +46,7 @@ async fn accept(listener: net::TcpListener, broker: &Rc<Broker>) -> io::Result<C
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
-        // The requests of a connection that has ended complete, but their answers get nowhere.
+        // Requests complete even if their connection has ended, but the answers are lost.
         spawn_local(serve(stream, Rc::clone(broker)));
     }
 }

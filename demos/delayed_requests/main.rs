@@ -2,12 +2,9 @@
 //! out. It also runs the clients: `cargo run --release -p corewheel-demos --bin delayed_requests`.
 //!
 //! - `log`: the data that the requests wait for
-//! - `broker`: the requests of one core, as delayed operations, which is how the library is used
-//! - `core`: the runtime of one core
-//! - `wire`: the protocol
+//! - `broker`: the requests of one core, as delayed operations of the library
 //! - `client`, `scenario`: the clients, their actions, and the expected answers
 //! - `verdict`: whether every request was answered once and as expected, and how late
-//! - `common`: code shared with the example `idle_timeouts`
 
 mod broker;
 mod client;
@@ -36,26 +33,26 @@ use log::{Log, Partition};
 use scenario::{FOLLOWERS, Plan};
 use verdict::Report;
 
-/// A pause of the machine makes requests time out that should complete if the timeout is shorter.
+/// With a shorter timeout, a pause of the machine could make requests time out unexpectedly.
 const MIN_TIMEOUT_MS: u64 = 100;
 
 /// A small replicated log, thread per core, whose requests wait for their condition or time out. It
 /// also runs the clients.
 ///
-/// Producers wait until the followers have their bytes, consumers and followers until there are
-/// enough bytes. Followers stall at planned times, so the load knows which requests must time out.
-/// The verdict says whether each was answered exactly once and as expected, and how late the
-/// timeouts were, by the clocks of the clients. The limit of the lateness is raised by the time
-/// that the machine held up a thread. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if the
-/// run was not possible.
+/// A producer's request waits until the followers have its bytes. A request of a consumer or a
+/// follower waits for new bytes. Followers stall at planned times, so the load knows which requests
+/// must time out. The verdict says whether each request was answered exactly once and as expected,
+/// and how late the timeouts were, by the clocks of the clients. The limit of the lateness is
+/// raised by the longest delay that the machine caused a thread. Exit status: 0 if the verdict is
+/// ok, 1 if it is not, 2 if the run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "delayed_requests")]
 struct Args {
-    /// Number of partitions, each with 2 followers, 4 producers and 4 consumers, a connection each
+    /// Number of partitions, each with connections of 2 followers, 4 producers and 4 consumers
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=800))]
     partitions: u32,
 
-    /// A request times out after this many milliseconds (one of a follower: after twice as many)
+    /// A request times out after this many milliseconds (a follower's request: after twice as many)
     #[arg(long, default_value_t = 800)]
     #[arg(value_parser = clap::value_parser!(u64).range(MIN_TIMEOUT_MS..=60_000))]
     timeout_ms: u64,
@@ -73,11 +70,11 @@ fn main() -> ExitCode {
     common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until it has ended, and compares the server's counts with its clients' records.
+/// Serves the load until its end, and compares the server's counts with the clients' records.
 fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result<Verdict<Report>> {
     if duration * 1_000 < timeout_ms * 10 {
         let shortest = timeout_ms.div_ceil(100);
-        return Err(io::Error::other(format!("ask for at least --duration {shortest}")));
+        return Err(io::Error::other(format!("--duration must be at least {shortest}")));
     }
     let (timeout, run) = (Duration::from_millis(timeout_ms), Duration::from_secs(duration));
     let plan = Plan { partitions, timeout, run };
@@ -93,7 +90,7 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     let load = Load::start(partitions, move |id, run| scenario::run(id, plan, address, run));
     let summary = format!("{partitions} partitions, timeout {timeout:?}");
     view::show_until(|| load.is_over(), Some(run), &summary, options.json);
-    // The clients keep their sockets until the server has ended, so that late answers are seen.
+    // The clients keep their sockets until the server has ended, to receive late answers.
     let mut failures = Failures::default();
     let (cores, timers) = server.stop(&mut failures);
     let (partitions, held_up) = load.join()?;

@@ -1,5 +1,5 @@
-//! The actions of the clients of a partition, and the expected answer to each request. They do not
-//! depend on the speed of the machine, except that a follower must take less than a timeout.
+//! The actions of the clients of a partition, and the expected answer to each request. The expected
+//! answers are independent of the machine's speed, if a follower needs less than a timeout.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,22 +18,20 @@ use crate::client::{Client, Expected};
 use crate::common::load::Acting;
 use crate::wire::Kind;
 
-/// The clients of a partition.
 pub(crate) const FOLLOWERS: Range<usize> = 0..2;
 /// The followers that never stall.
 const AWAKE: Range<usize> = 0..1;
 pub(crate) const PRODUCERS: Range<usize> = 2..6;
 pub(crate) const CONSUMERS: Range<usize> = 6..10;
 
-/// How many requests a producer can send within one timeout.
+/// The maximum number of requests that a producer sends within one timeout.
 const PRODUCES_PER_TIMEOUT: u32 = 5;
-/// The largest distance between a contested condition and the timeout, and the number of steps from
-/// one side to the other.
+/// The largest time between a contested condition and the timeout, in either order.
 const CONTEST: Duration = Duration::from_millis(2);
 const CONTEST_STEPS: u32 = 8;
-/// How long the load waits after the planned end for answers.
+/// How long the load waits for answers after the planned end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The size of a record in bytes, and how many a consumer waits for while there are producers.
+/// The size of a record in bytes. A consumer waits for `RECORDS_WANTED` records, except in a stall.
 const RECORD: u64 = 100;
 const RECORDS_WANTED: u64 = 3;
 
@@ -51,8 +49,8 @@ impl Plan {
         self.partitions as usize * CONSUMERS.end
     }
 
-    /// Returns the last time at which a round may begin. A round takes a timeout, and then the
-    /// followers wait in vain.
+    /// Returns the last time at which a stall may begin, so that the stall and the last timeouts of
+    /// the followers end before the run.
     pub(crate) fn last_call(&self) -> Duration {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
@@ -61,32 +59,29 @@ impl Plan {
         self.run + PATIENCE
     }
 
-    /// A follower's request must outlast a stall of the other follower, during which nothing is
-    /// appended.
+    /// Longer than a stall of the other follower, during which the log does not grow.
     pub(crate) fn follower_timeout(&self) -> Duration {
         self.timeout * 2
     }
 
-    /// How long a producer waits before its next request.
     pub(crate) fn pause(&self) -> Duration {
         self.timeout / PRODUCES_PER_TIMEOUT
     }
 
-    /// How long after a request its contested condition comes true, in the stall of this number.
+    /// Returns the time from a request to its contested condition, in the stall of this number.
     pub(crate) fn contested(&self, stall: u32) -> Duration {
         // 7 and 9 have no common divisor, so every step occurs.
         self.timeout.saturating_sub(CONTEST)
             + CONTEST * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
     }
 
-    /// When the first round of a partition ends. They should not all stall at once.
+    /// Returns the end of a partition's first round. The partitions do not all stall at once.
     pub(crate) fn first_round(&self, partition: u32) -> Duration {
         self.timeout + self.timeout * 2 * partition / self.partitions
     }
 }
 
-/// Performs the actions of the clients of a partition until all are done. Then notes late answers
-/// until the server has ended. Returns the clients.
+/// Performs the actions of a partition's clients. Then records late answers until the server ends.
 pub(crate) async fn run(
     id: u32,
     plan: Plan,
@@ -115,7 +110,7 @@ pub(crate) async fn run(
         let produces_at = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
         let (clients, answered) = (&clients, &answered);
         let partition = Partition { id, plan, start, clients, answered, produces_at };
-        // Requests that are not answered are in the verdict.
+        // The verdict reports unanswered requests.
         let _ = timeout_at((start + plan.give_up()).into(), partition.act()).await;
         drop(acting);
     };
@@ -129,9 +124,8 @@ struct Partition<'a> {
     plan: Plan,
     start: Instant,
     clients: &'a RefCell<Vec<Client>>,
-    /// A client has received an answer.
     answered: &'a Notify,
-    /// When each producer may produce again.
+    /// The time from which each producer may produce again.
     produces_at: [Duration; PRODUCERS.end - PRODUCERS.start],
 }
 
@@ -139,17 +133,16 @@ impl Partition<'_> {
     async fn act(mut self) {
         let plan = self.plan;
         let mut until = plan.first_round(self.id);
-        // From another number in each partition, so that their contests are not alike.
+        // Starts at a different number in each partition, so that the contests differ.
         for stall in self.id.. {
-            // All clients send requests, which must complete.
             while self.now() < until {
                 self.follow(FOLLOWERS);
                 self.fetch();
                 let next = self.produce().min(until);
                 self.wait(Some(next)).await;
             }
-            // The consumers send no more requests, and then the producers send none either. Then
-            // both followers have everything, and wait for more.
+            // First the consumers and then the producers stop sending. Then both followers have
+            // all records, and wait for more.
             while !self.are_idle(CONSUMERS) {
                 self.follow(FOLLOWERS);
                 let next = self.produce();
@@ -176,7 +169,7 @@ impl Partition<'_> {
             let now = self.now();
             until = (now + plan.timeout * 2).min(plan.last_call()).max(now + plan.pause());
         }
-        // Nothing is produced any more, so the last requests of the followers must time out.
+        // No producer sends any more, so the last requests of the followers must time out.
         for follower in &mut self.clients.borrow_mut()[FOLLOWERS] {
             follower.expect(Expected::Timeout);
         }
@@ -193,7 +186,7 @@ impl Partition<'_> {
         self.clients.borrow()[who].iter().all(|client| client.is_idle)
     }
 
-    /// Waits for an answer, or until a moment if there is one.
+    /// Waits for an answer, or until `moment`.
     async fn wait(&self, moment: Option<Duration>) {
         let moment = self.start + moment.unwrap_or(self.plan.give_up());
         let _ = timeout_at(moment.into(), self.answered.notified()).await;
@@ -203,7 +196,7 @@ impl Partition<'_> {
         client.send(kind, (self.id, 0), position, self.plan.timeout, expected);
     }
 
-    /// Lets idle followers confirm their last answer and request more.
+    /// Lets each idle follower confirm its last answer and request more bytes.
     fn follow(&self, who: Range<usize>) {
         for (follower, index) in self.clients.borrow_mut()[who].iter_mut().zip(0..) {
             if follower.is_idle {
@@ -213,7 +206,6 @@ impl Partition<'_> {
         }
     }
 
-    /// Lets each idle consumer wait for some records.
     fn fetch(&self) {
         let clients = &mut self.clients.borrow_mut()[CONSUMERS];
         for consumer in clients.iter_mut().filter(|consumer| consumer.is_idle) {
@@ -222,7 +214,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Lets each idle producer produce whose pause is over. Returns the moment of the next one.
+    /// Lets each idle producer produce after its pause. Returns the end of the next pause.
     fn produce(&mut self) -> Duration {
         let (now, again) = (self.now(), self.now() + self.plan.pause());
         for (index, producer) in self.clients.borrow_mut()[PRODUCERS].iter_mut().enumerate() {
@@ -231,7 +223,7 @@ impl Partition<'_> {
                 self.produces_at[index] = again;
             }
         }
-        // A producer whose moment has passed produces when its answer arrives.
+        // A producer that still waits after its pause produces when its answer arrives.
         self.produces_at.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
     }
 

@@ -1,6 +1,5 @@
 //! The report: whether every request was answered exactly once and as expected, and how late the
-//! timeouts were. It is made from the clients' observations by their own clocks. The counts of the
-//! server must agree with it.
+//! timeouts were, by the clocks of the clients. The counts of the server must agree.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ pub(crate) struct Report {
     elsewhere: u64,
     timers: Timers,
     lateness_us: Lateness,
-    /// The longest time that the machine held up a thread of the load. It is part of the limit.
+    /// The longest delay that the machine caused a thread of the load. Added to the limit.
     held_up_us: u64,
 }
 
@@ -38,7 +37,6 @@ struct Answers {
 }
 
 impl Report {
-    /// Compares the answers with the expected ones and with the counts of the server.
     pub(crate) fn new<'a>(
         clients: impl Iterator<Item = &'a Client>,
         cores: &[CoreReport],
@@ -61,7 +59,7 @@ impl Report {
             failures.push(String::from("the run was too short"));
         }
         if answers.wrongly_timed_out > 0 && held_up > timeout / 4 {
-            failures.push(format!("a thread was held up for {held_up:?}: the run is void"));
+            failures.push(format!("a thread was delayed for {held_up:?}: the run is void"));
         }
 
         let sum = |count: fn(&PurgatoryCounts) -> u64| {
@@ -74,7 +72,7 @@ impl Report {
             ("expired", sum(|counts| counts.expired), "timed out", timed_out),
             ("waiting at the end", sum(|counts| counts.live), "unanswered", unanswered),
             ("watches left", sum(|counts| counts.watches), "unanswered", unanswered),
-            ("forced or handed back", sum(|counts| counts.forced + counts.handed_back), "so", 0),
+            ("forced or handed back", sum(|counts| counts.forced + counts.handed_back), "such", 0),
         ]);
         let elsewhere = cores.iter().map(|core| core.elsewhere).sum();
         if cores.len() > 1 && elsewhere == 0 {
@@ -85,7 +83,7 @@ impl Report {
 }
 
 impl Answers {
-    /// Returns how late the request timed out, if it did.
+    /// Counts a request and its answers. Returns the lateness of its timeout, if it timed out.
     fn add(&mut self, record: &Record, failures: &mut Failures) -> Option<Duration> {
         let (is_completed, is_timed_out) = (record.completed > 0, record.timed_out > 0);
         let answers = record.completed + record.timed_out;

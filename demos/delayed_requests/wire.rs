@@ -8,7 +8,7 @@ pub(crate) enum Kind {
     Produce,
     /// Waits until all followers have the log up to `position`.
     Fetch,
-    /// Says that the follower has the log up to `position`, and waits for more.
+    /// Reports that the follower has the log up to `position`, and waits for more.
     Follow,
 }
 
@@ -27,11 +27,10 @@ pub(crate) struct Request {
 pub(crate) struct Answer {
     pub(crate) number: usize,
     pub(crate) is_timed_out: bool,
-    /// The end of the log as far as the client may know it.
+    /// The end of the bytes that the client may read or has produced.
     pub(crate) position: u64,
 }
 
-/// Returns a message with the end of its line.
 pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("plain numbers");
     line.push(b'\n');

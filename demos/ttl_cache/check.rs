@@ -1,5 +1,5 @@
-//! A check of a server from outside, with a verdict: whether commands are answered correctly, keys
-//! expire on time, limits hold, and very many keys that expire at once disturb no other client.
+//! A check of a server by clients, with a verdict: whether commands are answered correctly, keys
+//! expire on time, limits are enforced, and a flood of expiring keys does not delay other clients.
 
 mod answers;
 mod bounds;
@@ -17,29 +17,26 @@ use crate::{Args, worker};
 use bounds::Exactness;
 use flood::Flood;
 
-/// After this many seconds the own server closes a silent connection.
+/// The idle timeout of the checked server, in seconds.
 const IDLE: u64 = 3;
-/// How many keys the small server has room for.
 const FEW_KEYS: u32 = 100;
-/// A Redis counts milliseconds, and returns a key during the millisecond of its deadline.
+/// Redis counts milliseconds, and returns a key during the millisecond of its deadline.
 const TOLERANCE_US: u64 = 1_000;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// How many answers were compared.
     answers: usize,
     exactness: Exactness,
     flood: Flood,
-    /// The timers of the own server.
+    /// The timers of the server that the check has started.
     timers: Timers,
-    /// How many requests were carried out on a core other than their connection's.
+    /// The number of requests that another core than the connection's has executed.
     remote_requests: u64,
 }
 
-/// Checks a server that is started for this.
 pub(crate) fn own(args: &Args) -> io::Result<Verdict<Report>> {
     let mut failures = Failures::default();
-    // Keys are not spread quite evenly over the cores.
+    // The cores get slightly different numbers of keys.
     let max_keys = args.max_keys.max(args.expiring as usize / 8 * 9 + 1_000);
     let server = worker::start(&Args { idle: IDLE, max_keys, ..args.clone() }, 0)?;
     let address = server.address;
@@ -54,7 +51,7 @@ pub(crate) fn own(args: &Args) -> io::Result<Verdict<Report>> {
     report.timers = timers;
     report.remote_requests = remote_requests.iter().sum();
     if args.options.cores() > 1 && report.remote_requests == 0 {
-        failures.push("no request was carried out on another core".into());
+        failures.push("no request was executed on another core".into());
     }
     let small = worker::start(&Args { max_keys: FEW_KEYS as usize, ..args.clone() }, 0)?;
     bounds::keys(small.address, FEW_KEYS, &mut failures)?;
@@ -62,14 +59,13 @@ pub(crate) fn own(args: &Args) -> io::Result<Verdict<Report>> {
     Ok(Verdict::new(report, failures))
 }
 
-/// Checks a server that runs already.
 pub(crate) fn other(args: &Args, server: SocketAddr) -> io::Result<Verdict<Report>> {
     let mut failures = Failures::default();
     let report = check(args, server, TOLERANCE_US, &mut failures)?;
     Ok(Verdict::new(report, failures))
 }
 
-/// Runs the checks that any server must pass. A key may be returned this long after its deadline.
+/// Runs the checks of any server. A key may be returned up to `tolerance_us` after its deadline.
 fn check(
     args: &Args,
     server: SocketAddr,

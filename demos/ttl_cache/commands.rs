@@ -1,4 +1,4 @@
-//! The commands: the number of words of each, the cores that carry it out, and its effect.
+//! The commands: the number of words of each, the cores that execute it, and its effect.
 
 #![allow(clippy::unnecessary_wraps, reason = "all commands have the types of the table")]
 
@@ -15,22 +15,21 @@ const SYNTAX: &str = "ERR syntax error";
 /// An answer to a client. `Err` is an error frame.
 pub(crate) type Answer = Result<Frame, Frame>;
 
-/// Carries out a command on the keys of a core. The words are the command and its arguments; the
-/// key, if there is one, is the second.
+/// Executes a command on the keys of a core. The words are the command and its arguments. The key,
+/// if there is one, is the second word.
 pub(crate) type RunOnKeys = fn(&mut Keys, &[Bytes]) -> Answer;
 
-/// The cores that carry a command out.
+/// The cores that execute a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Route {
     /// The core of the connection: the command uses no keys.
     Here(fn(&[Bytes]) -> Frame),
-    /// The core of the key.
     Key(RunOnKeys),
-    /// All cores. Integer answers are added up; other answers are alike.
+    /// All cores. Integer answers are added; other answers are equal.
     EveryCore(RunOnKeys),
 }
 
-/// The commands, each with the number of its words, its name included.
+/// The commands, each with the number of its words, including its name.
 const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("dbsize", 1..=1, Route::EveryCore(|keys, _| Ok(integer(keys.len())))),
     ("del", 2..=2, Route::Key(del)),
@@ -49,7 +48,7 @@ const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("ttl", 2..=2, Route::Key(ttl)),
 ];
 
-/// Finds the route of the command with these words, which are at least one.
+/// Finds the route of a command. `words` must not be empty.
 pub(crate) fn route(words: &[Bytes]) -> Result<Route, Frame> {
     let is_named = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
     let command = COMMANDS.iter().find(|(name, ..)| is_named(name));
@@ -105,13 +104,12 @@ fn expire(keys: &mut Keys, words: &[Bytes]) -> Answer {
     Ok(flag(keys.expire_at(&words[1], deadline)))
 }
 
-/// Returns a deadline since the Unix epoch; `None` if it is too far away. The name of the unit, or
-/// of the command, ends in "at" if the number counts from the epoch, and starts with "p" if it
-/// counts milliseconds.
+/// Returns a deadline since the Unix epoch, or `None` if it is too far away. The unit ends in "at"
+/// if the number counts from the epoch, and starts with "p" if it counts milliseconds.
 fn deadline(unit: &[u8], number: i64, now: Duration) -> Option<Duration> {
     let millis = if unit.starts_with(b"p") { number } else { number.checked_mul(1_000)? };
     let start = if unit.ends_with(b"at") { Duration::ZERO } else { now };
-    // A negative delay is in the past, as its start is: the key expires at once.
+    // A negative delay counts as zero: the key expires at once.
     let delay = u64::try_from(millis).map_or(Duration::ZERO, Duration::from_millis);
     let deadline = start + delay;
     i64::try_from(deadline.as_millis()).is_ok().then_some(deadline)
@@ -121,7 +119,7 @@ fn persist(keys: &mut Keys, words: &[Bytes]) -> Answer {
     Ok(flag(keys.find(&words[1]).is_some_and(Entry::persist)))
 }
 
-/// Rounds as Redis does.
+/// Rounds to the nearest second, as Redis does.
 fn ttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
     Ok(remaining(keys, words, |left| (left.as_millis() + 500) / 1_000))
 }
@@ -132,7 +130,7 @@ fn pttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
 
 fn remaining(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
     let now = keys.now();
-    // Without a key -2, and without a deadline -1.
+    // As in Redis: -2 if there is no key, -1 if the key has no deadline.
     let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(-2) };
     let left = entry.deadline().map(|at| at.saturating_sub(now));
     left.map_or(Frame::Integer(-1), |left| integer(unit(left)))
@@ -146,7 +144,7 @@ fn simple(text: &'static str) -> Frame {
     Frame::SimpleString(Bytes::from_static(text.as_bytes()))
 }
 
-/// Must be one line.
+/// `text` must be one line.
 pub(crate) fn error(text: impl Into<Bytes>) -> Frame {
     Frame::Error(text.into())
 }

@@ -1,7 +1,7 @@
-//! One client: reads what it sends, has its commands carried out, and answers them in order. All of
-//! this is bounded: bytes are read only when the commands before are answered.
+//! One client: reads its commands, executes them, and sends the answers in order. The memory is
+//! bounded: bytes are read only after all earlier commands have been answered.
 //!
-//! A connection ends when nothing is read or written for the idle timeout.
+//! A connection ends if no byte is read or written for the idle timeout.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::worker::Worker;
 
 /// The longest command. A longer one is a protocol error.
 const COMMAND_MAX: usize = 1 << 20;
-/// How many commands are carried out together.
+/// The maximum number of commands that are executed together.
 const BATCH: usize = 256;
-/// How many bytes are read at a time, and how many are written at a time, at least.
 const READ_MAX: usize = 16 << 10;
+/// Answers of this size are sent before the batch is complete.
 const WRITE_MIN: usize = 256 << 10;
 
-/// Serves a client until it leaves or is idle.
+/// Serves a client until it disconnects or is idle.
 pub(crate) async fn serve(mut stream: TcpStream, core: &Worker, idle: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut parser = Parser::new();
@@ -74,7 +74,8 @@ async fn send(stream: &mut TcpStream, output: &mut BytesMut, idle: Duration) -> 
     Ok(())
 }
 
-/// Returns the words of the next command, of which there may be none; `None` if it is incomplete.
+/// Returns the words of the next command, perhaps zero words. Returns `None` if the command is
+/// incomplete.
 fn next_command(parser: &mut Parser) -> Result<Option<Vec<Bytes>>, ParseError> {
     let Some(frame) = parser.next_frame()? else {
         let is_long = parser.buffered_bytes() > COMMAND_MAX;

@@ -1,5 +1,4 @@
-//! The keys of one core, each with its value and, if it expires, with a timer. This is how the
-//! library is used.
+//! The keys of one core, each with its value and, if it expires, with a timer.
 //!
 //! ```text
 //! SET k v PX 100   arms a timer            SET k v   over a key with a deadline: cancels it
@@ -7,9 +6,9 @@
 //! DEL k            cancels it              the timer fires: frees the key and its value
 //! ```
 //!
-//! A key counts as gone from its deadline on, even if its timer has not fired yet: a lookup that
-//! finds it later removes it. The timer frees keys without a lookup. It fires within a tick of the
-//! deadline, or later if a turn's budget is used up.
+//! From its deadline on, a key counts as removed, even if its timer has not fired yet: a lookup
+//! removes an expired key. The timer removes a key without a lookup. It fires within a tick of the
+//! deadline, or later if the budget of a turn is exhausted.
 //!
 //! A timer ends exactly once, so a cancelled timer never fires for the next key of that name.
 
@@ -24,11 +23,11 @@ use corewheel::{LocalHandle, local_timer};
 pub(crate) struct Keys {
     entries: HashMap<Rc<[u8]>, Entry>,
     capacity: usize,
-    /// When this was made, by both clocks. The wall clock is read only then: setting it expires no
-    /// keys.
+    /// The time of creation, by both clocks. The wall clock is read only once, so that setting it
+    /// expires no keys.
     made: Instant,
     made_since_epoch: Duration,
-    /// The callbacks of the timers upgrade it.
+    /// Upgraded for the callbacks of the timers.
     own: Weak<RefCell<Self>>,
 }
 
@@ -40,12 +39,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Returns when the key expires, since the Unix epoch.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.expiry.map(|(deadline, _)| deadline)
     }
 
-    /// Takes the deadline away. Returns true if there was one.
+    /// Removes the deadline. Returns true if there was one.
     pub(crate) fn persist(&mut self) -> bool {
         self.expiry.take().map(|(_, timer)| timer.cancel()).is_some()
     }
@@ -56,7 +54,7 @@ impl Keys {
         let made_since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Rc::new_cyclic(|own| {
             RefCell::new(Self {
-                // Its final size from the start: growing with a million keys stops the core.
+                // Allocates the final size: growing a table of a million keys stops the core.
                 entries: HashMap::with_capacity(capacity),
                 capacity,
                 made: Instant::now(),
@@ -84,20 +82,20 @@ impl Keys {
         self.entries.get_mut(key)
     }
 
-    /// Gives a key a value. Its deadline stays; a new key has none. Returns the entry, or the error
-    /// of the limit.
+    /// Sets the value of a key, and keeps its deadline. Returns the entry, or an error if there are
+    /// too many keys.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<&mut Entry, &'static str> {
         if self.find(key).is_none() && self.entries.len() >= self.capacity {
             return Err("OOM there are as many keys as --max-keys allows");
         }
         let entry = self.entries.entry(key.into()).or_default();
-        // A copy: the slice is a part of what its client sent, and would keep all of it in memory.
+        // Copies the value: a slice would keep the whole buffer of the client in memory.
         entry.value = Bytes::copy_from_slice(value);
         Ok(entry)
     }
 
-    /// Gives a key a deadline. Removes the key if the deadline has passed. Returns false if there
-    /// is no such key.
+    /// Sets the deadline of a key. Removes the key if the deadline has passed. Returns false if
+    /// there is no such key.
     pub(crate) fn expire_at(&mut self, key: &[u8], deadline: Duration) -> bool {
         let delay = deadline.saturating_sub(self.now());
         let own = Weak::clone(&self.own);
@@ -110,7 +108,7 @@ impl Keys {
             _ => {
                 let own = own.upgrade().expect("the keys are borrowed from their `Rc`");
                 let key: Rc<[u8]> = key.into();
-                // Three words: the timer stores them in place, without a box.
+                // The closure has three words, so the timer stores it inline.
                 local_timer().add_local(delay, move || drop(own.borrow_mut().entries.remove(&key)))
             }
         };
@@ -118,7 +116,6 @@ impl Keys {
         true
     }
 
-    /// Returns false if there is no such key.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.entries.remove(key).map(|mut entry| entry.persist()).is_some()
     }

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! core of the connection                        core of the keys
-//!   requests of a batch ---- ShardRef::run ---->  carries them out, in order
+//!   requests of a batch -- ShardRef::try_run -->  executes them in order
 //!   the connection's task <------ oneshot ------  all answers together
 //! ```
 //!
-//! A turn with a budget takes the requests in even if a million timers are due before them.
+//! A turn with a budget also executes requests while a million timers are due.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::identity;
@@ -31,24 +31,22 @@ use crate::keys::Keys;
 use crate::{Args, connection};
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
-/// How long a core accepts no clients if it cannot.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A command to one core, with the number of its answer.
+/// A command to one core, with the index of its answer.
 struct Request {
     number: usize,
     words: Vec<Bytes>,
     run: RunOnKeys,
 }
 
-/// One core of the server.
 pub(crate) struct Worker {
     own: usize,
     keys: Rc<RefCell<Keys>>,
-    /// Chooses the core of a key, by a secret: no client can send all keys to one core.
+    /// Chooses the core of a key by a secret, so that no client can put all keys on one core.
     hasher: RandomState,
     shards: Vec<ShardRef>,
-    /// How many requests of other cores were carried out here.
+    /// The number of executed requests of other cores.
     served: Cell<u64>,
 }
 
@@ -56,12 +54,11 @@ thread_local! {
     static WORKER: OnceCell<Rc<Worker>> = const { OnceCell::new() };
 }
 
-/// Starts a worker per core. Each returns how many requests of other cores it has carried out.
+/// Starts a worker per core. Each returns the number of executed requests of other cores.
 pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
     let (hasher, args) = (RandomState::new(), args.clone());
     let (address, listeners) = server::listeners(port, args.options.cores())?;
     Server::start(Cores::builder(), address, listeners, move |core, listener| {
-        // Each core has its share.
         let keys = Keys::new(args.max_keys.div_ceil(core.shards().len()));
         let (own, shards, hasher) = (core.index(), core.shards().to_vec(), hasher.clone());
         let worker = Rc::new(Worker { own, keys, hasher, shards, served: Cell::new(0) });
@@ -75,12 +72,11 @@ pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
     })
 }
 
-/// Accepts clients until it fails, and serves each in a task.
 async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) -> io::Result<u64> {
     let (listener, clients) = (TcpListener::from_std(listener)?, Rc::new(()));
     let idle = Duration::from_secs(args.idle);
     loop {
-        // A client that cannot be accepted is dropped; the others are served all the same.
+        // After a failed accept, the core continues to serve other clients.
         let Ok((mut stream, _)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
@@ -89,7 +85,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
         let is_full =
             Rc::strong_count(&client) - 2 >= args.max_clients.div_ceil(worker.shards.len());
         spawn_local(async move {
-            // The client may have gone.
+            // Fails if the client has disconnected.
             let _ = if is_full {
                 stream.write_all(TOO_MANY_CLIENTS).await
             } else {
@@ -101,7 +97,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
 }
 
 impl Worker {
-    /// Carries out commands, each on the core of its key or on all cores, and answers in order.
+    /// Executes commands, each on its key's core or on all cores. Returns the answers in order.
     pub(crate) async fn answer(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
         let cores = self.shards.len();
         let mut answers = vec![None; commands.len()];
@@ -133,7 +129,7 @@ impl Worker {
                 merge(&mut answers, self.carry_out(requests));
             } else if !requests.is_empty() {
                 let (sender, answered) = oneshot::channel();
-                // A core that has ended takes no requests, and all cores end together.
+                // Fails if the core has ended. All cores end at the same time.
                 let _ = self.shards[core].try_run(move || serve_remote(requests, sender));
                 pending.push(answered);
             }
@@ -152,17 +148,16 @@ impl Worker {
     }
 }
 
-/// Carries out the requests of another core on this thread's worker.
 fn serve_remote(requests: Vec<Request>, answers: oneshot::Sender<Vec<(usize, Frame)>>) {
     WORKER.with(|worker| {
-        let worker = worker.get().expect("it is set before the first turn");
+        let worker = worker.get().expect("set before the first turn");
         worker.served.update(|served| served + requests.len() as u64);
-        // Fails if the client has gone.
+        // Fails if the client has disconnected.
         let _ = answers.send(worker.carry_out(requests));
     });
 }
 
-/// Takes the answers of one core. Integers are added up; other answers of several cores are alike.
+/// Merges the answers of one core. Adds integers; other answers of several cores are equal.
 fn merge(answers: &mut [Option<Frame>], more: Vec<(usize, Frame)>) {
     for (number, answer) in more {
         answers[number] = Some(match (answers[number].take(), answer) {

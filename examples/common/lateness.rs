@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 use corewheel::metrics;
 use hdrhistogram::Histogram;
 
-/// A task of the including program's runtime, or its join handle.
+/// A task of the program's runtime, or its join handle.
 use super::Task;
 
 /// A task that never moves to another thread.
-#[allow(dead_code, reason = "a program whose tasks move has another")]
+#[allow(dead_code, reason = "unused if tasks move between threads")]
 pub(crate) type Local = Pin<Box<dyn Future<Output = ()>>>;
 
 type Sleep = fn(Duration) -> Task;
 
-/// The two timers are measured alternately, this many times each.
+/// The two timers are measured alternately, each in this many rounds.
 const ROUNDS: u64 = 4;
 const SLEEPERS: u64 = 32;
 const SLEEPS: u64 = 50;
 const BUSY_TASKS: usize = 4;
-/// A busy task computes for this long, and then waits for the runtime's own timer.
+/// A busy task computes for this long, and then sleeps for `PAUSE` by the runtime's own timer.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(200);
 /// The time after which all shards have published their counts.
 const SETTLED: Duration = Duration::from_millis(50);
 
-/// Measures both timers in `runtime`, prints a row of a table for each, in microseconds, and ends
-/// with a verdict. `resolution` is the resolution of the runtime's own timer.
+/// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds.
+/// `resolution` is the resolution of the runtime's own timer.
 pub(crate) async fn compare(
     runtime: &str,
     resolution: &str,
@@ -48,7 +48,7 @@ pub(crate) async fn compare(
                 *lateness += measure(&spawn, own, sleep, busy_tasks).await;
             }
             let fired = fired(own).await - before;
-            assert_eq!(fired, expected, "each sleep is one timer of corewheel's, or none");
+            assert_eq!(fired, expected, "wrong number of corewheel timers");
         }
     }
     eprintln!("| runtime | timer | resolution | idle p50 | idle p99 | busy p50 | busy p99 |");
@@ -65,14 +65,14 @@ pub(crate) async fn compare(
     }
 }
 
-/// Prints why a runtime cannot be measured here, as a row.
-#[allow(dead_code, reason = "most runtimes run everywhere")]
+/// Prints a row that says why the runtime cannot be measured on this machine.
+#[allow(dead_code, reason = "most runtimes need no io_uring")]
 pub(crate) fn left_out(runtime: &str, error: &std::io::Error) {
     println!("| {runtime} | left out: the kernel refuses io_uring: {error} |");
 }
 
 fn empty() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are possible")
+    Histogram::new(3).expect("valid precision")
 }
 
 /// Returns the number of timers that have fired in all shards.
@@ -112,9 +112,9 @@ async fn measure(
                     let delay = Duration::from_micros(random.u64(1_000..8_000));
                     let begun = Instant::now();
                     sleep(delay).await;
-                    let late = begun.elapsed().checked_sub(delay).expect("never early");
+                    let late = begun.elapsed().checked_sub(delay).expect("a sleep ended early");
                     let late = u64::try_from(late.as_nanos()).expect("less than 584 years");
-                    lateness.lock().expect("no panic").record(late).expect("it resizes");
+                    lateness.lock().expect("no panic").record(late).expect("the histogram resizes");
                 }
             }))
         })

@@ -1,6 +1,6 @@
-//! A load generator: two threads that simulate thousands of users of a server, each user a task.
+//! A load generator: two threads that simulate thousands of users of a server. Each user is a task.
 //!
-//! The users wait by tokio's timer, because the library under test must not time its own test.
+//! The users wait by tokio's timer, because the library must not time its own test.
 
 use std::cell::Cell;
 use std::io;
@@ -12,10 +12,10 @@ use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
 
 const THREADS: usize = 2;
-/// How often a thread looks whether the machine has held it up.
+/// The interval at which a thread measures the delay that the machine causes.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A user holds it while it has actions left.
+/// Each user keeps a clone while it has actions left.
 pub(crate) type Acting = Arc<()>;
 
 /// The users of a thread, and the longest delay that the machine caused it.
@@ -27,7 +27,7 @@ pub(crate) struct Load<U> {
 }
 
 impl<U: Send + 'static> Load<U> {
-    /// Starts a task for each user. The times of its actions count from the given instant.
+    /// Starts a task for each user. `run` gets the user's number, and the start of the run.
     pub(crate) fn start<F: Future<Output = io::Result<U>> + 'static>(
         users: u32,
         run: impl Fn(u32, (Instant, Acting)) -> F + Clone + Send + 'static,
@@ -35,8 +35,7 @@ impl<U: Send + 'static> Load<U> {
         let (acting, start) = (Acting::default(), Instant::now());
         let start = |thread| {
             let (run, acting) = (run.clone(), Arc::clone(&acting));
-            // Each thread gets whole groups of ten consecutive users, because the ten have
-            // different roles.
+            // Each thread gets groups of ten consecutive users, which have different roles.
             let mine = (0..users).filter(move |id| *id as usize / 10 % THREADS == thread);
             let user = move |id| run(id, (start, Arc::clone(&acting)));
             thread::spawn(move || simulate(mine.map(user)))
@@ -44,7 +43,6 @@ impl<U: Send + 'static> Load<U> {
         Self { threads: (0..THREADS).map(start).collect(), acting }
     }
 
-    /// Returns true if no user has actions left.
     pub(crate) fn is_over(&self) -> bool {
         Arc::strong_count(&self.acting) == 1
     }

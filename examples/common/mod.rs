@@ -21,7 +21,7 @@ pub(crate) struct Options {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     cores: Option<u16>,
 
-    /// The verdict fails if the 99th percentile of the lateness exceeds this limit
+    /// Limit of the 99th percentile of the lateness
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     late_limit_ms: u64,
 

@@ -11,11 +11,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::verdict::{Failures, Timers};
 
-/// The length of the listen queue: more connections than arrive while a core is busy.
+/// The length of the listen queue: more than the connections that arrive while a core is busy.
 const BACKLOG: i32 = 4_096;
-/// File descriptors of one loop at most: listener, wakers, timer, poll, and duplicates.
+/// The maximum number of file descriptors of a loop: listener, wakers, timer, poll, duplicates.
 const FILES_PER_CORE: usize = 8;
-/// File descriptors of the process besides connections and loops.
+/// The number of other file descriptors of the process.
 const OTHER_FILES: usize = 64;
 
 /// The running event loops. Each returns an `R` when it ends.
@@ -25,7 +25,7 @@ pub(crate) struct Server<R> {
 }
 
 impl<R: Send + 'static> Server<R> {
-    /// Starts `run` on each core with an endpoint of the server, which listens at this address.
+    /// Starts `run` on each core with an endpoint of the server. The server listens at `address`.
     pub(crate) fn start<E: Send + 'static>(
         cores: CoresBuilder,
         address: SocketAddr,
@@ -59,7 +59,7 @@ impl<R: Send + 'static> Server<R> {
     }
 }
 
-/// Opens a listener for each core at a port of the loopback interface; 0 chooses a free one.
+/// Opens a listener for each core at a port of the loopback interface; 0 chooses a free port.
 pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
     let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listen = |_| {
@@ -80,12 +80,12 @@ pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<
 
 /// Waits until the core is asked to stop. A stop turns the wheel, and after a turn a runtime polls
 /// its main task.
-#[allow(dead_code, reason = "a loop without a runtime looks itself")]
+#[allow(dead_code, reason = "a loop without a runtime polls `is_stopping`")]
 pub(crate) async fn stopped(core: &Core) {
     poll_fn(|_| if core.is_stopping() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// Raises the limit of open files to what these sockets need.
+/// Raises the limit of open files to the number that these sockets and cores need.
 pub(crate) fn reserve_files(sockets: usize, cores: usize) -> io::Result<()> {
     let needed = (sockets + cores * FILES_PER_CORE + OTHER_FILES) as u64;
     let limit = rlimit::increase_nofile_limit(needed)?;
@@ -93,7 +93,7 @@ pub(crate) fn reserve_files(sockets: usize, cores: usize) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "{needed} open files are needed, but the limit is {limit}: ask for fewer connections, or \
-         raise the limit as root: ulimit -Hn {needed}"
+        "{needed} open files are needed, but the limit is {limit}: use fewer connections, or raise \
+         the limit as root: ulimit -Hn {needed}"
     )))
 }

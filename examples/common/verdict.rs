@@ -14,7 +14,7 @@ const TIMERS_OF_STOP: u64 = 2;
 /// The exit status of a run that failed before its end.
 const IMPOSSIBLE: u8 = 2;
 
-/// The findings of a run. The verdict is "ok" if there are no failures.
+/// The report of a run, and its failures. The verdict is "ok" if there are none.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict<R> {
     ok: bool,
@@ -36,7 +36,7 @@ impl<R: Serialize> Verdict<R> {
         }
         let fields: Map<String, Value> = from_value(to_value(&self.report)?)?;
         for (name, value) in fields.iter().filter(|(_, value)| !value.is_array()) {
-            // The parts of an object, without the punctuation of JSON.
+            // Removes the punctuation of JSON from an object.
             let value = value.to_string().replace(['{', '}', '"'], "");
             writeln!(out, "{name:<20} {}", value.replace(':', " ").replace(',', ", "))?;
         }
@@ -47,7 +47,7 @@ impl<R: Serialize> Verdict<R> {
     }
 }
 
-/// Prints the verdict of a run. Returns 0 for "ok", 1 for failures, 2 if the run itself failed.
+/// Prints the verdict of a run. Returns 0 for "ok", 1 for failures, 2 if the run was not possible.
 pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> ExitCode {
     match run.and_then(|verdict| verdict.print(json).map(|()| verdict.ok)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -61,7 +61,6 @@ pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> 
 
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    /// The number of cases of each failure.
     cases: BTreeMap<&'static str, u64>,
     others: Vec<String>,
 }
@@ -71,7 +70,7 @@ impl Failures {
         self.others.push(failure);
     }
 
-    /// Adds cases of a failure: a number, or one if it is true.
+    /// Adds cases of a failure: a number of cases, or one case if `cases` is true.
     pub(crate) fn count(&mut self, cases: impl Into<u64>, what: &'static str) {
         *self.cases.entry(what).or_default() += cases.into();
     }
@@ -81,7 +80,6 @@ impl Failures {
         cases.map(|(what, count)| format!("{count} {what}")).chain(self.others).collect()
     }
 
-    /// Checks that the server and its clients have counted the same number.
     pub(crate) fn expect_equal(&mut self, counts: &[(&str, u64, &str, u64)]) {
         let wrong = counts.iter().filter(|(_, counted, _, seen)| counted != seen);
         self.others.extend(wrong.map(|(what, counted, seen_as, seen)| {
@@ -101,11 +99,10 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Adds the counts of one core, and checks that every timer has ended once and no callback has
-    /// panicked.
+    /// Adds the counts of one core. Checks that they add up and no callback has panicked.
     pub(crate) fn add(&mut self, core: usize, counts: &Counts, failures: &mut Failures) {
         if counts.added != counts.live + counts.fired + counts.cancelled + counts.handed_back {
-            failures.push(format!("core {core}: the timers added do not add up: {counts:?}"));
+            failures.push(format!("core {core}: the counts do not add up: {counts:?}"));
         }
         if counts.panicked > 0 {
             failures.push(format!("core {core}: {} callbacks panicked", counts.panicked));

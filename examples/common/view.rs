@@ -1,5 +1,5 @@
-//! The live view of each core's timers. On a terminal it is redrawn in place; otherwise it is
-//! printed periodically.
+//! The live view of each core's timers, redrawn in place on a terminal, otherwise printed
+//! periodically.
 
 use std::collections::HashMap;
 use std::thread;
@@ -11,11 +11,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const REDRAW: Duration = Duration::from_millis(250);
 const PRINT: Duration = Duration::from_secs(3);
-/// The polling interval. It bounds the time until the view notices the end of the run.
+/// The interval at which the view checks for its next update and for the end of the run.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Shows the summary and the timers until the run is over, which takes about `run` if that is
-/// known. If quiet, only waits.
+/// Shows the summary and the timers until the run is over. `run` is the expected length, if known.
+/// If quiet, only waits.
 pub(crate) fn show_until(
     is_over: impl Fn() -> bool,
     run: Option<Duration>,
@@ -48,7 +48,7 @@ pub(crate) fn show_until(
             }
         }
         if is_over {
-            // The verdict is printed below the last view.
+            // Keeps the last view above the verdict.
             bar.abandon();
             eprintln!();
             return;
@@ -57,7 +57,6 @@ pub(crate) fn show_until(
     }
 }
 
-/// Three lines for each core, in the order of the cores.
 fn timers(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
     let mut cores = metrics::shards();
     cores.sort_by_key(|core| (core.name.len(), core.name.clone()));
@@ -69,7 +68,6 @@ fn timers(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
     cores.iter().map(describe).collect::<Vec<_>>().join("\n")
 }
 
-/// Formats the number of live timers, and how many ended per second since the last view.
 fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
     let (millis, counts) = (then.elapsed().as_millis().max(1), core.counts);
     let per_second = |count: fn(&Counts) -> u64| {
@@ -87,7 +85,6 @@ fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
     )
 }
 
-/// Formats the lateness of the loop, and the length of its turns.
 fn lateness(core: &ShardMetrics) -> String {
     let late = |percent| core.loop_lateness.percentile(percent).as_micros();
     format!(
@@ -99,7 +96,7 @@ fn lateness(core: &ShardMetrics) -> String {
     )
 }
 
-/// Formats the number of occupied slots: of the lowest two levels, and of all other levels in use.
+/// Formats the numbers of occupied slots of the first two levels, and of other levels in use.
 fn levels(core: &ShardMetrics) -> String {
     let used = core.levels.iter().zip(0..).filter(|(level, at)| *at < 2 || level.occupied > 0);
     let levels: Vec<_> = used

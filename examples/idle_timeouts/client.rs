@@ -7,7 +7,7 @@
 //!             |-- timer cancelled --|    silent for more than idle       |
 //! ```
 //!
-//! The actions of a phase are spread evenly over it, because bursts of packets would dominate the
+//! The actions are spread evenly over their phase, because bursts of packets would dominate the
 //! measured lateness.
 
 use std::io;
@@ -24,14 +24,13 @@ use tokio::time::sleep_until;
 use crate::common::load::Acting;
 use crate::event_loop::IdleTimers;
 
-/// Packets that a talking connection sends per idle timeout. With three, one late packet does no
-/// harm.
+/// The packets per idle timeout of a talking connection. With three, one late packet does no harm.
 const PACKETS_PER_IDLE: u32 = 3;
 /// The last phase of the run: the clients send nothing, and the last echoes arrive. It lasts at
 /// most a sixth of an idle timeout, so that no talking connection becomes idle.
 const QUIET: Duration = Duration::from_millis(200);
 const QUIET_PER_IDLE: u32 = 6;
-/// The lateness that the schedule allows the server at the end of the run.
+/// The time that the plan leaves for late timeouts before the end of the run.
 const SLACK: Duration = Duration::from_millis(300);
 /// The roles are assigned by `id % ROLES`.
 const ROLES: u32 = 10;
@@ -39,14 +38,12 @@ const PACKET: [u8; 4] = *b"ping";
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Role {
-    /// Sends packets until the end.
     #[default]
     Talks,
     /// Sends its last packet at this time, so that the server must close it.
     FallsSilent(Duration),
-    /// Closes its connection at this time.
     Leaves(Duration),
-    /// Cancels its idle timer at this time and falls silent, so that the server must leave it open.
+    /// Cancels its idle timer at this time and falls silent, so that the server must not close it.
     CancelsTimer(Duration),
 }
 
@@ -54,7 +51,6 @@ pub(crate) enum Role {
 pub(crate) struct Plan {
     connections: u32,
     idle: Duration,
-    /// The interval between packets of a talking connection.
     pause: Duration,
     connect: Duration,
     quiet: Duration,
@@ -73,14 +69,14 @@ impl Plan {
         }
     }
 
-    /// The first sixth of the run is for connecting. The rest must suffice for a connection to
-    /// talk, cancel its timer, and stay silent for more than a timeout.
+    /// Returns the shortest run. The first sixth is for connecting. In the rest, a connection can
+    /// talk, cancel its timer and stay silent for more than a timeout.
     pub(crate) fn shortest_run(idle: Duration) -> Duration {
         (idle * 3 + Duration::from_secs(1)) * 6 / 5
     }
 
     fn role(&self, id: u32) -> Role {
-        // Every connection talks before it does anything else.
+        // Every connection talks first.
         let begin = self.connect + self.pause;
         let until = |end| self.moment(id, begin..end);
         match id % ROLES {
@@ -91,8 +87,8 @@ impl Plan {
         }
     }
 
-    /// Returns the time at which a silent connection without a timer sends one more packet, to
-    /// check that it is still served.
+    /// Returns the time at which a silent connection without a timer sends a last packet, to check
+    /// that it is still served.
     fn farewell(&self, id: u32) -> Duration {
         self.moment(id, self.before_quiet(SLACK / 2)..self.quiet)
     }
@@ -101,15 +97,13 @@ impl Plan {
         self.quiet.saturating_sub(time)
     }
 
-    /// Returns the time of this connection's action: the connections of a role are spread over
-    /// `range`.
+    /// Returns the time of a connection's action, so that a role's actions are spread over `range`.
     fn moment(&self, id: u32, range: Range<Duration>) -> Duration {
         let length = range.end.saturating_sub(range.start);
         range.start + length * (id / ROLES) / self.connections.div_ceil(ROLES)
     }
 }
 
-/// The state of a connection, or how it has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Fate {
     #[default]
@@ -128,15 +122,15 @@ pub(crate) struct Client {
     pub(crate) last_sent: Option<Instant>,
     /// The longest time between two packets, or since the last one.
     pub(crate) longest_silence: Duration,
-    /// Bytes sent whose echo has not arrived.
+    /// The number of sent bytes whose echo has not arrived.
     pub(crate) unanswered: usize,
-    /// The idle timer that it has cancelled, and the answer.
+    /// The idle timer that the client has tried to cancel, and the result.
     pub(crate) cancelled: Option<(TimerHandle, Cancel)>,
 }
 
 impl Client {
-    /// Connects to the server and plays a role until the planned end. Then keeps the socket until
-    /// the server has ended.
+    /// Connects to the server and performs the actions of a role until the planned end. Then keeps
+    /// the socket until the server has ended.
     pub(crate) async fn run(
         id: u32,
         plan: Arc<Plan>,
@@ -174,7 +168,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Performs the next action of its role. Returns the time of the action after it.
+    /// Performs the next action of the role. Returns the time of the following action.
     fn step(
         &mut self,
         now: Duration,
@@ -196,7 +190,7 @@ impl Client {
             Role::CancelsTimer(_) if now >= farewell => None,
             Role::CancelsTimer(at) if now < at => Some(next.min(at)),
             Role::CancelsTimer(_) => {
-                // The server may be receiving the last packet, which must not bring the timer back.
+                // The server may still receive the last packet, which must not revive the timer.
                 let address = stream.local_addr().ok();
                 let idle_timers = idle_timers.lock().expect("no holder panics");
                 let handle = address.and_then(|address| idle_timers.get(&address).copied());

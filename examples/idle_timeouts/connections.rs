@@ -9,9 +9,8 @@
 //! code is generic over the socket: the server runs it on real ones, and
 //! `tests/idle_connections.rs` on a hundred thousand simulated ones in virtual time.
 //!
-//! A key may be reused as soon as its connection is closed. It needs no generation: a timer ends
-//! exactly once, so a timer that `close` has cancelled cannot expire the next connection with this
-//! key.
+//! A key may be reused as soon as its connection is closed. A key needs no generation: a timer that
+//! `close` has cancelled never fires, so it cannot close the next connection with this key.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,12 +19,10 @@ use std::time::{Duration, Instant};
 use corewheel::{TimerHandle, local_timer};
 use slab::Slab;
 
-/// The open connections of this core.
 pub(crate) struct Connections<S> {
     table: Rc<Table<S>>,
 }
 
-/// The state shared with the callbacks of the timers.
 struct Table<S> {
     idle: Duration,
     open: RefCell<Slab<Connection<S>>>,
@@ -40,8 +37,8 @@ struct Connection<S> {
 }
 
 impl<S: 'static> Connections<S> {
-    /// `on_idle` gets the socket of a connection that was silent for `idle`, and the exact length
-    /// of the silence.
+    /// `on_idle` gets the socket of a connection that was silent for `idle`, and the length of the
+    /// silence.
     pub(crate) fn new(idle: Duration, on_idle: impl Fn(S, Duration) + 'static) -> Self {
         let table = Table { idle, open: RefCell::new(Slab::new()), on_idle: Box::new(on_idle) };
         Self { table: Rc::new(table) }
@@ -54,14 +51,13 @@ impl<S: 'static> Connections<S> {
         let key = slot.key();
         let heard = local_timer().now();
         let table = Rc::clone(&self.table);
-        // The closure is two words, so it is stored in place and not boxed.
+        // The closure has two words, so the timer stores it inline.
         let idle_timer = local_timer().add(self.table.idle, move || table.expire(key));
         slot.insert(Connection { socket, idle_timer, heard });
         key
     }
 
-    /// Resets the timeout of an open connection. Returns false if the timer was cancelled, and then
-    /// it stays cancelled.
+    /// Resets the timeout of an open connection. Returns false if the timer was cancelled.
     pub(crate) fn packet(&self, key: usize) -> bool {
         let mut open = self.table.open.borrow_mut();
         let connection = &mut open[key];
@@ -69,7 +65,7 @@ impl<S: 'static> Connections<S> {
         connection.idle_timer.reset(self.table.idle)
     }
 
-    /// Removes a connection and returns its socket. `None` if it is closed already.
+    /// Removes a connection and returns its socket, or `None` if the connection is closed already.
     pub(crate) fn close(&self, key: usize) -> Option<S> {
         let connection = self.table.open.borrow_mut().try_remove(key)?;
         // The timer will not fire, even if another thread cancelled it first.
@@ -77,14 +73,12 @@ impl<S: 'static> Connections<S> {
         Some(connection.socket)
     }
 
-    /// Runs `act` on the socket. `None` if the connection is closed. `act` must not use the other
-    /// connections.
+    /// Runs `act`, which must not use `self`. Returns `None` if the connection is closed.
     pub(crate) fn with<R>(&self, key: usize, act: impl FnOnce(&mut S) -> R) -> Option<R> {
         let mut open = self.table.open.borrow_mut();
         open.get_mut(key).map(|connection| act(&mut connection.socket))
     }
 
-    /// The handle of a connection's timeout, which any thread may cancel.
     pub(crate) fn idle_timer(&self, key: usize) -> Option<TimerHandle> {
         let open = self.table.open.borrow();
         open.get(key).map(|connection| connection.idle_timer)
@@ -92,7 +86,6 @@ impl<S: 'static> Connections<S> {
 }
 
 impl<S> Table<S> {
-    /// Runs on the core's thread when the timer fires.
     fn expire(&self, key: usize) {
         let connection = self.open.borrow_mut().remove(key);
         let silent_for = local_timer().now() - connection.heard;

@@ -16,15 +16,15 @@ use crate::connections::Connections;
 /// The tokens of a loop's own listener and waker. The tokens of its connections count from zero.
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
-/// More events than connections: after a pause, one poll must return all received packets, before
-/// the turn closes silent connections.
+/// More events than connections, so that after a pause one poll returns all received packets,
+/// before the turn closes silent connections.
 const EVENTS: usize = 32_768;
 
 /// The idle timer of each connection by the address of its client: any thread may cancel it.
 pub(crate) type IdleTimers = Mutex<HashMap<SocketAddr, TimerHandle>>;
 
-/// Starts a loop on each core. Each returns the number of packets that did not reset the idle timer
-/// of their connection, because it had been cancelled.
+/// Starts a loop on each core. Each loop returns the number of packets that did not reset the idle
+/// timer of their connection, because the timer had been cancelled.
 pub(crate) fn start(
     cores: usize,
     idle: Duration,
@@ -49,7 +49,6 @@ pub(crate) fn start(
     })
 }
 
-/// Serves until the core is asked to stop.
 fn run(
     core: &Core,
     mut poll: Poll,
@@ -63,7 +62,7 @@ fn run(
     let mut resets_refused = 0;
     while !core.is_stopping() {
         local_timer().sleep_with(|timeout| match poll.poll(&mut events, timeout) {
-            // A signal ends a poll as well.
+            // A signal also ends a poll.
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             polled => polled,
         })?;
@@ -94,7 +93,7 @@ fn accept_all(
             Ok(accepted) => accepted,
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => return Ok(()),
-                // It ended before it was accepted.
+                // The connection ended before it was accepted.
                 ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
                 _ => return Err(error),
             },
@@ -108,7 +107,7 @@ fn accept_all(
     }
 }
 
-/// Echoes all received data. Returns true if there was any, an error if the connection has ended.
+/// Echoes all received data. Returns true if any has arrived; an error ends the connection.
 fn echo(stream: &mut TcpStream) -> io::Result<bool> {
     let mut buffer = [0; 1_024];
     let mut has_arrived = false;

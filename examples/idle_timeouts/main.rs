@@ -1,15 +1,14 @@
 //! A thread-per-core TCP server on loopback that closes idle connections. It also runs the clients:
 //! `cargo run --release --example idle_timeouts`.
 //!
-//! One event loop per core. A connection lives on the core that accepted it, with an idle timeout
-//! on the timer of that core. A packet resets the timeout, silence lets it fire, and another thread
-//! may cancel it through its handle.
+//! Each core has an event loop. A connection stays on the core that accepted it, with an idle timer
+//! on that core's wheel. A packet resets the timer, silence lets it fire, and another thread may
+//! cancel it through its handle.
 //!
-//! - `connections`: the idle timeout of each connection, which is how the library is used
+//! - `connections`: the idle timer of each connection: the use of the library
 //! - `event_loop`: the loop of one core
 //! - `client`: the clients, and the plan of their actions
 //! - `verdict`: whether exactly the silent connections were closed, and how late
-//! - `common`: code shared with the programs in `demos/`
 
 mod client;
 #[path = "../common/mod.rs"]
@@ -41,8 +40,9 @@ const MIN_IDLE_MS: u64 = 200;
 ///
 /// A tenth of the connections fall silent, a tenth are closed by the client, and a tenth stay open
 /// although silent, because another thread cancels their idle timer. The others keep talking. The
-/// verdict says whether exactly the silent ones were closed, and how late, by the clocks of the
-/// clients. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
+/// verdict says whether the server closed exactly the silent connections with a timer, and how
+/// late, by the clocks of the clients. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if
+/// the run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "idle_timeouts")]
 struct Args {
@@ -56,7 +56,7 @@ struct Args {
     #[arg(value_parser = clap::value_parser!(u64).range(MIN_IDLE_MS..=3_600_000))]
     idle_ms: u64,
 
-    /// Length of the run; at least 1.2 times (three idle timeouts and a second)
+    /// Length of the run in seconds; at least 3.6 idle timeouts and 1.2 seconds
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 
@@ -69,13 +69,13 @@ fn main() -> ExitCode {
     common::verdict::conclude(run(&args), args.options.json)
 }
 
-/// Serves the load until the planned end. Compares the server's counts with its clients' records.
+/// Serves the load until the planned end. Compares the server's counts with the clients' records.
 fn run(args: &Args) -> io::Result<Verdict<Report>> {
     let Args { connections, options, .. } = args;
     let (idle, run_time) = (Duration::from_millis(args.idle_ms), Duration::from_secs(args.seconds));
     let shortest = Plan::shortest_run(idle).as_millis().div_ceil(1_000);
     if u128::from(args.seconds) < shortest {
-        return Err(io::Error::other(format!("ask for at least --seconds {shortest}")));
+        return Err(io::Error::other(format!("--seconds must be at least {shortest}")));
     }
     server::reserve_files(2 * *connections as usize, options.cores())?;
     let plan = Arc::new(Plan::new(*connections, idle, run_time));
@@ -87,15 +87,14 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
     });
     let summary = format!("{connections} connections, idle timeout {idle:?}");
     view::show_until(|| load.is_over(), Some(run_time), &summary, options.json);
-    // The clients keep their sockets until the server has taken its counts, so that open
-    // connections are open at both ends.
+    // The clients keep their sockets until now, so that the server counts them as open.
     let mut failures = Failures::default();
     let (resets_refused, timers) = server.stop(&mut failures);
     let (clients, _) = load.join()?;
     let (limit, refused) = (options.late_limit(), resets_refused.iter().sum());
     let report = Report::new(&clients, idle, limit, refused, timers, &mut failures);
     if !options.json {
-        println!("Each count is explained in `examples/idle_timeouts/verdict.rs`.");
+        println!("`examples/idle_timeouts/verdict.rs` explains each count.");
     }
     Ok(Verdict::new(report, failures))
 }

@@ -1,5 +1,5 @@
-//! The report: whether exactly the silent connections were closed, and how late. It is made from
-//! the clients' observations by their own clocks. The server's counts must match it exactly.
+//! The report: whether exactly the silent connections were closed, and how late, by the clocks of
+//! the clients. The server's counts must match exactly.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,11 @@ pub(crate) struct Report {
     open_at_end: u64,
     /// Connections whose idle timer another thread has cancelled.
     cancelled_remotely: u64,
-    /// Packets that did not reset the timer of their connection, because it was cancelled.
+    /// Packets that did not reset the timer of their connection, because the timer was cancelled.
     resets_refused: u64,
     timers: Timers,
     lateness_us: Lateness,
-    /// The lateness in the course of the run, in parts with the same number of closings.
+    /// The lateness in each part of the run. The parts have equal numbers of closings.
     lateness_us_by_stretch: Vec<Lateness>,
 }
 
@@ -55,7 +55,7 @@ impl Report {
             cancelled += u64::from(client.has_cancelled());
         }
         let not_refused = cancelled.saturating_sub(resets_refused);
-        failures.count(not_refused, "cancelled timers did not refuse the reset by a later packet");
+        failures.count(not_refused, "cancelled timers refused no reset");
         let armed = open.saturating_sub(cancelled);
         failures.expect_equal(&[
             ("timers added", timers.added, "connections opened", closed + left + open),
@@ -84,7 +84,6 @@ impl Report {
     }
 }
 
-/// Counts what is wrong with a connection.
 fn check(client: &Client, idle: Duration, failures: &mut Failures) {
     let is_silent = matches!(client.role, Role::FallsSilent(_));
     let cancels = matches!(client.role, Role::CancelsTimer(_));
@@ -102,13 +101,13 @@ fn check(client: &Client, idle: Duration, failures: &mut Failures) {
     for (is_wrong, what) in [
         (
             is_closed && !is_early && !is_silent && !cancels,
-            "connections were silent because the load was held up: the run is void",
+            "connections were silent because the load was delayed: the run is void",
         ),
         (is_silent && !is_closed, "silent connections were not closed"),
-        (is_early, "connections were closed within a timeout of their last packet"),
+        (is_early, "connections were closed before their timeout elapsed"),
         (is_closed && !is_silent, "connections were closed that should have stayed open"),
         (is_open && client.unanswered > 0, "open connections have not received all their echoes"),
-        (cancels && !has_tried, "connections kept their timer because its handle was missing"),
+        (cancels && !has_tried, "clients found no handle of their timer"),
         (has_tried && !client.has_cancelled(), "remote cancels of live timers failed"),
         (is_revived, "cancelled timers did not stay cancelled"),
         (

@@ -4,8 +4,8 @@ use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::Local;
 
-/// A waker that serves as a timer's callback. It is called when the timer fires, or when the wheel
-/// ends first. It is dropped if the timer is cancelled.
+/// A waker that serves as a timer's callback. It is woken when the timer fires, or when the wheel
+/// ends before that. It is dropped if the timer is cancelled.
 #[derive(Debug)]
 pub struct WakerCallback(Option<Waker>);
 
@@ -15,8 +15,8 @@ impl WakerCallback {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // If the clone keeps the data of the original waker alive, identifies the original, which
-        // the task's next poll passes again. Otherwise identifies the clone.
+        // Identifies the original, which the task's next poll passes again. If the clone has other
+        // data, the original's address may be reused, so identifies the clone instead.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let waker_id = WakerId::of(kept);
         (Self(Some(clone)), waker_id)

@@ -1,7 +1,7 @@
 //! Wheels without threads, for the futures of [`Timers::per_worker`](super::Timers::per_worker).
 //!
-//! A wheel is a shard whose owner changes: each operation claims the wheel by one compare-and-swap,
-//! acts as the owner, and releases it.
+//! A wheel is a shard whose owner changes: a thread claims the wheel by one compare-and-swap, acts
+//! as the owner, and releases the wheel.
 //!
 //! ```text
 //! a worker                                    the watcher
@@ -16,9 +16,8 @@
 //! The claim is an Acquire operation and its release a Release operation, so each owner sees the
 //! work of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
 //! before the claim, and run or dropped after the release. So a claim is short and never nested. A
-//! thread that finds a wheel claimed retries a few times. Then the thread sends a message, like any
-//! remote thread. Only the watcher waits for a claim, after each callback and when it ends the
-//! wheels.
+//! worker that finds a wheel claimed retries a few times. Then it proceeds like a remote thread, by
+//! messages. Only the watcher waits for a claim, after each callback and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
@@ -27,22 +26,22 @@
 //! sleep ends by the new deadline. If the announcement comes first, the add reads
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
 //! watcher that is awake, or is being woken, claims each wheel again before it sleeps, and so sees
-//! the new timer. Remote requests, which are made without a claim, wake the watcher like any
-//! sleeping owner (see `cross_core/parker.rs`). For this, the watcher checks the mailbox after each
-//! announcement.
+//! the new timer. Remote requests are made without a claim. They wake the watcher as they wake a
+//! sleeping owner, because the watcher checks the mailbox after each announcement (see
+//! `cross_core/parker.rs`).
 //!
 //! If a wheel is claimed, the watcher cannot announce its sleep there, so it sleeps briefly and
 //! tries again.
 //!
-//! After an add has woken the watcher, no sleep lasts beyond the deadline of the added timer, even
-//! if that timer is cancelled. So a steady stream of cancelled timeouts wakes the watcher once per
-//! timeout period, not once per add.
+//! If adds or resets have woken the watcher, no sleep lasts beyond the earliest of their deadlines,
+//! even if its timer is cancelled. So if equal timeouts are added and cancelled all the time, adds
+//! wake the watcher at most once in the length of a timeout.
 //!
 //! # The end
 //!
-//! The last drop of the clones and futures of the `Timers` sets `is_over` and wakes the watcher.
-//! Then `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further
-//! adds, and drops its pending callbacks, which wakes their tasks.
+//! Dropping the last clone or future of the `Timers` sets `is_over` and wakes the watcher. Then
+//! `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further adds,
+//! and drops its pending callbacks, which wakes their tasks.
 //!
 //! # Models
 //!
@@ -92,7 +91,7 @@ struct OwnerState {
     engine: Engine<Callback>,
     /// The end of the watcher's last announced sleep, in nanoseconds of the clock.
     announced_until: u64,
-    /// The earliest deadline for which an add or a reset has woken the watcher, until that deadline
+    /// The earliest deadline for which an add or a reset has woken the watcher; `u64::MAX` after it
     /// has elapsed. No sleep lasts beyond it, even if the timer was cancelled.
     earliest_woken_deadline: u64,
 }
@@ -181,12 +180,12 @@ impl WorkerWheel {
         })
     }
 
-    /// Wakes the watcher if it still sleeps. The caller has found under the claim that the sleep
-    /// ends too late.
+    /// Wakes the watcher if it still sleeps. The caller has found under the claim that the
+    /// announced sleep ends too late.
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
-        // The caller's claim has acquired the last announcement, so no fence is needed.
+        // The caller has claimed the wheel after the announcement, and so sees it without a fence.
         if let Some(asleep) = self.shared.parker.sleep_in_progress() {
             self.shared.wake(asleep);
         }
@@ -250,9 +249,9 @@ impl WorkerWheel {
         Some(added)
     }
 
-    /// Allows further adds, or returns an error if there is no room for another timer. Before the
-    /// watcher's first turn, also publishes the next deadline, and sets `overdue` to the
-    /// nanoseconds since that deadline.
+    /// Allows further adds, or returns an error if the wheel is full or has ended. Before the
+    /// watcher's first turn or sleep, also publishes the counts and the next deadline, and sets
+    /// `overdue` to the nanoseconds since that deadline.
     #[cold]
     #[inline(never)]
     fn allow_adds(
@@ -280,8 +279,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops remotely cancelled timers, until there is room for another timer or no cancelled timer
-    /// is left.
+    /// Drops remotely cancelled timers until there is room for another timer, none is left, or
+    /// another thread has claimed the wheel.
     #[cold]
     fn make_room(&self) {
         let next_cancelled = || {
@@ -330,7 +329,7 @@ impl WorkerWheel {
         }
     }
 
-    /// Fires the due timers and consumes the mailbox. Runs and drops callbacks while the wheel is
+    /// Fires the due timers and consumes messages. Runs and drops callbacks while the wheel is
     /// released. Does nothing if another thread has claimed the wheel.
     fn try_turn(&self) {
         let Some(mut guard) = self.try_claim() else { return };
@@ -352,7 +351,7 @@ impl WorkerWheel {
         }
     }
 
-    /// Finishes a timer whose callback has run. Arms a periodic timer again, unless it was
+    /// Claims the wheel and finishes the run of a timer. Arms a periodic timer again, unless it was
     /// cancelled during the run.
     fn finish_after_run(&self, ClaimedTimer { index, run, .. }: ClaimedTimer) -> ClaimGuard<'_> {
         let mut guard = self.wait_for_claim();
@@ -499,9 +498,9 @@ impl Watcher {
     /// returns. A timeout of `None` means until a wake-up.
     ///
     /// During `wait`, each request that must [end a sleep](crate::LocalTimer::prepare_sleep) calls
-    /// the wake hook ([`Config::on_wake`](crate::Config::on_wake)) of its wheel. The last drop of
-    /// the `Timers` and their futures calls the first wheel's hook. By default, a hook unparks the
-    /// thread that announced the sleep.
+    /// the wake hook ([`Config::on_wake`](crate::Config::on_wake)) of its wheel. Dropping the last
+    /// clone or future of the `Timers` calls the first wheel's hook. By default, the hook unparks
+    /// the thread that announced the sleep.
     ///
     /// # Examples
     ///

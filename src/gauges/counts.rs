@@ -1,5 +1,5 @@
-//! The counters of a shard. One declaration defines the public fields and the words that the owner
-//! publishes.
+//! The counters of a shard. One declaration defines the public fields and the 64-bit words that the
+//! owner publishes.
 
 use std::fmt;
 
@@ -36,8 +36,8 @@ macro_rules! counts {
 counts! {
     /// The counts of a shard's timers since it was created.
     ///
-    /// `added == live + fired + cancelled + handed_back` holds at every moment that the owner can
-    /// observe, and in every reading by another thread.
+    /// `added == live + fired + cancelled + handed_back` holds in every reading, by the owner or by
+    /// another thread.
     ///
     /// # Examples
     ///
@@ -53,12 +53,12 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. The library's own messages to another core count as timers: each batch of
-        /// a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and each
+        /// Timers added. Includes the library's own messages to a core: the batches of a
+        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and two messages for each
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
-        /// Timers that have not ended, and the cancelled timers of `held`. A periodic timer is live
-        /// during its runs.
+        /// Timers that have not ended, and the cancelled timers that `held` counts. A periodic
+        /// timer is live during its runs.
         pub live: u64,
         /// One-shot timers that fired.
         pub fired: u64,
@@ -67,13 +67,13 @@ counts! {
         pub cancelled: u64,
         /// The part of `cancelled` that other cores cancelled.
         pub cancelled_elsewhere: u64,
-        /// Timers handed back when the shard was drained.
+        /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
         /// The part of `live` that other cores have cancelled and whose messages the owner has not
-        /// consumed. Exact for the owner, except for timers that a third thread is moving at that
-        /// moment. Other threads read the number of queued messages about cancelled timers. That
-        /// number is inexact from 3,072 on, and includes timers that the owner has not counted as
-        /// live.
+        /// consumed. Exact for the owner, except that it misses timers that another thread is
+        /// moving at that moment. Other threads read the number of queued messages about cancelled
+        /// timers. That number is inexact from 3,072 on, and includes timers that the owner has not
+        /// counted as live.
         pub held: u64,
         /// Messages from other cores about cancelled, moved and added timers that the owner has not
         /// consumed. Exact for the owner. Other threads read an inexact number if more than
@@ -97,7 +97,7 @@ counts! {
         /// Turns that left work to the next turn: a budget was used up, or more than 1,024 messages
         /// waited.
         pub overruns: u64,
-        /// Entries of the wheel that were linked, moved, unlinked or fired.
+        /// Operations on entries of the wheel: links, moves, unlinks and fires.
         pub touched: u64,
     }
 }

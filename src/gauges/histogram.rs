@@ -1,4 +1,4 @@
-//! A histogram that one thread writes with plain stores, and any thread reads.
+//! A histogram to which one thread adds, and which any thread reads.
 
 use std::{fmt, time::Duration};
 
@@ -44,7 +44,8 @@ impl AtomicHistogram {
     pub(super) fn read(&self) -> Histogram {
         // Acquire: pairs with the Release in `add`.
         let counts = self.counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
-        // Relaxed: sum and maximum include all counted values, and perhaps later ones.
+        // Relaxed: after the loads above, sum and maximum include all values in `counts`, and
+        // perhaps later ones.
         Histogram {
             counts,
             sum: self.sum.load(Ordering::Relaxed),
@@ -64,7 +65,7 @@ fn cell_of(nanos: u64) -> usize {
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// Returns the largest value of a cell. The last cell has no upper bound.
+/// Returns the largest value of a cell. Wrong for the last cell, which has no upper bound.
 fn upper_bound_of(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, part) = (
@@ -77,8 +78,8 @@ fn upper_bound_of(cell: usize) -> u64 {
 /// A histogram of durations.
 ///
 /// It counts durations in 130 ranges. Durations below a microsecond share the first range.
-/// Durations above 73 minutes share the last range, and are reported as the longest duration. In
-/// all ranges between these two, the end exceeds the durations by at most a quarter.
+/// Durations above about 73 minutes share the last range, and are reported as the longest duration.
+/// In all ranges between these two, the end exceeds the durations by at most a quarter.
 ///
 /// # Examples
 ///
@@ -192,7 +193,7 @@ impl Histogram {
     /// is no duration.
     ///
     /// The result is too large by at most a quarter, or a microsecond if that is more. A result
-    /// above 73 minutes is the longest duration. `percent` is clamped to 0 to 100.
+    /// above 73 minutes is the longest duration. `percent` is clamped to 0..=100.
     ///
     /// # Examples
     ///
@@ -210,7 +211,7 @@ impl Histogram {
     /// ```
     pub fn percentile(&self, percent: f64) -> Duration {
         let count = self.count();
-        // An `f64` is exact up to 2^53.
+        // An `f64` represents each count up to 2^53 exactly.
         #[allow(
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
@@ -235,8 +236,8 @@ impl Histogram {
         }
     }
 
-    /// Returns the end of each range that is not empty, and the range's count. The last range ends
-    /// at the longest duration.
+    /// Returns the end of each range that is not empty, and the range's count. The range above 73
+    /// minutes ends at the longest duration.
     ///
     /// # Examples
     ///

@@ -1,9 +1,9 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
-//! The owner counts in its own fields. It copies them here when its loop computes its sleep, and at
-//! least every 64 turns. Other threads write only the stalls, the request for the occupied slots,
-//! and the numbers about a missing driver. A reader never delays the owner, and a stalled owner
-//! never delays a reader.
+//! The owner counts in its own fields. It copies the counts here when its loop computes its sleep,
+//! and at least every 64 turns. Other threads write only the stalls, the request for the occupied
+//! slots, and the numbers about a missing driver. A reader never delays the owner, and a stalled
+//! owner never delays a reader.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. All other numbers are read independently.
 
@@ -38,7 +38,7 @@ pub(crate) struct Gauges {
     counts: Snapshot<WORD_COUNT>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
-    /// The clock's reading at the beginning of the last turn.
+    /// The clock's reading at the beginning of the last turn that was not idle.
     turn_began_at: AtomicU64,
     /// The time at which the loop must turn next, as last published.
     next_due: AtomicU64,
@@ -53,7 +53,6 @@ pub(crate) struct Gauges {
     /// Nonzero if a thread has requested `occupied_slots`. They cost more to publish than the other
     /// numbers, so they are published on request only.
     occupancy_requested: AtomicU64,
-    /// The number of occupied slots of each level of the wheel.
     occupied_slots: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
 }
@@ -68,7 +67,7 @@ pub(crate) struct TurnState {
     pub(crate) begun: u64,
     pub(crate) is_in_turn: bool,
     pub(crate) began_at: u64,
-    /// `u64::MAX` if no timer was pending.
+    /// The time at which the loop must turn next; `u64::MAX` means never.
     pub(crate) next_due: u64,
 }
 
@@ -82,8 +81,7 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// Creates the gauges of a shard. In loom models, where each word adds interleavings, shards
-    /// without a name publish nothing.
+    /// In loom models, where each word adds interleavings, shards without a name publish nothing.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
@@ -129,19 +127,18 @@ impl Gauges {
         !IS_LOOM || self.has_name
     }
 
-    /// Records that the owner begins its `begun`-th turn.
+    /// Records that the owner begins its `begun`-th turn. Not called for an idle turn.
     #[inline]
     pub(crate) fn record_turn_begin(&self, now: u64, begun: u64) {
         if self.is_enabled() {
             // Relaxed: published by the next store.
             self.turn_began_at.store(now, Ordering::Relaxed);
-            // Release: publishes `turn_began_at`, and the end of earlier turns; pairs with the Acquire
-            // in `turn_state`.
+            // Release: publishes `turn_began_at`, and the end of earlier turns. Pairs with the
+            // Acquire in `turn_state`.
             self.turns_begun.store(begun, Ordering::Release);
         }
     }
 
-    /// Records that the owner has ended its `begun`-th turn.
     #[inline]
     pub(crate) fn record_turn_end(&self, begun: u64) {
         if self.is_enabled() {
@@ -176,7 +173,7 @@ impl Gauges {
         }
     }
 
-    /// Sets the longer of the two grace periods, after which a missing loop is reported.
+    /// Sets `undriven_grace` to its longer value, `UNDRIVEN_GRACE[1]`.
     pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -184,7 +181,7 @@ impl Gauges {
         }
     }
 
-    /// Raises the time after which a missing loop is reported to the longer of its two values.
+    /// Raises `undriven_grace` to its longer value, `UNDRIVEN_GRACE[1]`.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -201,7 +198,6 @@ impl Gauges {
             && self.undriven_grace.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
-    /// Records that another thread has requested the deadline `due` while no loop drives the owner.
     pub(crate) fn lower_remote_due(&self, due: u64) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -214,7 +210,6 @@ impl Gauges {
         self.undriven_remote_due.load(Ordering::Relaxed)
     }
 
-    /// Records the length of a turn, if that turn is the longest so far.
     #[inline]
     pub(crate) fn record_turn_length(&self, nanos: u64) {
         // Relaxed: only the owner writes this independent word.
@@ -223,7 +218,6 @@ impl Gauges {
         }
     }
 
-    /// Records that `timers` timers fired `nanos` late.
     pub(crate) fn record_lateness(&self, by: LateCause, nanos: u64, timers: u32) {
         if self.is_enabled() {
             self.lateness[by as usize].add(nanos, timers);
@@ -236,7 +230,6 @@ impl Gauges {
         }
     }
 
-    /// Returns true if a thread has requested the occupied slots. Never true in loom models.
     #[inline]
     pub(crate) fn occupancy_is_requested(&self) -> bool {
         // Relaxed: a request, which may be seen a little later.

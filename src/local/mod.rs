@@ -46,20 +46,19 @@ use crate::{
     when::When,
 };
 
-/// Returns this thread's wheel. Its first use creates it, with a tick of a millisecond and the
-/// monotonic clock. For another tick or clock, [install](Config::install) a [`Config`] first.
+/// Returns this thread's wheel. The first operation on the wheel creates it, with a tick of a
+/// millisecond and the monotonic clock. For another tick or clock, [install](Config::install) a
+/// [`Config`] first.
 ///
 /// The thread's loop drives the wheel: the loop calls [`turn`](LocalTimer::turn) to fire timers,
 /// and [`prepare_sleep`](LocalTimer::prepare_sleep) to learn how long it may sleep.
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. A
-/// thread that cannot have a wheel, because 16,384 shards exist, gets these answers too.
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. The same
+/// holds in a thread that cannot have a wheel, because 16,384 shards exist.
 ///
 /// # Examples
-///
-/// A thread that only runs timers:
 ///
 /// ```
 /// use corewheel::local_timer;
@@ -139,14 +138,13 @@ impl LocalTimer {
     /// up to a tick. A callback with a zero delay runs in the next turn. A callback with a delay
     /// beyond 584 years never runs.
     ///
-    /// Cost: constant, one reading of the clock. Each 4,096 timers need another page of memory. A
-    /// callback that captures more than 32 bytes, or a value aligned to more than 8 bytes, is
-    /// boxed.
+    /// Cost: constant, one reading of the clock. Each 4,096 live timers need another page of
+    /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
+    /// bytes, is boxed.
     ///
     /// # Panics
     ///
-    /// If the thread has no wheel, or its wheel has ended or is full; see
-    /// [`try_add`](Self::try_add).
+    /// If [`try_add`](Self::try_add) would return an error.
     ///
     /// # Examples
     ///
@@ -198,17 +196,17 @@ impl LocalTimer {
         Self::insert_one_shot(TimerKind::Shared, CallSite::caller(), when.into(), callback)
     }
 
-    /// Runs `callback` every `period` until the timer is cancelled, for the first time one period
+    /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
     /// from now. Late runs do not shift later runs, so the period does not drift, even if it is no
-    /// multiple of the tick. Runs that the loop missed are skipped. A period shorter than a tick,
-    /// zero included, counts as a tick.
+    /// multiple of the tick. If a run is late by several periods, the runs missed in between are
+    /// skipped. A period shorter than a tick, zero included, counts as a tick.
     ///
     /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
     /// the callback is reported, and the timer continues.
     ///
     /// # Panics
     ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    /// If [`try_add_periodic`](Self::try_add_periodic) would return an error.
     ///
     /// # Examples
     ///
@@ -239,7 +237,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    /// In the same cases as [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -262,11 +260,12 @@ impl LocalTimer {
     }
 
     /// Adds a timer as [`add`](Self::add) does. Only this thread can cancel or move the timer, so
-    /// its end needs no atomic swap. [`LocalHandle::share`] lets other threads cancel and move it.
+    /// firing or cancelling it needs no atomic swap. [`LocalHandle::share`] lets other threads
+    /// cancel and move it.
     ///
     /// # Panics
     ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    /// If [`try_add_local`](Self::try_add_local) would return an error.
     ///
     /// # Examples
     ///
@@ -292,7 +291,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_add`](Self::try_add).
+    /// In the same cases as [`try_add`](Self::try_add).
     ///
     /// # Examples
     ///
@@ -320,25 +319,26 @@ impl LocalTimer {
     /// Fires the due timers, in three steps:
     ///
     /// 1. The turn consumes remote adds and resets in FIFO order. It runs the closures of
-    ///    [`ShardRef::run`], and callbacks whose deadlines passed before the last turn.
+    ///    [`ShardRef::run`] at once, and fires added or reset timers that were already due at the
+    ///    last turn.
     /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
     ///    is unspecified.
     /// 3. The turn consumes remote cancels.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
-    /// waiting cancels. If requests are left, [`Turn::behind`] is true, and
+    /// waiting cancels. If work is left, [`Turn::behind`] is true, and
     /// [`time_until_next`](Self::time_until_next) returns zero until the next turn. A timer that a
-    /// callback adds, or another thread while callbacks run, fires in a later turn.
+    /// callback adds fires in a later turn. So does a timer that another thread adds after step 1.
     ///
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn that
     /// a callback calls does nothing, and sets [`Turn::nested`].
     ///
-    /// Cost: if nothing is due, one reading of the clock and some tens of nanoseconds. Otherwise a
-    /// constant for each timer, plus its callback. Each elapsed tick relinks a few entries of a
-    /// higher level of the wheel, and at most 96 entries that were reset from this tick to a later
-    /// one. Each consumed request costs about a cache miss. Putting remote adds and resets into
-    /// FIFO order costs another cache miss per request. A turn puts at most 4,096 requests in
-    /// order, regardless of the budget.
+    /// Cost: if no timer is due and no request waits, one reading of the clock and some tens of
+    /// nanoseconds. Otherwise a constant for each fired timer, plus its callback. In proportion to
+    /// the elapsed time, a turn cascades entries of higher levels. Each elapsed tick relinks at
+    /// most 96 entries that were reset from this tick to a later one. Each consumed request costs
+    /// about a cache miss. Putting remote adds and resets into FIFO order costs another cache miss
+    /// per request. A turn puts at most 4,096 requests in order, regardless of the budget.
     ///
     /// # Examples
     ///
@@ -356,12 +356,12 @@ impl LocalTimer {
         self.turn_within(usize::MAX)
     }
 
-    /// Fires the due timers within a budget. The turn consumes at most `budget` remote requests,
-    /// each of which may run a timer. Then it fires or moves at most `budget` entries of the wheel.
-    /// Each message of a [purgatory](crate::purgatory) counts as a request, but a turn that begins
-    /// a batch of up to 64 messages handles the whole batch. The next turn continues with the rest,
-    /// in order. If work is left, [`Turn::behind`] is true, and
-    /// [`time_until_next`](Self::time_until_next) returns zero until the next turn.
+    /// Fires the due timers within a budget. The turn consumes up to 1,024 remote requests, or
+    /// `budget` if that is smaller. Each may fire a timer. Besides, the turn fires or relinks at
+    /// most `budget` entries of the wheel. Each message of a [purgatory](crate::purgatory) counts
+    /// as a request, but a turn that begins a batch of up to 64 messages handles the whole batch.
+    /// The next turn continues with the remaining requests and timers, in order. If work is left,
+    /// [`Turn::behind`] is true.
     ///
     /// # Examples
     ///
@@ -383,9 +383,9 @@ impl LocalTimer {
     /// Fires the due timers as [`turn`](Self::turn) does, but uses `now` instead of reading the
     /// clock.
     ///
-    /// `now` must be an instant of the wheel's clock. If `now` is before the wheel's latest
-    /// reading, the turn uses that reading. If `now` is in the future, timers fire early. Until the
-    /// clock reaches `now`, the delays of new timers count from `now`.
+    /// `now` must be an instant of the wheel's clock. If `now` is before the latest reading of this
+    /// clock, the turn uses that reading. If `now` is in the future, timers fire early. Until the
+    /// clock reaches `now`, this thread's adds and resets count delays from `now`.
     ///
     /// # Examples
     ///
@@ -401,7 +401,7 @@ impl LocalTimer {
         Local::turn_at(now)
     }
 
-    /// Returns the moment at which the wheel next needs a turn. See
+    /// Returns the moment at which the wheel next needs a turn, or `None` if it needs none. See
     /// [`Shard::next_deadline`](crate::Shard::next_deadline).
     ///
     /// This call also sends the messages of the thread's purgatories to other cores.
@@ -450,18 +450,18 @@ impl LocalTimer {
     ///   canceller drops the callback itself.
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
     /// - An add that a full wheel refuses while messages wait in its mailbox.
-    /// - An add or reset by this thread, before it sleeps, whose deadline is before the end of the
-    ///   sleep.
+    /// - An add or reset by this thread after the announcement, with a deadline before the end of
+    ///   the sleep.
     /// - A message to or from a purgatory of this thread.
     ///
     /// The timeout is zero if the wheel has ended, or if the thread cannot have a wheel. Such a
     /// thread must not sleep, because nothing would wake it.
     ///
-    /// Dropping the [`PreparedSleep`] ends the announcement. So keep it until the sleep is over, or
-    /// use [`sleep_with`](Self::sleep_with).
+    /// Dropping the [`PreparedSleep`] ends the announcement. So keep the value until the sleep is
+    /// over, or use [`sleep_with`](Self::sleep_with).
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
-    /// next occupied slot.
+    /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
     ///
     /// # Examples
     ///
@@ -514,8 +514,8 @@ impl LocalTimer {
     ///
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
     /// what `is_over` returns must wake the loop, by a request to this wheel such as
-    /// [`ShardRef::run`], or by unparking this thread. Also returns if the wheel has ended, because
-    /// no request could end the loop.
+    /// [`ShardRef::run`], or by unparking this thread. `run_until` also returns if the wheel has
+    /// ended.
     ///
     /// # Examples
     ///
@@ -553,12 +553,12 @@ impl LocalTimer {
     /// Registers a loop that will turn this thread's wheel. A loop that polls futures before its
     /// first turn must call this first.
     ///
-    /// A future of [`corewheel::future`](crate::future) that has to wait
-    /// [panics](crate::future#without-a-driver) on a thread whose wheel has no registered driver.
-    /// These register a driver: [`future::drive`](crate::future::drive), a `TimerFd`,
-    /// [`Config::install`], [`Cores`](crate::Cores), and the packages for runtimes. A loop also
-    /// registers by its first call of [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep)
-    /// or [`time_until_next`](Self::time_until_next).
+    /// A poll that would wait for this thread's wheel [panics](crate::future#without-a-driver) if
+    /// the wheel has no registered driver. These register a driver:
+    /// [`future::drive`](crate::future::drive), a `TimerFd`, [`Config::install`],
+    /// [`Cores`](crate::Cores), and the packages for runtimes. A loop also registers by its first
+    /// call of [`turn`](Self::turn), [`prepare_sleep`](Self::prepare_sleep) or
+    /// [`time_until_next`](Self::time_until_next).
     ///
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
     /// the thread without a driver, a loop registers again by its next turn.
@@ -580,7 +580,7 @@ impl LocalTimer {
     /// local_timer().run_until(|| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     /// ```
     pub fn register_driver(self) {
-        // Without a wheel, futures report the error when they are polled.
+        // Without a wheel, futures report the error when polled.
         let _ = Local::with(Local::register_driver);
     }
 
@@ -588,7 +588,7 @@ impl LocalTimer {
     ///
     /// # Panics
     ///
-    /// If the wheel has ended, or if the thread cannot have one because 16,384 shards exist.
+    /// If the thread is exiting, or cannot have a wheel because 16,384 shards exist.
     ///
     /// # Examples
     ///
@@ -665,7 +665,7 @@ impl LocalTimer {
     }
 
     /// Returns this wheel's clock, so that a [`Shard`](crate::Shard) or another thread's wheel can
-    /// use it too. In an exiting thread, returns the monotonic clock.
+    /// use it too. If the thread is exiting or cannot have a wheel, returns the monotonic clock.
     ///
     /// # Examples
     ///
@@ -730,9 +730,9 @@ impl LocalTimer {
         Local::with_current_engine(|engine| engine.metrics()).ok()
     }
 
-    /// Returns where in the source the live timers were added, and their ages. Use it to find
-    /// timers that are never cancelled. The report omits a periodic timer during its own run. In an
-    /// exiting thread the report is empty. Needs the feature `origins`.
+    /// Returns where in the source the live timers were added, and their ages. The report omits a
+    /// periodic timer during its own run. If the thread is exiting or cannot have a wheel, the
+    /// report is empty. Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -806,8 +806,8 @@ impl LocalTimer {
     /// Changes the period of a periodic timer of this thread, even from inside its callback.
     ///
     /// The time of the next run stays; [`TimerHandle::reset`] changes it. After a call during a
-    /// run, the next run is one new period after the deadline of the current run. A period shorter
-    /// than a tick, zero included, counts as a tick.
+    /// run, the new period counts from the deadline of this run. A period shorter than a tick, zero
+    /// included, counts as a tick.
     ///
     /// Returns false if the timer has ended or is not periodic, or if it belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
@@ -833,15 +833,15 @@ impl LocalTimer {
     /// thread drops their callbacks.
     ///
     /// From then on the wheel behaves as in an [exiting thread](local_timer). A concurrent cancel
-    /// by another thread still returns the true outcome. Timers of waiting futures are among the
-    /// returned timers. Running or dropping such a timer wakes the task, whose next poll finds [no
-    /// timer](crate::future#without-a-timer). Later calls return an empty vector.
+    /// by another thread still returns the true outcome. The result includes the timers of waiting
+    /// futures. Running or dropping a future's timer wakes the future's task, whose next poll finds
+    /// [no timer](crate::future#without-a-timer). Later calls return an empty vector.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
     /// # Panics
     ///
-    /// In a callback of a turn.
+    /// If called during a turn, for example by a callback.
     ///
     /// # Examples
     ///
@@ -876,7 +876,8 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// If the wheel's time is virtual, the thread has no wheel, or the system refuses a descriptor.
+    /// If the wheel's time is virtual, the thread is exiting or cannot have a wheel, or the system
+    /// refuses a descriptor.
     ///
     /// # Examples
     ///
@@ -969,8 +970,8 @@ impl Config {
     /// Creates this thread's wheel with this configuration. Call it before anything else in the
     /// thread uses [`local_timer`].
     ///
-    /// This call also registers a [driver](LocalTimer::register_driver). Without a loop that turns
-    /// the wheel, futures of this thread wait for ever.
+    /// This call also registers a [driver](LocalTimer::register_driver). So if no loop turns the
+    /// wheel, futures wait for ever instead of panicking.
     ///
     /// # Errors
     ///

@@ -17,7 +17,8 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
-/// If the callback has dropped the timer, the timer stays cancelled.
+/// If the callback drops the `OwnedTimer` and then arms this reference, the timer is cancelled when
+/// the callback returns.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
 /// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], which
@@ -68,9 +69,10 @@ struct OwnedTimerState<F: ?Sized> {
     armed_handle: Cell<Option<LocalHandle>>,
     /// True if the timer has fired since its last arming.
     has_fired: Cell<bool>,
-    /// The owner has dropped the timer.
+    /// The program has dropped the `OwnedTimer` that `new` returned.
     is_dropped: Cell<bool>,
-    /// Borrowed while the callback runs. The callback never runs inside itself.
+    /// Borrowed while the callback runs. The borrow never fails, because the callback never runs
+    /// inside itself.
     callback: RefCell<F>,
 }
 
@@ -131,7 +133,7 @@ impl OwnedTimer {
     ///
     /// # Panics
     ///
-    /// If the thread has no wheel, or its wheel is full; see [`try_arm`](Self::try_arm).
+    /// If [`try_arm`](Self::try_arm) would return an error.
     ///
     /// # Examples
     ///
@@ -156,9 +158,8 @@ impl OwnedTimer {
     ///
     /// # Errors
     ///
-    /// If the thread has no wheel, or its wheel has ended or is full; see
-    /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). In these cases the timer is not armed,
-    /// and keeps its callback.
+    /// In the same cases as [`LocalTimer::try_add`](crate::LocalTimer::try_add). Then the timer is
+    /// not armed, and keeps its callback.
     ///
     /// # Examples
     ///
@@ -209,8 +210,8 @@ impl OwnedTimer {
         self.shared.armed_handle.get().map_or(Cancel::Ended, LocalHandle::cancel)
     }
 
-    /// Returns whether the timer is pending, running or ended. A timer that was never armed has
-    /// ended.
+    /// Returns whether the timer is pending, running or ended. A timer that was never armed counts
+    /// as ended.
     ///
     /// # Examples
     ///

@@ -30,7 +30,7 @@ impl PendingTimer {
         Self { deadline, callback }
     }
 
-    /// Returns the deadline after all resets, rounded up to a tick.
+    /// Returns the timer's deadline at the drain, rounded up to a tick.
     ///
     /// # Examples
     ///

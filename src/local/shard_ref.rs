@@ -27,9 +27,9 @@ use crate::{
 /// [`Cores::shards`](crate::Cores::shards).
 ///
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
-/// thread nor its wheel alive: after the thread has ended, no timer can be added. But a reference
-/// keeps some memory: the hooks, the descriptor, and the nodes. The nodes take 88 bytes times the
-/// largest number of live timers so far.
+/// thread nor its wheel alive: after the wheel has ended, no timer can be added. But a reference
+/// keeps the hooks, the descriptor of a `TimerFd`, and the memory of the timers. This memory is at
+/// most 88 bytes times the largest number of live timers so far, in pages of 4,096 timers.
 ///
 /// # Examples
 ///
@@ -62,15 +62,15 @@ impl ShardRef {
         Self { number, shared }
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, after a delay or at an instant of
-    /// that wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
-    /// owner's first turn at or after its deadline, rounded up to a tick. The handle works at once,
-    /// even before the owner has consumed the add.
+    /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
+    /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
+    /// owner's first turn that begins at or after the deadline, rounded up to a tick. The handle
+    /// works even before the owner has consumed the add.
     ///
     /// On the owner's thread, this is [`LocalTimer::add`].
     ///
     /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. Each
-    /// 4,096 remote timers need another page of memory. A callback that captures more than 32
+    /// 4,096 live remote timers need another page of memory. A callback that captures more than 32
     /// bytes, or a value aligned to more than 8 bytes, is boxed. If the owner sleeps beyond the new
     /// deadline, it is woken.
     ///
@@ -133,14 +133,14 @@ impl ShardRef {
         self.send_one_shot(nanos, CallSite::caller(), callback)
     }
 
-    /// Runs `callback` on the thread that owns the wheel every `period` until the timer is
-    /// cancelled, for the first time one period from now. [`LocalTimer::add_periodic`] describes
-    /// late runs, missed runs and short periods.
+    /// Runs `callback` every `period` on the thread that owns the wheel, until the timer is
+    /// cancelled. The first run is one period from now. [`LocalTimer::add_periodic`] describes late
+    /// runs, missed runs, short periods and panics.
     ///
-    /// The handle works at once, from any thread. A cancel during a run prevents further runs, and
-    /// the owner drops the callback. After a cancel between runs, the canceller drops the callback.
-    /// A panic of the callback is reported, and the timer continues. The owner changes the period
-    /// by [`LocalTimer::set_period`](crate::LocalTimer::set_period).
+    /// The handle works at once. A cancel during a run prevents further runs, and the owner drops
+    /// the callback. After a cancel between runs, the canceller drops the callback, or a thread
+    /// that is resetting the timer at that moment. The owner changes the period by
+    /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
     /// On the owner's thread, this is [`LocalTimer::add_periodic`]. The cost is that of
     /// [`add`](Self::add).
@@ -216,11 +216,10 @@ impl ShardRef {
     /// counts as a timer that is already due. A sleeping owner is woken. See [`add`](Self::add) for
     /// the cost.
     ///
-    /// Closures of one remote thread run in FIFO order. A turn consumes up to 1,024 messages, or
-    /// its budget if that is smaller. Up to half of this number is reserved for waiting cancels.
-    /// Later turns consume the rest. If more than 4,096 messages wait, each turn puts 4,096 of them
-    /// in order, and no closure runs until all are in order. Closures that the owner itself submits
-    /// run in no particular order.
+    /// Closures of one remote thread run in FIFO order. [`LocalTimer::turn`] limits the requests
+    /// that one turn consumes. Later turns consume the others. If more than 4,096 closures, adds
+    /// and resets wait, each turn puts 4,096 of them in order. No closure runs until all are in
+    /// order. Closures that the owner itself submits run in no particular order.
     ///
     /// # Panics
     ///
@@ -267,7 +266,7 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, in its next turn, even if the wheel
-    /// is full. Drops `callback` if the wheel has ended. Wakes a sleeping owner.
+    /// is full. Drops `callback` if the wheel has ended or no node is left. Wakes a sleeping owner.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
@@ -291,8 +290,8 @@ impl ShardRef {
         self.send_one_shot(nanos, call_site, callback)
     }
 
-    /// Returns the present time of that wheel's clock, which its [`Config`](crate::Config) can make
-    /// virtual.
+    /// Returns the present time of the wheel's clock, which [`Config::clock`](crate::Config::clock)
+    /// can make virtual.
     ///
     /// # Examples
     ///
@@ -309,7 +308,7 @@ impl ShardRef {
         self.shared.clock().now()
     }
 
-    /// Returns the last published counts of that wheel and the lateness of its timers; see
+    /// Returns the last published counts of the wheel and the lateness of its timers; see
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -329,13 +328,14 @@ impl ShardRef {
         ShardMetrics::read_requesting_levels(self.number, &self.shared)
     }
 
-    /// Returns the number of pending timers of that wheel.
+    /// Returns the number of pending timers of the wheel.
     ///
-    /// The answer is exact while the owner sleeps, if it has announced this sleep, has not added or
-    /// cancelled timers since, and has no request in its mailbox. Otherwise the answer may lack
+    /// During an announced sleep the answer is exact, if the owner has added and cancelled no timer
+    /// since the announcement, and no request waits in its mailbox. Otherwise the answer may lack
     /// changes since the owner's last publication. The owner publishes before each sleep, and at
-    /// least every 64 turns. A remote cancel counts at once. A remote add counts from the first
-    /// publication after the owner has consumed it. After the end of the thread, the answer is zero.
+    /// least every 64 turns. Remote cancels that wait in the mailbox are already subtracted. A
+    /// remote add counts from the first publication after the owner has consumed it. After the end
+    /// of the wheel, the answer is zero.
     ///
     /// Cost: some reads, which never delay the owner.
     ///

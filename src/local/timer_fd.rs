@@ -1,8 +1,8 @@
 //! A file descriptor that is readable when a thread's wheel must turn.
 //!
 //! The descriptor is one timerfd. The owner arms it for the next deadline. A thread that must wake
-//! the owner makes it expire at once. The owner's arming must not undo a wake, so the owner arms
-//! before it announces the sleep:
+//! the owner makes the timerfd expire at once. The owner's arming must not undo a wake, so the
+//! owner arms before it announces the sleep:
 //!
 //! ```text
 //! owner                             requesting thread
@@ -17,7 +17,7 @@
 //! before the wake. So the owner has already consumed the request, or finds it in the check after
 //! the announcement.
 //!
-//! While a sleep is announced, only wakes arm the descriptor, for an immediate expiry.
+//! While a sleep is announced, the descriptor is armed only for an immediate expiry.
 
 use std::{
     cell::Cell,
@@ -37,7 +37,7 @@ use crate::{
 
 /// A file descriptor that is readable when its thread's wheel must turn: at the next deadline, and
 /// at once when another thread must wake the owner. From [`LocalTimer::timer_fd`]; with the feature
-/// `fd`, on Linux.
+/// `fd`, on Linux and Android.
 ///
 /// Any poller of descriptors can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or
 /// the loop of another library. Call [`turn`](Self::turn) when the descriptor is readable. Nothing
@@ -45,8 +45,8 @@ use crate::{
 /// so each expiry is an edge.
 ///
 /// The descriptor follows the wheel's clock. [`Clock::boot_time`](crate::Clock::boot_time) also
-/// counts suspensions: if the deadline elapses while the machine is suspended, the descriptor is
-/// readable after the resume.
+/// counts the time of suspensions: if the deadline elapses while the machine is suspended, the
+/// descriptor is readable after the resume.
 ///
 /// Cost: a system call each time the descriptor is armed for another deadline, and one for each
 /// wake by another thread. If this thread adds a timer with an earlier deadline outside of a turn,
@@ -62,8 +62,8 @@ use crate::{
 /// descriptor readable, so that the holder of the other one turns and arms it again. Dropping a
 /// task of [`drive`](crate::future::drive) also makes the descriptor readable.
 ///
-/// The descriptor stays open until the thread's wheel has ended and no
-/// [`ShardRef`](crate::ShardRef) of this wheel exists. It is non-blocking, and is closed by `exec`.
+/// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
+/// its wheel exists. It is non-blocking, and is closed by `exec`.
 ///
 /// # Examples
 ///
@@ -140,8 +140,8 @@ impl TimerFd {
         self.turn_within(usize::MAX)
     }
 
-    /// Runs the due callbacks within the budget of [`LocalTimer::turn_within`], and arms the
-    /// descriptor. If due timers are left, the descriptor is readable at once.
+    /// Runs the due callbacks within `budget`, as [`LocalTimer::turn_within`] does, and arms the
+    /// descriptor. If work is left, the descriptor is readable at once.
     ///
     /// # Examples
     ///

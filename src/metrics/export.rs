@@ -63,11 +63,11 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 ///   `corewheel_panics_total`, `corewheel_clock_regressions_total` and `corewheel_stalls_total`.
 ///   `corewheel_cancelled_total` and `corewheel_resets_total` have the label `by`, which is `own`
 ///   for the owner and `other` for other threads.
-/// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds`, and
-///   `corewheel_overdue_seconds`, the time for which the next turn has been overdue.
+/// * Gauges: `corewheel_live`, `corewheel_queued`, `corewheel_longest_turn_seconds` and
+///   `corewheel_overdue_seconds`.
 /// * Histograms: `corewheel_lateness_seconds`, whose label `by` is `loop` or `leftover`, and
-///   `corewheel_callback_seconds`, the running times of measured callbacks. Each value is too large
-///   by at most a quarter or a microsecond, whichever is more.
+///   `corewheel_callback_seconds`, the running times of measured callbacks. Each value up to 73
+///   minutes is too large by at most a quarter or a microsecond, whichever is more.
 ///
 /// # Examples
 ///
@@ -84,7 +84,7 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 /// });
 /// ```
 pub struct Exporter {
-    /// The last export of each shard, by serial.
+    /// The metrics of each shard at its last export, by the shard's serial number.
     last_exported: HashMap<u64, (ShardMetrics, Arc<Shared>)>,
 }
 
@@ -167,8 +167,8 @@ impl Exporter {
             .collect();
         let serials: HashSet<u64> =
             present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
-        // Ended shards come first, because their zeros must not overwrite the gauges of a new shard
-        // with the same number and name.
+        // Ended shards come first: setting their gauges to zero must not overwrite the gauges of a
+        // new shard with the same number and name.
         let ended: Vec<_> =
             self.last_exported.extract_if(|serial, _| !serials.contains(serial)).collect();
         for (_, (before, shared)) in ended {
@@ -235,7 +235,6 @@ fn export_histogram(recorder: &::metrics::Histogram, now: &Histogram, before: Op
     }
 }
 
-/// Returns a metric's labels, including the label `by` if it has a value.
 fn with_optional_label(labels: &[Label], by: Option<&'static str>) -> Vec<Label> {
     labels.iter().cloned().chain(by.map(|by| Label::from_static_parts("by", by))).collect()
 }

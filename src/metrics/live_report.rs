@@ -50,7 +50,7 @@ pub struct LivePlace {
     /// The number of live timers that this call site added.
     pub live: usize,
     /// The age of the oldest of these timers, regardless of resets. The age of a remote timer
-    /// counts from the moment at which the owner admitted it.
+    /// counts from the moment at which the owner consumed the add.
     pub oldest: Duration,
 }
 

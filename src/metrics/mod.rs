@@ -13,13 +13,13 @@
 //!
 //! # Wheels without a loop
 //!
-//! If no loop has begun to turn a wheel, an add reports another timer of the wheel that has been
-//! overdue for 100 ms. A remote request to a thread's wheel does the same. The report is an error
-//! event of `tracing`, or a line on the standard error without that feature. Each wheel is reported
-//! once, and once more after each loss of its last driver.
+//! If no loop has begun to turn a wheel, an add or reset reports another timer of the wheel that is
+//! overdue by at least 100 ms. A remote add or reset does the same on a thread's wheel. The report
+//! is an error event of `tracing`, or a line on the standard error without that feature. Each wheel
+//! is reported once, and once more after each loss of its last driver.
 //!
-//! For these wheels the limit is 1 s, and only some adds look for an overdue timer, at least one in
-//! 256:
+//! On these wheels, only timers that are overdue by at least 1 s are reported. Only some of the
+//! owner's adds look for them, at least one in 256:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -96,18 +96,18 @@ pub struct ShardMetrics {
     /// The name from [`Config::name`](crate::Config::name), or else the name of the thread that
     /// created the shard, or else empty.
     pub name: String,
-    /// The counts of the shard's timers, as one snapshot. Two parts are newer than the snapshot:
-    /// [`panicked`](Counts::panicked), and the messages in the mailbox, which count as
-    /// [`queued`](Counts::queued) and partly as [`held`](Counts::held). For other threads,
-    /// [`turns`](Counts::turns) leaves out up to 64 idle turns.
+    /// The counts of the shard's timers, as one snapshot. Some counts may be newer than the
+    /// snapshot: [`panicked`](Counts::panicked), [`turns`](Counts::turns), and
+    /// [`queued`](Counts::queued) and [`held`](Counts::held), which include the messages now in the
+    /// mailbox. `turns` may leave out up to 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that the first turn after their deadline fired: the time from the
     /// deadline, rounded up to a tick, to the beginning of that turn.
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///
-    /// If the previous turn left work, a timer that was added or moved after that turn counts here
-    /// too, provided that its deadline is not after the beginning of that turn.
+    /// Timers that were added or moved after a turn that left work count here too, if their
+    /// deadline is not after the beginning of that turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included; zero for a loop that never calls
     /// `prepare_sleep` or `time_until_next`.
@@ -120,8 +120,9 @@ pub struct ShardMetrics {
     ///
     /// On a thread that no loop drives, the time counts from the earliest deadline, including
     /// deadlines that other threads have requested. Before the first turn of a
-    /// [`Shard`](crate::Shard), it counts from the earliest deadline that the shard had at one of
-    /// the last 256 adds. A remote cancel does not reset it.
+    /// [`Shard`](crate::Shard), it counts from the earliest deadline at the shard's last check,
+    /// made at least every 256 adds. A remote cancel of the overdue timer does not change this
+    /// time.
     pub overdue: Duration,
     /// How long the measured callbacks ran. Empty unless
     /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
@@ -134,7 +135,7 @@ pub struct ShardMetrics {
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found that the loop did not turn.
     pub stalls: u64,
-    /// Identifies the shard: no other shard of the process ever has it.
+    /// Identifies the shard: no other shard of the process ever has this number.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for the exporter"))]
     pub(crate) serial: u64,
 }
@@ -165,7 +166,6 @@ pub struct Level {
 }
 
 impl Level {
-    /// Returns all levels of a shard with this tick.
     fn all(tick: TickLength, occupied: &[u64]) -> Vec<Self> {
         let levels = shard_level_sizes().zip(occupied);
         let level = |((ticks, slot_count), &occupied)| Self {
@@ -178,7 +178,6 @@ impl Level {
 }
 
 impl ShardMetrics {
-    /// Reads the metrics of a shard, and requests its levels from the owner.
     pub(crate) fn read_requesting_levels(number: u32, shared: &Shared) -> Self {
         shared.gauges.request_occupancy();
         Self::of(number, shared)

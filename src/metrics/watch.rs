@@ -19,8 +19,8 @@ const CHECKS_PER_LIMIT: u32 = 4;
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A shard whose owner has not turned for too long while timers were due, as a [`Watch`] reports
-/// it.
+/// A stalled shard, as a [`Watch`] reports it: one turn has lasted too long, or no turn has begun
+/// although timers are due.
 ///
 /// # Examples
 ///
@@ -45,8 +45,7 @@ pub struct Stall {
     pub name: String,
     /// How long the stall has lasted so far.
     pub lasted: Duration,
-    /// True if the owner is inside a turn: it runs a callback or handles a payload. False if the
-    /// loop is outside of its turns.
+    /// True if the owner is inside a turn: it runs a callback or handles a payload.
     pub is_in_turn: bool,
     /// True if the shard has ever turned. If false, there may be no loop at all. For a thread's
     /// wheel, see [`LocalTimer::register_driver`](crate::LocalTimer::register_driver). The owner of
@@ -58,15 +57,15 @@ pub struct Stall {
 ///
 /// A loop is stalled for longer than the limit in these cases:
 ///
-/// * Its turn lasts longer than the limit. The pass of a [`Shard`](crate::Shard) lasts until
+/// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
 ///   `next_expired` returns `None`, or until the loop's next turn or call of `prepare_sleep` or
 ///   `time_until_next`.
-/// * Its next turn is late by more than the limit. The loop sets the time of this turn by each call
-///   of `prepare_sleep` or `time_until_next`, or by its `TimerFd`. Without such a call, only the
-///   length of turns is watched.
+/// * Its next turn is late by more than the limit. The loop sets the due time of this turn by each
+///   call of `prepare_sleep` or `time_until_next`, or by its `TimerFd`. Without such a call, only
+///   the length of turns is watched.
 /// * It has not begun, and a timer is overdue by more than the limit. On a thread, this includes
-///   timers that other threads have added or moved. In a shard, the timer may have been cancelled
-///   or moved since it became overdue.
+///   timers that other threads have added or moved. In a [`Shard`](crate::Shard), the timer may
+///   have been cancelled or moved since it became overdue.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
 /// `report`, so do not hold a lock that `report` needs. A `report` that drops its own watch does
@@ -141,7 +140,7 @@ impl Drop for Watch {
         if let Some(thread) =
             self.thread.take().filter(|watch| watch.thread().id() != thread::current().id())
         {
-            // The panic of a report has been printed. Dropping its payload may panic again.
+            // A panic of `report` has been printed. Dropping the panic's payload may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }
@@ -213,7 +212,7 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnSta
 
 impl TurnState {
     /// Returns the time, in nanoseconds of the owner's clock, at which the current turn began or
-    /// the next turn became overdue. Returns `None` if there is neither.
+    /// the next turn is due. Returns `None` if no turn is in progress and none is needed.
     fn stalled_since(self) -> Option<u64> {
         if self.is_in_turn { Some(self.began_at) } else { self.next_turn_due() }
     }

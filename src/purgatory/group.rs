@@ -5,8 +5,8 @@
 //! only after the earlier message was acknowledged.
 //!
 //! No message is repeated, and no core blocks until an answer comes. If a batch cannot be
-//! delivered, because the core or its purgatory has ended, its destructor answers the messages: see
-//! [`Message::refusal`].
+//! delivered, because the core or its purgatory has ended, the batch's destructor answers the
+//! messages: see [`Message::refusal`].
 
 use std::{
     any::Any,
@@ -27,15 +27,14 @@ use crate::{
     util::sync::{Ordering, SetOnce, fence, per_thread},
 };
 
-/// A function from a key to its core.
 type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 
 /// The purgatories of several cores. Each key belongs to one core, and operations may watch keys of
 /// any core.
 ///
 /// Each core's thread creates its purgatory by [`join`](Self::join). Any thread may report an event
-/// by [`notify`](Self::notify). Then the core of the key checks its operations, and notifies all
-/// other cores whose operations watch the key.
+/// by [`notify`](Self::notify). Then the core of the key checks its operations on the key, and
+/// notifies all other cores with operations on the key.
 ///
 /// When a core's purgatory ends, events on its keys have no further effect. Operations of other
 /// cores that watch such a key check their condition once more. Their watches on keys of other
@@ -85,7 +84,7 @@ pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 struct Group<K> {
     number: u64,
     core_of: Box<CoreOf<K>>,
-    /// Set by the first core that joins.
+    /// The shards of all cores, set by the first core that joins.
     shards: SetOnce<Box<[ShardRef]>>,
 }
 
@@ -207,7 +206,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// # Panics
     ///
-    /// In the cases that [`join`](Self::join) lists, except for a second join.
+    /// In the cases that [`join`](Self::join) lists, except a second join.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "core {index} of {}", shards.len());
         assert!(shards[index].is_own(), "core {index} is not this thread's");
@@ -292,8 +291,8 @@ pub(super) enum Message<K> {
     WatchAck { operation: Id, watch: Id },
     /// Ends a watch that the receiver holds for an operation of the sender.
     Unwatch { watch: Id },
-    /// There was an event on a key that the receiver's operation watches. `watch` identifies its
-    /// watch on the sender's core.
+    /// There was an event on a key that the receiver's operation watches. `watch` identifies the
+    /// operation's watch on the sender's core.
     Recheck { operation: Id, watch: Id },
     /// There will be no more events on a key of the sender that the receiver's operation watches.
     KeyCoreEnded { operation: Id },
@@ -385,8 +384,7 @@ impl<K: Send + 'static> Member<K> {
     }
 
     fn post(&self, core: u32, batch: Batch<K>) {
-        // A batch that cannot be delivered is dropped here, and the destructors of its keys may
-        // panic.
+        // An undeliverable batch is dropped here, and the destructors of its keys may panic.
         Local::catch_panic(PanicPlace::Drop, || self.group.post(core, batch));
     }
 
@@ -439,7 +437,7 @@ impl<K: Send + 'static> Batch<K> {
     }
 
     /// Passes the messages to this thread's receiver. If the thread has not joined, buffers the
-    /// watches.
+    /// watches and drops the other messages.
     fn deliver(mut self) {
         let BatchContent { group, from, messages } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| match endpoint {

@@ -106,8 +106,8 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         entries.len()
     }
 
-    /// Checks that an entry's slot is within reach, does not start after the deadline, and will be
-    /// visited.
+    /// Checks that `level` reaches an entry's slot, that the slot does not start after the
+    /// deadline, and that a pass will visit the slot.
     fn check_entry(&self, level: usize, position: u32, deadline: u64, location: Location) {
         let wheel = self.wheel;
         let current = Geometry::<BITS, LEVELS>::slot_number(level, wheel.current);

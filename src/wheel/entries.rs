@@ -26,7 +26,7 @@ use crate::{
 /// The fields of an entry except its links. All bytes are zero until [`Page::init_place`].
 struct EntryFields<T> {
     deadline: Cell<u64>,
-    /// Tells apart the entries that use this index one after the other.
+    /// Tells apart the entries that successively use this index.
     generation: Cell<u32>,
     location: Cell<Location>,
     value: UnsafeCell<MaybeUninit<Option<T>>>,
@@ -36,7 +36,7 @@ struct Page<T> {
     /// In a free entry, `next` links the list of free places.
     links: [Cell<Links>; PAGE_LEN],
     entries: [EntryFields<T>; PAGE_LEN],
-    /// The first generation of each entry of this page.
+    /// The generation at which the entries of this page start.
     generation: Cell<u32>,
 }
 
@@ -225,7 +225,7 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
         let value = self.find(index, generation)?.value();
-        // SAFETY: values are replaced only by methods that borrow `self` mutably. The value of an
+        // SAFETY: values are replaced only while the wheel is borrowed mutably. The value of an
         // entry in the wheel is initialised.
         unsafe { &*value }.as_ref()
     }
@@ -240,7 +240,7 @@ impl<T> Entries<T> {
         unsafe { &mut *value }.as_mut()
     }
 
-    /// Returns the first index from `index` on whose entry is in the wheel.
+    /// Returns the first index, not before `index`, whose entry is in the wheel.
     pub(super) fn next_live(&self, mut index: u32) -> Option<u32> {
         while page_of(index) < self.pages.numbers_end() {
             if !self.pages.has(page_of(index)) {
@@ -314,7 +314,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes a place after the free list of the current page has run out.
+    /// Takes a place from a page with room, which becomes the current page, or from a new page.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
@@ -324,7 +324,7 @@ impl<T> Entries<T> {
         self.take_from_current_page()
     }
 
-    /// Adds a page and takes its first place.
+    /// Adds a page and takes a free place.
     fn add_page(&mut self) -> Option<(usize, usize)> {
         let (number, generation) = match self.vacant_pages.pop() {
             Some(vacant) => vacant,
@@ -333,7 +333,7 @@ impl<T> Entries<T> {
         };
         if number == self.page_numbers_end {
             self.page_numbers_end += 1;
-            // Reserves the memory now, so that freeing never allocates.
+            // Reserves memory now, so that freeing a page never allocates.
             self.vacant_pages.reserve(self.page_numbers_end);
         }
         self.pages.set(number, Page::allocate_page(generation));
@@ -341,7 +341,7 @@ impl<T> Entries<T> {
         self.take_from_other_page()
     }
 
-    /// Frees an empty page, if there is a surplus.
+    /// Frees an empty page, unless all empty pages are kept as spares.
     #[cold]
     #[inline(never)]
     fn free_page(&mut self) {
@@ -352,7 +352,7 @@ impl<T> Entries<T> {
         self.vacant_pages.push((number, generation));
         let page = self.pages.get(number);
         self.pages.remove(number);
-        // SAFETY: the page was made by `allocate`, has no value, and nothing refers to it any more.
+        // SAFETY: `allocate_page` made the page, which has no value. Nothing refers to it any more.
         unsafe { pages::free(page) };
     }
 
@@ -396,7 +396,7 @@ impl<T> Drop for Entries<T> {
     }
 }
 
-/// Drops the remaining values, and then frees the pages.
+/// When dropped, drops the values of the remaining `indices`, and then frees the pages.
 struct DropEntries<'a, T, I: Iterator<Item = u32>> {
     entries: &'a Entries<T>,
     indices: I,
@@ -418,7 +418,8 @@ impl<T, I: Iterator<Item = u32>> Drop for DropEntries<'_, T, I> {
         self.drop_values();
         let pages = &self.entries.pages;
         for number in pages.numbers() {
-            // SAFETY: each page is in the table once, was made by `allocate`, and is used no more.
+            // SAFETY: `numbers` yields each page once. `allocate_page` made the page, which is not
+            // used afterwards.
             unsafe { pages::free(pages.get(number)) };
         }
     }

@@ -3,8 +3,10 @@
 //! A level is a ring of slots. A slot's *number* counts the slots of its level since tick 0 and
 //! never wraps. Its *position* in the ring is the number modulo the ring's length. A *revolution*
 //! is 2^`BITS` slots of one level. It covers the same ticks as a slot of the level above, and has
-//! that slot's number. The ring of the first level has room for many revolutions. The other rings
-//! have room for two: the current and the next.
+//! that slot's number.
+//!
+//! A level *reaches* the current revolution, and as many later ones as its ring has room for. The
+//! levels above the first, the *upper levels*, reach the current and the next revolution.
 
 use core::ops::Range;
 
@@ -71,7 +73,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (number & (ring as u64 - 1)) as u32
     }
 
-    /// Returns the slots of a level, without the aligned slots.
+    /// Returns the slots of a level.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     pub(super) fn slots(level: usize) -> Range<u32> {
@@ -82,7 +84,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         }
     }
 
-    /// Returns the slot of a tick in the first level.
+    /// Returns the first level's slot of `tick`.
     #[inline]
     pub(super) fn near_slot_at(tick: u64) -> u32 {
         Self::position(0, tick)
@@ -94,7 +96,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::upper_slot(level, Self::position(level, Self::slot_number(level, tick)))
     }
 
-    /// Returns the aligned slot of the slot of `level` that covers `tick`.
+    /// Returns the [aligned slot](Self::aligned_slot) of the slot of `level` that covers `tick`.
     #[inline]
     pub(super) fn aligned_slot_at(level: usize, tick: u64) -> u32 {
         Self::aligned_slot(level, Self::position(level, Self::slot_number(level, tick)))
@@ -107,7 +109,8 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT) as u32 + position
     }
 
-    /// Returns the aligned slot at a position of an upper level.
+    /// Returns the *aligned slot* at a position of an upper level. It lists entries with slack that
+    /// are due when the slot at this position starts.
     #[inline]
     pub(super) const fn aligned_slot(level: usize, position: u32) -> u32 {
         Self::upper_slot(level + LEVELS - 1, position)
@@ -119,7 +122,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// bounds.
     pub(super) const SLOTS: usize = (Self::LATE as usize + 1).next_power_of_two();
 
-    /// Returns level and position of a slot of an upper level, or of its aligned slot.
+    /// Returns the level and the position of a slot of an upper level, or of an aligned slot.
     #[allow(clippy::cast_possible_truncation)] // A position is less than 2^15.
     pub(super) fn far_level_and_position(slot: u32) -> (usize, u32) {
         let far = slot as usize - Self::NEAR_SLOT_COUNT;
@@ -155,9 +158,9 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         Self::revolution_number(level, deadline) - Self::revolution_number(level, now)
     }
 
-    /// Returns the lowest level that reaches a deadline beyond the first level. The deadline's slot
-    /// in that level is neither the current slot, which has cascaded, nor the next slot, which may
-    /// be cascading.
+    /// Returns the lowest level that reaches a deadline that the first level does not reach. The
+    /// deadline's slot in that level is neither the current nor the next slot. Those may be
+    /// cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {
         if Self::reaches(1, now, deadline) { 1 } else { Self::far_level_of_slow(now, deadline) }

@@ -1,11 +1,11 @@
-//! A hierarchical timing wheel: finds the due entries. Its time is a tick number.
+//! A hierarchical timing wheel, which finds the due entries.
 //!
 //! Implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
 //! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
 //! wide. A slot of each further level is as wide as 2^`BITS` slots of the level below. The first
-//! level has the most slots, because most timers of a server are shorter than a minute. Together
-//! the levels reach every `u64` tick, so no deadline is out of range and no overflow list is
-//! needed. With the default geometry and a tick of a millisecond, the levels are:
+//! level has the most slots, so that it reaches the deadlines of most timers of a server. Together
+//! the levels reach every `u64` tick, so no overflow list is needed. With the default geometry and
+//! a tick of a millisecond, the levels are:
 //!
 //! | level | slots | a slot covers | the level reaches, at least |
 //! |---|---|---|---|
@@ -17,9 +17,9 @@
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
 //! A new entry goes to the lowest level that reaches its deadline. Before a slot above the first
-//! level starts, its entries cascade to lower levels in portions, so that no call takes long. Since
-//! a slot of the first level is one tick wide, every entry fires at exactly its tick. A bitmap
-//! marks the occupied slots, so that the wheel quickly skips time without entries.
+//! level starts, its entries cascade to lower levels in portions, so that calls stay short. An
+//! entry cascades until its slot starts at its deadline, so deadlines are exact to the tick. A
+//! bitmap marks the occupied slots, so that the wheel quickly skips time without entries.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -56,8 +56,8 @@ pub(crate) use self::{
 /// `BITS` is at least 1 and at most 14. `LEVELS` must be the smallest number for which
 /// `BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
-/// Memory: an entry takes 24 bytes and an `Option` of the value, in a page of 4,096 entries. Empty
-/// pages are freed, except two spare ones and those of [`reserve`](Self::reserve). With the default
+/// Memory: an entry takes 24 bytes and an `Option` of the value, in a page of 4,096 entries. The
+/// wheel keeps at most two empty pages, or more after [`reserve`](Self::reserve). With the default
 /// geometry, the slots take 1.2 MB, which the operating system commits on first use.
 ///
 /// # Examples
@@ -203,7 +203,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If each of the 2^25 - 1 indices is in use, or retired after 2^32 - 1 uses.
+    /// If each of the 2^25 - 1 indices is in use, or retired after up to 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -224,7 +224,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Errors
     ///
-    /// If each of the 2^25 - 1 indices is in use, or retired after 2^32 - 1 uses.
+    /// If each of the 2^25 - 1 indices is in use, or retired after up to 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -245,15 +245,16 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Ok(Key { index, generation: entry.generation() })
     }
 
-    /// Adds an entry that fires at a tick from `deadline` to `slack` ticks later. Of the future
+    /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. Of the future
     /// ticks in this range, the wheel chooses the one that is divisible by the largest power of
-    /// two. Most entries with slack share such ticks, so that one wake-up serves many entries.
+    /// two. So entries with slack often share a tick. If no tick is in the future, the entry is due
+    /// at [`now`](Self::now).
     ///
     /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
     ///
     /// # Panics
     ///
-    /// If each of the 2^25 - 1 indices is in use, or retired after 2^32 - 1 uses.
+    /// If each of the 2^25 - 1 indices is in use, or retired after up to 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -298,7 +299,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
     /// the entry has left the wheel.
     ///
-    /// Cost: constant. A reset to a later deadline is usually one store, and leaves the entry in
+    /// Cost: constant. A reset to a later deadline usually only stores it, and leaves the entry in
     /// its slot. So [`next_deadline`](Self::next_deadline) may still return the old deadline.
     ///
     /// # Examples
@@ -325,10 +326,10 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// entries.
     ///
     /// Cost: constant per returned entry. A stretch of time without entries costs at most a scan of
-    /// a bitmap. A call also moves entries to lower levels, each entry at most `LEVELS` - 1 times.
-    /// A call for a tick up to [`next_deadline`](Self::next_deadline) moves at most 8,192 entries
-    /// in this way. For each elapsed tick, a call also moves at most 96 entries that were reset
-    /// from this tick to a later deadline.
+    /// a bitmap. A call also moves entries to lower levels. Per insertion or reset, an entry moves
+    /// at most `LEVELS` times. A call for a tick up to [`next_deadline`](Self::next_deadline) moves
+    /// at most 8,192 entries to lower levels. For each elapsed tick, a call also moves at most 96
+    /// reset entries toward their later deadlines.
     ///
     /// # Examples
     ///
@@ -370,7 +371,6 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Due { wheel: self }
     }
 
-    /// Frees the index of an entry whose value has been taken.
     #[inline]
     fn free(&mut self, index: u32, generation: u32) {
         self.entries.free(index, generation);
@@ -410,11 +410,11 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// This tick is never later than the earliest deadline. It may be earlier, because the wheel
     /// also moves entries between slots:
     ///
-    /// - At the start of each slot above the first level that has entries.
+    /// - At the start of each occupied slot above the first level.
     /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
-    ///   were reset from one tick, each further entry may add another tick.
-    /// - If a slot above the first level has more than 8,192 entries, in the last ticks before the
-    ///   slot starts, so that no call moves more than 8,192.
+    ///   were reset from one tick, the wheel may move each further one at another tick.
+    /// - In the last ticks before slots above the first level start, if they have more than 8,192
+    ///   entries, so that no call moves more.
     ///
     /// # Examples
     ///
@@ -476,8 +476,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.len() == 0
     }
 
-    /// Returns a measure of the wheel's work since its creation. Each insertion, move, return or
-    /// removal of an entry counts as one.
+    /// Returns a measure of the wheel's work since its creation. Inserting, resetting, moving,
+    /// returning or removing an entry counts as one.
     ///
     /// # Examples
     ///
@@ -535,8 +535,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.entries.capacity()
     }
 
-    /// Frees all pages without entries except the first, even reserved ones. Keys stay valid, and
-    /// no entry moves.
+    /// Frees all pages without entries, even reserved ones, but not the first page. Keys stay
+    /// valid, and no entry moves.
     ///
     /// # Examples
     ///
@@ -644,7 +644,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Iterates over the key, the deadline and the value of each entry, in no particular order.
     ///
-    /// Cost: a check of every entry for which the wheel has memory.
+    /// Cost: visits all [`capacity`](Self::capacity) entries, used or free.
     ///
     /// # Examples
     ///
@@ -692,7 +692,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         }
     }
 
-    /// Removes and drops every entry. The wheel keeps its time, and all keys become stale. Cost:
+    /// Removes and drops every entry. The wheel keeps its time. Earlier keys find no entry. Cost:
     /// the same as [`retain`](Self::retain).
     ///
     /// # Examples
@@ -736,7 +736,7 @@ impl<T, const BITS: u32, const LEVELS: usize> fmt::Debug for Wheel<T, BITS, LEVE
     }
 }
 
-/// Iterates over the deadlines and values of the due entries of [`Wheel::advance`].
+/// Iterates over the deadlines and values of due entries; see [`Wheel::advance`].
 ///
 /// # Examples
 ///

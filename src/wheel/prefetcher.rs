@@ -1,13 +1,12 @@
 //! Prefetches the entries of the next ticks.
 //!
 //! A walk along one list waits for each entry's cache line. So several walkers, each on the list of
-//! another tick, step in turn, and a cache line has time to arrive before its walker's next step.
-//! When a list changes, its walker may end up in another list, which does no harm.
+//! a different tick, step in turn. Each cache line has time to arrive before its walker's next
+//! step. When a list changes, its walker may end up in another list, and prefetch useless entries.
 
 use super::{level::Geometry, slot::Slots, storage::Storage};
 use crate::limits::PREFETCHED_TICKS;
 
-/// Walkers along the lists of the next ticks.
 #[derive(Debug)]
 pub(super) struct Prefetcher {
     /// The entry that each walker prefetched last; 0 at the end of its list.
@@ -22,7 +21,7 @@ impl Prefetcher {
         Self { cursors: [0; PREFETCHED_TICKS], next_walker: 0, started_until: 0 }
     }
 
-    /// Starts walkers for the next ticks after `tick`, except those that have one already.
+    /// Starts walkers for the next ticks after `tick` that have entries and no walker yet.
     #[inline]
     pub(super) fn start_walkers<const BITS: u32, const LEVELS: usize>(
         &mut self,
@@ -42,7 +41,7 @@ impl Prefetcher {
         self.started_until = last;
     }
 
-    /// Moves the next walker by one entry.
+    /// Moves the next walker by one entry, and prefetches that entry.
     #[inline]
     pub(super) fn step(&mut self, storage: &impl Storage) {
         let cursor = &mut self.cursors[self.next_walker];

@@ -1,12 +1,11 @@
 //! A timing wheel whose entries are known by index. [`Wheel`](super::Wheel) and the shard use it.
 //!
-//! The levels above the first are the *upper levels*. Each linked entry is in exactly one slot,
-//! which starts at or before the entry's deadline:
+//! The levels above the first are the *upper levels*. Each linked entry is in exactly one slot:
 //!
 //! * An entry whose deadline the first level reaches is linked into the first level's slot of this
 //!   deadline.
-//! * Any other entry is linked into a slot of the lowest level that reaches the deadline. The
-//!   entries of such a slot cascade to lower levels before the slot starts.
+//! * An entry with a later deadline is linked into the slot that covers this deadline in the lowest
+//!   level that reaches it. Before or when this slot starts, its entries cascade to lower levels.
 //! * An entry with slack may be in an *aligned* slot. Each slot of an upper level has an aligned
 //!   slot, for entries that are due at the slot's first tick. These entries do not cascade.
 //! * An entry that was already due when it was linked is in the *late* slot. The next pass begins
@@ -15,26 +14,25 @@
 //! * An entry that was reset to a later deadline may stay in its slot. Such a reset is *deferred*:
 //!   the entry is relinked when its slot expires or cascades.
 //!
-//! A tick must not have to relink many deferred entries. So each slot of the first level counts its
-//! deferred entries, and a reset beyond [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX) relinks its
-//! entry at once (P7).
+//! No tick may relink many deferred entries. So each slot of the first level counts its deferred
+//! entries. Once the count is [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX), each further reset
+//! relinks its entry at once (P7).
 //!
 //! # The passage of time
 //!
 //! A pass returns the entries that are due up to its last tick, `pass_end`. Each call of `pop_due`
-//! returns one entry, and moves the tick `current` to the start of the entry's slot. No slot before
-//! `current` has entries. If a pass is abandoned or uses up its budget, the next pass continues at
-//! `current`.
+//! returns one entry, and moves the tick `current` to the start of the entry's slot. If a pass is
+//! abandoned or uses up its budget, the next pass continues at `current`.
 //!
 //! # No pauses
 //!
 //! A slot of an upper level cascades while the slot before it is current, a portion at the end of
 //! each pass. A portion is proportional to the time since the last portion, so that the slot is
-//! empty when it starts. It has at most [`CASCADED_MAX`] entries (P7). New entries never go to a
-//! slot that is cascading, because a lower level already covers its ticks. If a slot has several
-//! portions left, `next_deadline` is before the slot's start, by a tick for each portion except the
-//! last. If the loop sleeps too long, the pass that reaches this start cascades the rest, within
-//! its budget.
+//! empty when it starts. A portion has at most [`CASCADED_MAX`] entries (P7). New entries never go
+//! to a slot that is cascading, because a lower level already reaches its ticks. `next_deadline`
+//! leaves one tick before the slot's start for each portion except the last, which cascades at the
+//! start. If the loop sleeps too long, the pass that reaches the slot's start cascades all entries
+//! left, within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -72,17 +70,17 @@ pub(crate) struct RawWheel<const BITS: u32, const LEVELS: usize> {
     /// The number of entries that the pass may still return or move.
     pub(super) budget: usize,
     pub(super) prefetcher: Prefetcher,
-    /// The number of entries in slots. It is narrower than `touched`: the compiler would merge
-    /// additions to fields of equal width into a wide one, which stalls after a narrow store.
+    /// The number of entries in slots. If it were as wide as `touched`, the compiler would update
+    /// both fields with one wide load and store. A wide load stalls after a narrow store.
     pub(super) len: u32,
-    /// For each slot of an upper level, the number of its entries that must still cascade.
+    /// For each slot of an upper level, the number of its entries, except late ones.
     pub(super) uncascaded: Box<[u32]>,
     pub(super) uncascaded_total: u32,
     pub(super) touched: u64,
     pub(super) slots: Slots<BITS, LEVELS>,
 }
 
-/// The work left at tick `current`.
+/// The next work at tick `current`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The upper levels' slots that start at this tick may have entries, which must cascade first.
@@ -166,9 +164,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.idle_until = 0;
     }
 
-    /// Links an entry that expires at a tick from `deadline` to `slack` ticks later.
-    /// [`coarsest_tick`] chooses the tick, so that most entries with slack share ticks and need not
-    /// cascade.
+    /// Links an entry that expires at a tick from `deadline` to `deadline + slack`.
+    /// [`coarsest_tick`] chooses the tick, so that most entries with slack share ticks, and go to
+    /// aligned slots.
     #[inline(never)]
     pub(crate) fn link_within<S: Storage>(
         &mut self,
@@ -228,8 +226,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Marks an entry as deferred, and counts it in its slot. Returns false if that is impossible:
-    /// the entry is not `NEAR`, or the slot has too many deferred entries.
+    /// Marks an entry as deferred, and counts it in its slot. Returns false if the entry is not
+    /// `NEAR`, or the slot has too many deferred entries.
     #[inline]
     fn try_defer(&mut self, entry: impl Entry, location: Location) -> bool {
         let slot = Geometry::<BITS, LEVELS>::near_slot_at(entry.deadline());
@@ -240,8 +238,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_deferred
     }
 
-    /// Moves an entry whose reset cannot be deferred. The fast path, for an entry that is alone in
-    /// its slot, is inlined, so that the function need not save registers.
+    /// Moves an entry whose reset cannot be deferred. The slow path is a function of its own, so
+    /// that the fast path, for an entry that is alone in its slot, need not save registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
@@ -309,8 +307,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry to a deadline after `pass_end`, or links it if it is in no slot. Returns true
-    /// if the entry is counted as deferred in its new slot. Only then may the caller move the entry
-    /// to a later deadline when that slot expires (P7).
+    /// if the entry is counted as deferred in its new slot. Only then may the caller delay a later
+    /// reset of the entry until that slot expires (P7).
     #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn relink_deferrable<S: Storage>(
@@ -463,7 +461,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Updates the mark of a slot that is now empty.
+    /// Updates the mark of an emptied slot.
     #[inline]
     fn on_slot_emptied(&mut self, slot: u32) {
         if (slot as usize) < Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT {
@@ -473,8 +471,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Marks a slot of an upper level as empty if both the slot and its aligned slot are empty.
-    /// `slot` is either of the two slots, which share a mark.
+    /// Given an upper level's slot or its aligned slot, clears their shared mark if both are empty.
     #[cold]
     #[inline(never)]
     fn on_far_slot_emptied(&mut self, slot: u32) {
@@ -517,9 +514,9 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the last
-    /// pass. If `current` is far behind, the slot is in an upper level. There, late entries keep
-    /// the location `LATE` and are not counted in `uncascaded`, but cascade with the slot's other
-    /// entries.
+    /// pass. If the first level does not reach it from `current`, this is an upper level's slot.
+    /// There, late entries keep the location `LATE` and are not counted in `uncascaded`, but
+    /// cascade with the slot's other entries.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -535,8 +532,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage != Stage::Cascade {
-            // This pass would not visit the slot again. So the slot expires now, even if an aligned
-            // slot is expiring.
+            // A pass past this slot would not visit it again. So the slot expires now, even if an
+            // aligned slot is expiring.
             self.stage = Stage::Expire;
         }
     }
@@ -624,7 +621,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Returns true if the pass has left work: its budget was used up, or it was abandoned.
+    /// Returns true if the pass left work, because its budget was used up or it was abandoned.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         !self.is_done() && self.leaves_due_entries()
@@ -682,7 +679,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Updates `idle_until` after all work at `current` is done.
+    /// Updates `idle_until`. All work at `current` must be done.
     #[inline(never)]
     fn update_idle_until(&mut self) {
         self.idle_until = if self.cascade_pending || self.has_late() {
@@ -695,7 +692,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
     }
 
-    /// Starts to prefetch the entries of the next ticks.
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
@@ -731,7 +727,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     #[inline(never)]
     fn cascade_portion(&mut self, storage: &impl Storage) {
         self.cascade_pending = false;
-        // This pass also cascades what is left in the slots that start at `current`.
+        // Entries left in slots that start at `current` also cascade in this pass, and reduce the
+        // portion.
         let left = (1..=self.highest_starting_level()).map(|level| {
             u64::from(
                 self.uncascaded_in(Geometry::<BITS, LEVELS>::far_slot_at(level, self.current)),
@@ -764,7 +761,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.uncascaded[slot as usize - Geometry::<BITS, LEVELS>::NEAR_SLOT_COUNT]
     }
 
-    /// Returns the slot of an upper level that follows the current slot.
+    /// Returns the slot after the current slot of an upper level.
     fn next_slot(&self, level: usize) -> u32 {
         let number = Geometry::<BITS, LEVELS>::slot_number(level, self.current) + 1;
         Geometry::<BITS, LEVELS>::upper_slot(
@@ -773,8 +770,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         )
     }
 
-    /// Moves up to `quota` entries of a slot to the slots that their deadlines now belong to.
-    /// Returns true if the slot is empty.
+    /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
+    /// Returns true if the slot is empty now.
     fn cascade_slot(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {

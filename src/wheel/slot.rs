@@ -26,7 +26,7 @@ use crate::limits::{DEFERRED_MAX, INDEX_MAX};
 
 /// Marks a `previous` link that holds a slot instead of an entry.
 const SLOT_FLAG: u32 = 1 << 31;
-/// The value of one deferred entry in a head.
+/// The number that each deferred entry adds to a head.
 const DEFERRED_ONE: u32 = 1 << 25;
 const FIRST_MASK: u32 = DEFERRED_ONE - 1;
 const _: () = assert!(
@@ -77,7 +77,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
 
     #[inline]
     fn occupied_mut(&mut self, slot: u32) -> &mut u64 {
-        // SAFETY: there are as many bits as heads (`new`).
+        // SAFETY: there are at least as many bits as heads (`new`).
         unsafe { self.occupied.get_unchecked_mut((slot & Self::MASK) as usize / 64) }
     }
 
@@ -107,7 +107,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     fn first_occupied_word(&self, range: Range<usize>) -> Option<u32> {
         let words = self.occupied.get(range.clone())?;
-        // Checks eight words at a time, which takes hardly longer than one.
+        // Checks eight words at a time, which takes hardly longer than one word.
         let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
         let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
         let (place, &bits) = range.zip(words).skip(zeros).find(|&(_, &bits)| bits != 0)?;
@@ -135,13 +135,13 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.head(slot) & FIRST_MASK
     }
 
-    /// Returns true if a slot has fewer deferred entries than the maximum.
+    /// Returns true if a slot has counted fewer deferred entries than the maximum.
     #[inline]
     pub(super) fn may_defer(&self, slot: u32) -> bool {
         self.head(slot) < DEFERRED_MAX * DEFERRED_ONE
     }
 
-    /// Counts one more deferred entry in a slot. Returns false if the slot already has the maximum.
+    /// Counts one more deferred entry in a slot. Returns false if the count is at its maximum.
     #[inline]
     pub(super) fn try_count_deferred(&mut self, slot: u32) -> bool {
         let may_defer = self.may_defer(slot);
@@ -172,8 +172,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         self.link(storage, late, index)
     }
 
-    /// Unlinks entry `first` of a slot, which must not be the late slot; `next` is the entry's
-    /// link. Returns false if the slot is empty now.
+    /// Unlinks entry `first` from the front of a slot other than the late slot; `next` follows it.
+    /// Returns false if the slot is empty now.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn pop<S: Storage>(
@@ -223,7 +223,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         storage.set_previous(next, previous);
         // Always makes the next two writes, because a branch on the entry's position in the list
         // would be unpredictable. One of them has no effect: it goes to index 0, whose links are
-        // never read, or leaves slot 0 as it is.
+        // never used, or leaves slot 0 as it is.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);

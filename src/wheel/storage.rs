@@ -1,11 +1,11 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
 //! The wheel owns slots, not entries. It copies the fields of an [`Entry`] and borrows none, so a
-//! [`Storage`] may share the rest of the entry with other threads.
+//! [`Storage`] may share the entry's other fields with other threads.
 
 /// The entries of a wheel.
 ///
-/// Index 0 means "none". Its links may be written and are never read, so that unlinking needs no
+/// Index 0 means "none". Its links may be written but are never used, so that unlinking needs no
 /// branch.
 pub(crate) trait Storage {
     type Entry<'s>: Entry
@@ -59,7 +59,7 @@ pub(crate) struct Links {
     pub(crate) next: u32,
 }
 
-/// The kind of slot that an entry is linked into.
+/// The kind of slot that an entry is in, if any. In an upper level, also the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location(u32);
 
@@ -79,7 +79,7 @@ impl Location {
     /// In a slot of the first level that counts the entry as deferred: the entry's deadline may be
     /// later than the slot.
     pub(super) const DEFERRED: Self = Self(5);
-    // The values are ordered so that each method below is one comparison.
+    // The values are ordered so that each predicate below is one comparison.
     const FAR: u32 = 1 << 31;
 
     /// In a slot of an upper level, from which it will be cascaded.
@@ -100,10 +100,10 @@ impl Location {
         self.0 >= Self::DEFERRED.0
     }
 
-    /// Returns true if a linked entry was linked into the first level.
+    /// Returns true if the entry was linked into a slot of the first level.
     #[inline]
     pub(super) fn is_near(self) -> bool {
-        // The sign bit marks a slot of an upper level.
+        // A value with the bit `FAR` is negative.
         self.0.cast_signed() >= Self::NEAR.0.cast_signed()
     }
 

@@ -34,7 +34,6 @@ const FAULTS: &str = "xtask/break/faults.txt";
 const FAULT_KEYS: &[&str] = &["name", "file", "within", "find", "with", "why", "by"];
 const SURVIVORS: &str = "xtask/break/survivors.txt";
 
-/// A broken variant of one source file.
 #[derive(Debug)]
 struct Mutant {
     /// The fault's name in the list, or `module::function call: Ordering -> Weaker`.
@@ -42,7 +41,6 @@ struct Mutant {
     /// The path from the root of the repository.
     file: String,
     line: usize,
-    /// The mutated text of the whole file.
     broken: String,
     is_planted: bool,
     /// The stage and the test that should notice the mutant, if known.
@@ -111,7 +109,7 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
         println!("[{number}/{}] {}: {by}", mutants.len(), mutant.name);
         match (&noticed, is_survivor(mutant)) {
             (None, false) => complaints.push(format!("{} survived", mutant.name)),
-            (Some(_), true) => complaints.push(format!("{SURVIVORS} lists {}", mutant.name)),
+            (Some(_), true) => complaints.push(format!("{} is in {SURVIVORS}", mutant.name)),
             _ => (),
         }
         if let (Some(by), Some(expected), true) = (&noticed, &mutant.by, mutant.is_planted)
@@ -166,15 +164,13 @@ fn mutants() -> Result<Vec<Mutant>> {
     Ok(mutants)
 }
 
-/// Returns the names of the mutants in the list of survivors.
 fn survivors() -> Result<Vec<String>> {
     let list = read(SURVIVORS)?;
     let records = records(&list, &["name", "why"])?;
     records.iter().map(|record| record.one("name").map(str::to_owned)).collect()
 }
 
-/// Returns the matching files of the repository, including untracked files that git does not
-/// ignore.
+/// Returns the matching files of the repository that git does not ignore.
 fn tracked(pattern: &str) -> Result<Vec<String>> {
     let list = format!("git ls-files --cached --others --exclude-standard {pattern}");
     let files = process::output(&list)?;
@@ -193,7 +189,6 @@ fn copy() -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Returns the directory for the copy, the builds and the cache.
 fn directory() -> Result<PathBuf> {
     let directory = root().join(lanes::target()).join("break");
     fs::create_dir_all(&directory)?;

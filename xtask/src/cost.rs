@@ -23,7 +23,6 @@ const BEST: &str = "cost/best.txt";
 /// The largest allowed excess of a count over its best, in percent.
 const TOLERANCE: u64 = 3;
 
-/// The number of live timers in each case.
 const LIVE: u64 = 1_000;
 const ITERATIONS: [u64; 2] = [4_096, 8_192];
 /// The variants of corewheel. All other variants are peers.
@@ -101,7 +100,6 @@ fn versions() -> Result<String> {
     Ok(format!("{} {} {}", rustc?.trim(), valgrind?.trim(), env::consts::ARCH))
 }
 
-/// The lowest counts so far, and the versions of the tools that counted them.
 struct Best {
     versions: String,
     counts: BTreeMap<String, Tenths>,
@@ -125,7 +123,6 @@ impl Best {
         pair.is_some_and(|(best, count)| count[0] * 100 > best * (100 + TOLERANCE))
     }
 
-    /// Returns the best count of a case, marked if the new one is worse.
     fn shown_beside(&self, case: &str, counts: &Counts) -> String {
         let mark = if self.is_worse(case, counts) { "! " } else { "" };
         self.counts.get(case).map_or(String::new(), |best| format!("{mark}{}", shown(*best)))
@@ -144,12 +141,10 @@ impl Best {
     }
 }
 
-/// A build of the program in `cost/`.
 struct Program {
     path: PathBuf,
     /// The suffix of its cases' names in the tables.
     suffix: &'static str,
-    /// The addresses of the program's locked instructions.
     locked: HashSet<String>,
 }
 
@@ -200,8 +195,7 @@ impl Program {
     }
 }
 
-/// Returns the addresses of locked instructions. Finds none without objdump or on other processors
-/// than x86.
+/// Returns the addresses of locked instructions. Finds none without objdump or x86.
 fn locked_instructions(program: &Path) -> HashSet<String> {
     let code = output(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
     let code = code.unwrap_or_default();

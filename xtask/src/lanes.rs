@@ -9,19 +9,16 @@ use crate::{
     root,
 };
 
-/// One shell command with a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
-    /// The time after which the lane is killed.
     pub(crate) limit: Duration,
     /// Whether the lane may run in parallel with neighbours that may.
     pub(crate) beside: bool,
     pub(crate) command: String,
 }
 
-/// The parts of `lanes.txt`.
 struct Table {
     lanes: Vec<Lane>,
     /// For each tool: text in a command that needs it, a command that succeeds if the tool is
@@ -86,7 +83,6 @@ fn parse(table: &'static str) -> Table {
 }
 
 impl Lane {
-    /// Returns whether `test --all` runs the lane.
     pub(crate) fn is_test(&self) -> bool {
         matches!(self.group, "test" | "all")
     }
@@ -116,7 +112,6 @@ pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
-/// The packages of the workspace, as `cargo metadata` describes them.
 pub(crate) static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let json = shell("cargo metadata --no-deps --format-version 1 --locked").output();
     let json = json.expect("cargo runs").stdout;

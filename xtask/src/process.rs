@@ -53,8 +53,7 @@ pub(crate) fn supervise(
     }
 }
 
-/// Supervises a command that writes to the file `log`. `is_enough` gets the output so far. Also
-/// returns the output.
+/// Supervises a command that writes to the file `log`, and also returns its output.
 pub(crate) fn supervise_log(
     log: &Path,
     command: &mut Command,
@@ -68,7 +67,6 @@ pub(crate) fn supervise_log(
     Ok((status, text()?))
 }
 
-/// Returns the ids of a process and its descendants.
 fn tree(process: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     // Each number is followed by a space.

@@ -18,7 +18,6 @@ const PASSED: &str = "passed";
 const FAILED: &str = "FAILED";
 const SKIPPED: &str = "SKIPPED";
 
-/// A row of the table at the end.
 struct Row {
     name: &'static str,
     outcome: &'static str,

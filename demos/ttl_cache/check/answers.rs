@@ -1,7 +1,7 @@
-//! What each command must answer. A Redis gives the same answers.
+//! The correct answers to each command, which are those of Redis.
 //!
-//! The commands are sent one by one, with keys of several names, so that all cores have some of the
-//! keys. Then they are sent in one pipeline, whose answers must come in order.
+//! The commands are sent one by one for several keys, so that all cores have some of the keys. Then
+//! they are sent in one pipeline, whose answers must arrive in order.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -11,16 +11,15 @@ use std::time::Duration;
 use super::client::{Client, show};
 use crate::common::verdict::Failures;
 
-/// Names of keys, for which `@` stands.
+/// The names that replace `@` in a command.
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// A command and its answer: a text, a number after `:`, or `-` and how the error begins. `WAIT` is
-/// no command: it waits for this many milliseconds.
+/// Commands and their answers: a text, a number after `:`, or the start of an error after `-`.
+/// `WAIT` is not a command: the check waits for this many milliseconds.
 #[rustfmt::skip]
 const STEPS: &[(&str, &str)] = &[
     ("DEL @", ":0"), ("GET @", "nil"), ("SET @ 1", "OK"), ("GET @", "1"), ("TTL @", ":-1"),
     ("TTL @no", ":-2"), ("PTTL @no", ":-2"),
-    // SET over a key with a deadline, and its options.
     ("SET @ 2 EX 100", "OK"), ("TTL @", ":100"), ("PTTL @", ":100000"), ("SET @ 3", "OK"),
     ("TTL @", ":-1"), ("SET @ 4 PX 100000", "OK"), ("SET @ 5 KEEPTTL", "OK"), ("TTL @", ":100"),
     ("GET @", "5"), ("SET @ 7 EX 50", "OK"), ("SET @ 8 EX 0", "-ERR invalid expire"),
@@ -30,7 +29,6 @@ const STEPS: &[(&str, &str)] = &[
     ("SET @ 8 PX 9223372036854775807", "-ERR invalid expire"), ("GET @", "7"), ("EXISTS @no", ":0"),
     ("SET @ 9 PXAT 4102444800123", "OK"), ("PERSIST @", ":1"), ("SET @ 9 EXAT 4102444801", "OK"),
     ("PERSIST @", ":1"),
-    // EXPIRE and PERSIST.
     ("EXPIRE @no 10", ":0"), ("EXPIRE @ 100", ":1"), ("TTL @", ":100"), ("PERSIST @", ":1"),
     ("PERSIST @", ":0"), ("TTL @", ":-1"), ("EXPIRE @ x", "-ERR value"), ("EXPIRE @ 1 2", "-ERR"),
     ("PEXPIRE @ 90000", ":1"), ("TTL @", ":90"), ("EXPIREAT @ 4102444800", ":1"),
@@ -38,10 +36,8 @@ const STEPS: &[(&str, &str)] = &[
     ("EXPIRE @ 9223372036854775807", "-ERR invalid expire"), ("PERSIST @", ":1"),
     ("EXPIRE @ -1", ":1"), ("GET @", "nil"), ("SET @ 1", "OK"), ("EXPIREAT @ 1", ":1"),
     ("EXISTS @", ":0"), ("SET @ 1 PXAT 1", "OK"), ("EXISTS @", ":0"),
-    // Without a key, and with wrong words.
     ("PING", "PONG"), ("pInG hello", "hello"), ("GET", "-ERR wrong"), ("GET @ @", "-ERR wrong"),
     ("NOSUCH @", "-ERR unknown command"),
-    // At its deadline.
     ("SET @ 1 PX 700", "OK"), ("SET @2 1 PX 700", "OK"), ("PERSIST @2", ":1"),
     ("SET @3 1 PX 700", "OK"), ("SET @3 2", "OK"), ("SET @4 1 PX 700", "OK"),
     ("PEXPIRE @4 100000", ":1"), ("SET @5 1 PX 90000", "OK"), ("SET @5 1 PX 700", "OK"),
@@ -49,7 +45,6 @@ const STEPS: &[(&str, &str)] = &[
     ("GET @5", "nil"), ("TTL @", ":-2"), ("DEL @4", ":1"),
 ];
 
-/// Returns how many answers were compared.
 pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<usize> {
     let mut answers = 0;
     let mut compare = |asked: &str, answer: String, expected: &str| {
@@ -61,7 +56,7 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
     let mut client = Client::connect(server)?;
     client.ask("FLUSHALL")?;
     for part in STEPS.chunk_by(|_, next| wait(next.0).is_none()) {
-        // The keys of all names wait together.
+        // Waits once for the keys of all names.
         thread::sleep(part.first().and_then(|(asked, _)| wait(asked)).unwrap_or_default());
         for name in NAMES {
             for (asked, expected) in part.iter().filter(|(asked, _)| wait(asked).is_none()) {
@@ -70,7 +65,7 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
             }
         }
     }
-    // All that needs no time, in one pipeline.
+    // All commands before the wait, in one pipeline.
     let until_wait = STEPS.iter().take_while(|(asked, _)| wait(asked).is_none());
     let steps = NAMES.iter().flat_map(|name| {
         until_wait.clone().map(|(asked, expected)| (asked.replace('@', name), expected))
@@ -80,13 +75,13 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
     for (asked, expected) in steps {
         compare(&format!("pipelined {asked}"), show(&client.answer()?), expected);
     }
-    // Commands in pieces.
+    // A command that arrives byte by byte.
     let mut client = Client::connect(server)?;
     for byte in b"*2\r\n$4\r\nPING\r\n$4\r\n\r\n\r\n\r\n" {
         client.stream.write_all(&[*byte])?;
     }
     compare("PING in pieces", show(&client.answer()?), "\r\n\r\n");
-    // Bytes that are no command get an error, and the connection is closed.
+    // Malformed commands get an error, and the connection is closed.
     for request in ["*x\r\n", "*1\r\n:1\r\n", "*1\r\n$x\r\n", "*3000000000\r\n"] {
         let mut client = Client::connect(server)?;
         client.stream.write_all(request.as_bytes())?;
@@ -109,7 +104,7 @@ fn is_right(asked: &str, answer: &str, expected: &str) -> bool {
     if expected.starts_with('-') {
         return answer.starts_with(expected);
     }
-    // Of a remaining time, ten seconds or half may have passed on a busy machine.
+    // On a busy machine, up to half of a remaining time may have passed, but at most ten seconds.
     let number = |text: &str| text.strip_prefix(':')?.parse().ok().filter(|&left: &i64| left > 0);
     match (number(answer), number(expected)) {
         (Some(left), Some(whole)) if asked.contains("TTL ") => {

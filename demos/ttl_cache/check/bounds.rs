@@ -1,5 +1,5 @@
-//! Whether keys expire at their deadline, and whether limits hold: on keys, on unread answers, and
-//! on a client's silence.
+//! Whether keys expire at their deadline, and whether the server limits keys, unread answers and
+//! silent connections.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -12,25 +12,23 @@ use serde::Serialize;
 use super::client::{Client, show};
 use crate::common::verdict::{Failures, micros};
 
-/// How many keys are asked for until they are gone, and how long they live at least and at most.
 const KEYS: u32 = 200;
 const LIFE_MS: std::ops::Range<u32> = 40..140;
-/// More bytes of requests than the sockets take.
+/// More bytes than the buffers of the sockets can hold.
 const REQUESTS_MAX: usize = 256 << 20;
-/// Keys that live half a second are gone after this time.
+/// The time after which keys with a lifetime of half a second have certainly expired.
 const LIFE_MAX: Duration = Duration::from_secs(5);
-/// How long a server that reads at all may leave a client waiting.
+/// A client that cannot write for this long is held back by the server.
 const STUCK: Duration = Duration::from_millis(300);
 
-/// How exactly keys expired. A client knows the deadline up to the duration of its SET. The
-/// earliest deadline counts from when the command was sent, the latest one from when the answer
-/// came.
+/// How exactly keys expired. A client knows the deadline up to the duration of its SET: the
+/// earliest deadline counts from the command, the latest from the answer.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Exactness {
     keys: u32,
-    /// How many keys were missing before the earliest deadline.
+    /// The number of keys that were missing before the earliest deadline.
     early: u64,
-    /// How many microseconds after the latest deadline a key was still there, at most.
+    /// The longest time after the latest deadline at which a key still existed.
     latest_us: u64,
 }
 
@@ -40,7 +38,6 @@ struct Key {
     latest: Instant,
 }
 
-/// Sets keys that expire, and sends GETs until they are gone.
 pub(super) fn exactness(
     server: SocketAddr,
     tolerance_us: u64,
@@ -69,17 +66,16 @@ pub(super) fn exactness(
             keys.push(key);
         }
     }
-    failures.count(seen.early, "keys were gone before their deadline");
+    failures.count(seen.early, "keys expired before their deadline");
     if seen.latest_us > tolerance_us {
-        failures.push(format!("keys were there up to {} us after their deadline", seen.latest_us));
+        failures.push(format!("keys existed up to {} us after their deadline", seen.latest_us));
     }
     Ok(seen)
 }
 
-/// A server with room for this many keys refuses another, and takes it after some have expired.
+/// Checks that a full server refuses a key, and accepts it after other keys have expired.
 pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io::Result<()> {
     let mut client = Client::connect(server)?;
-    // Each core has a share: all of them are full after many more.
     for number in 0..8 * room {
         client.put(&format!("SET bound:{number} value PX 500"));
     }
@@ -90,7 +86,7 @@ pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io
     }
     let (refused, held) = (refused.as_ref().map(show).unwrap_or_default(), client.size()?);
     if !refused.starts_with("-OOM") || held > room + 8 {
-        failures.push(format!("room for {room} keys took {held} and refused one with {refused:?}"));
+        failures.push(format!("{held} keys, not {room}, were stored; the error is {refused:?}"));
     }
     let start = Instant::now();
     while client.size()? > 0 && start.elapsed() < LIFE_MAX {
@@ -98,12 +94,12 @@ pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io
     }
     let again = show(&client.ask("SET bound value")?);
     if again != "OK" {
-        failures.push(format!("after all keys expired, one more was answered {again}"));
+        failures.push(format!("after all keys expired, a SET was answered {again}"));
     }
     Ok(())
 }
 
-/// A client that reads no answers is not read any more, and other clients are served.
+/// Checks that the server stops reading from a client that reads no answers, and serves others.
 pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::Result<()> {
     let (mut greedy, mut other) = (Client::connect(server)?, Client::connect(server)?);
     other.ask(&format!("SET long {}", "x".repeat(10_000)))?;
@@ -118,7 +114,7 @@ pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::R
     };
     let is_stuck = |it: io::Error| matches!(it.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     if !end.is_err_and(is_stuck) {
-        failures.push(format!("a client that did not read was cut off or not held up: {sent}"));
+        failures.push(format!("a client that did not read was closed, or could send {sent} bytes"));
     }
     let answer = show(&other.ask("PING")?);
     if answer != "PONG" {
@@ -127,7 +123,6 @@ pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::R
     Ok(())
 }
 
-/// Returns how long a silent connection stays open, and a little more.
 pub(super) fn silence(server: SocketAddr) -> io::Result<Duration> {
     let start = Instant::now();
     Client::connect(server)?.wait_for_end()?;

@@ -1,4 +1,4 @@
-//! A client of the check. It blocks.
+//! A blocking client of the check.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use resp_rs::resp2::{self, Frame, Parser};
 
-/// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Client {
@@ -26,14 +25,13 @@ impl Client {
         Ok(Self { stream, parser: Parser::new(), buffer: vec![0; 64 << 10], output: Vec::new() })
     }
 
-    /// Sends a command of words between blanks, and waits for the answer.
+    /// Sends a command, whose words are separated by blanks, and waits for the answer.
     pub(super) fn ask(&mut self, command: &str) -> io::Result<Frame> {
         self.put(command);
         self.send()?;
         self.answer()
     }
 
-    /// Adds a command to those that are sent next.
     pub(super) fn put(&mut self, command: &str) {
         let words = command.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes()));
         let words = words.map(|word| Frame::BulkString(Some(word))).collect();
@@ -64,13 +62,13 @@ impl Client {
         size.ok_or_else(|| io::Error::other(format!("DBSIZE was answered {}", show(&answer))))
     }
 
-    /// Waits until the server closes the connection. Returns true if it sent anything before.
+    /// Waits until the server closes the connection. Returns true if bytes arrived before.
     pub(super) fn wait_for_end(&mut self) -> io::Result<bool> {
         self.stream.read_to_end(&mut Vec::new()).map(|length| length > 0)
     }
 }
 
-/// Writes an answer about as redis-cli shows it.
+/// Formats an answer, similar to redis-cli.
 pub(super) fn show(answer: &Frame) -> String {
     match answer {
         Frame::SimpleString(text) | Frame::BulkString(Some(text)) => {

@@ -1,5 +1,5 @@
 //! The flood: very many keys expire within one second. Measures the latency of other clients, and
-//! when the keys are gone.
+//! when the server removes the keys.
 //!
 //! Two probes send GETs of a permanent key, first on a quiet server and then while keys expire.
 //! Another client samples the number of keys.
@@ -19,31 +19,29 @@ const PROBE_PAUSE: Duration = Duration::from_micros(200);
 const QUIET: Duration = Duration::from_secs(1);
 const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
 const PIPELINE: u32 = 500;
-/// How many keys a machine sets in a second: at first, and the slower ones that are tried then.
+/// The expected number of SETs per second. If the machine is too slow, the next rate is tried.
 const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
-/// How long a server may take to remove all keys.
+/// How long the removal of all keys may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 pub(super) struct Flood {
     expiring: u32,
-    /// How long GETs took before, in microseconds.
+    /// The 99th percentile of the latency of GETs before the flood, in microseconds.
     quiet_p99: u64,
-    /// How long GETs took while keys expired. What delays them on a quiet server is not the
-    /// server's fault.
+    /// The latency of GETs while keys expired. The limit includes the latency on the quiet server.
     pub(super) get: Lateness,
     #[serde(flatten)]
     pub(super) release: Release,
 }
 
-/// When the keys were gone.
 #[derive(Debug, Serialize)]
 pub(super) struct Release {
-    /// How long after its deadline a key was there, on average, in microseconds.
+    /// The mean time from a key's deadline to its removal, in microseconds.
     mean_lateness_us: u64,
-    /// The most keys at a time that were there after their deadline.
+    /// The maximum number of keys that existed after their deadline.
     backlog_max: u32,
-    /// How long after the last deadline the last key was gone, in microseconds.
+    /// The time from the last deadline to the removal of the last key, in microseconds.
     last_gone_us: u64,
     pub(super) left: u32,
 }
@@ -61,18 +59,17 @@ pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> 
     Ok(Flood { expiring, quiet_p99, get, release })
 }
 
-/// Removes all keys but the one of the probes.
 fn empty(client: &mut Client) -> io::Result<()> {
     client.ask("FLUSHALL")?;
     client.ask("SET probe stays").map(drop)
 }
 
-/// Sets keys that expire within a second, with more time ahead where the machine is too slow, and
-/// watches them go. Also returns the latencies of probes.
+/// Sets keys that expire within a second, and observes their removal. On a slow machine, repeats
+/// with later deadlines. Also returns the latencies of the probes.
 fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Release)> {
     for keys_per_second in KEYS_PER_SECOND {
         let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
-        // A whole second: a client says deadlines in milliseconds.
+        // A whole second, so that no deadline is rounded to milliseconds.
         let first = Duration::from_secs((since_epoch() + ahead).as_secs());
         let mut client = Client::connect(server)?;
         set_all(&mut client, expiring, first)?;
@@ -82,7 +79,7 @@ fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Relea
         }
         empty(&mut client)?;
     }
-    Err(io::Error::other(format!("{expiring} keys expire before all are set: ask for fewer")))
+    Err(io::Error::other(format!("{expiring} keys expire before all are set; reduce --expiring")))
 }
 
 /// Sets keys whose deadlines are spread over the second from `first` on.
@@ -104,11 +101,9 @@ fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<()
     Ok(())
 }
 
-/// Samples the number of keys until all have expired.
 fn watch(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Release> {
     let (mut backlog_max, mut late_seconds, mut last) = (0, 0.0, (Duration::ZERO, 0));
     loop {
-        // The key of the probes stays.
         let left = client.size()?.saturating_sub(1);
         let at = since_epoch().saturating_sub(first);
         let due = (at.as_millis() + 1) * u128::from(expiring) / 1_000;
@@ -119,7 +114,7 @@ fn watch(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Rele
         late_seconds += f64::from(last.1) * at.saturating_sub(last.0).as_secs_f64();
         last = (at, late);
         if at > Duration::from_secs(1) && (left == 0 || at > PATIENCE) {
-            // By Little's law: the keys that were late at a time, times how long.
+            // Little's law: the integral of the number of late keys, divided by all keys.
             let mean_lateness = Duration::from_secs_f64(late_seconds / f64::from(expiring));
             return Ok(Release {
                 mean_lateness_us: micros(mean_lateness),
@@ -152,7 +147,6 @@ fn probe_during<R>(
     })
 }
 
-/// Sends GETs of the permanent key, and returns their latencies.
 fn probe(server: SocketAddr, is_over: &AtomicBool) -> io::Result<Vec<Duration>> {
     let (mut client, mut latencies) = (Client::connect(server)?, Vec::new());
     while !is_over.load(Relaxed) {

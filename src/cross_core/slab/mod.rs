@@ -1,51 +1,53 @@
-//! The nodes of a shard's timers, in pages. Other threads may read the nodes and add timers.
+//! The nodes of a shard's timers, in pages.
 //!
-//! A timer is one node. Other threads share its state word, its mailbox link and the deadlines of
-//! their resets. Its due tick, its position in the wheel and its payload belong to the owner.
-//! So a cancel from another core writes one cache line of the node's page and one of the mailbox.
+//! Each timer has a node. The shard's owner and other threads use its state word, mailbox link,
+//! requested deadline and linked deadline (`state`). Only the owner uses its due tick and its links
+//! in the wheel. State word and mailbox link share a cache line, so a cancel from another core
+//! usually writes one line of the page and one of the mailbox.
 //!
-//! There are two views of the pages. Other threads use the [`Slab`], a table of pointers, while
-//! they are pinned. The owner uses [`OwnerNodes`], a private table.
+//! Other threads use the [`Slab`], a table of pointers, while they are pinned. The owner uses
+//! [`OwnerNodes`], a private table.
 //!
 //! # Ownership of pages
 //!
-//! A page belongs either to the owner or to the *adders*, the threads that add remote timers. So an
-//! add on the owner's thread needs no atomic read-modify-write. An adder takes a free node from a
-//! page of the adders by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a new
-//! page. From then on the node belongs to that adder. It writes the payload, the requested deadline
-//! and, for a periodic timer, the period. Then it arms the word as *queued* and *moved*, which
-//! publishes these values (S3 in `state`). The owner consumes the message, *adopts* a new page by
-//! adding it to its private table, *admits* the timer by counting it as live, and links the node
-//! into its wheel. After the timer has ended and its last message was consumed, the owner returns
-//! the node to its page, together with other nodes of that page.
+//! A page belongs either to the owner or to the *adders*, the threads that add remote timers. So
+//! the owner takes a free node without an atomic operation, unless it needs a new page. An adder
+//! takes a free node from an adders' page by a compare-and-swap ([`FreeList`](page::FreeList)), or
+//! publishes a new page. From then on the node belongs to that adder. The adder writes the payload,
+//! the requested deadline and, for a periodic timer, the period. Then it sets the state word to
+//! `Armed` with the flags *queued* and *moved*. This publishes these values (S3 in `state`). The
+//! adder pushes the node onto the mailbox as a message, which the owner consumes. If the owner's
+//! private table lacks the page, the owner *adopts* the page. Then the owner *admits* the timer: it
+//! counts the timer as live, and links the node into its wheel. After the timer has ended and its
+//! last message was consumed, the owner returns the node to the free list of its page.
 //!
 //! # Generations
 //!
-//! One generation bit distinguishes the adders' timers from the owner's. The owner numbers its
-//! timers by a counter. An adder gives its timer the node's last generation plus one, so adders
-//! share no counter. The nodes of a new page begin after all generations of the retired pages. An
-//! add uses one generation of its node, and the owner returns the node before another add uses it.
-//! So the owner bounds a page's generations by counting the nodes that it has returned to the page.
+//! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
+//! owner takes its timers' generations from a counter. An adder gives its timer the node's last
+//! generation plus one, so adders share no counter. The first generation of a new adders' page is
+//! above all generations of earlier pages with its number. Each remote add uses one generation of
+//! its node, and the owner returns the node between two adds. So the number of nodes returned to a
+//! page bounds the generations that its nodes have used.
 //!
 //! # Publication and retirement
 //!
-//! Any thread publishes a page by a compare-and-swap. Only the owner retracts a page, so the owner
-//! reads pages without pinning. When more pages are empty than are kept as spares, the owner
-//! retires empty pages, whose nodes are all `Idle` and not queued. From a page of the adders, the
-//! owner first takes all nodes by one compare-and-swap. An adder that stalls while it holds a node
-//! delays the retirement of that page only.
+//! The owner or an adder publishes a page in an empty slot of the table by a compare-and-swap. Only
+//! the owner retracts pages from the table, so it reads pages without pinning. All nodes of an
+//! empty page are `Idle` and not *queued*. When more pages are empty than are kept as spares, the
+//! owner *retires* some: it retracts them, and frees them later. Before the owner retires an
+//! adders' page, it takes all nodes of that page by one compare-and-swap.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
-//! [`Slab::take_remote_node`], which require a proof that the thread is pinned. The owner retracts
-//! the page from the table. When every thread that was pinned at that moment has unpinned, deferred
-//! work marks the page as reclaimable, and the owner may free it (`retired`). A canceller stays
-//! pinned until it has pushed the node. A page with a node in `Cancelled` or in the mailbox is not
-//! retired.
+//! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
+//! that was pinned at a page's retraction has unpinned, deferred work marks the page as
+//! reclaimable. Only then may the page be freed (`retired`). A canceller, mover or adder stays
+//! pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains the numbers of its shard and node,
 //! and a generation that the timers of this node never repeat (`state`). So no live timer matches a
-//! stale handle, and every answer is `Ended`. If the page was retired, the handle finds one of
-//! these:
+//! stale handle, and each operation on the handle finds an ended timer. If the page was retired,
+//! the handle finds one of these:
 //!
 //! * no page;
 //! * the retired page, whose words are all `Idle`;
@@ -56,21 +58,20 @@
 //! is not retired while the timer lives.
 //!
 //! *A thread with the answer `Ended` sees the callback's work* (S2 in `state`), even if the page
-//! was retired. The retraction and the publication of a page release, and each read of the page
-//! pointer acquires.
+//! was retired. Retracting and publishing a page release, and each read of the page pointer
+//! acquires.
 //!
 //! # Room
 //!
 //! A page's *room bit* is set if an adder may find a free node there. The adder that takes the last
-//! node clears the bit and checks the list again. The owner sets the bit after it has returned
-//! nodes to an empty list. R1: setting releases and clearing acquires. So if an adder clears a bit
-//! that the owner has set, its second check sees the returned nodes.
+//! free node clears the bit. Then it checks the free list again, and sets the bit if a node is
+//! free. The owner sets the bit after it has returned nodes to an empty list. R1: setting the bit
+//! releases, and clearing it acquires. So if an adder clears a bit that the owner has set, its
+//! second check sees the returned nodes.
 //!
 //! # Models
 //!
-//! `loom-tests/tests/end.rs` (pages are retired while other threads read them),
-//! `loom-tests/tests/cancel.rs` (the answers are true), `loom-tests/tests/remote_add.rs` (remote
-//! adds).
+//! `loom-tests/tests/end.rs`, `loom-tests/tests/cancel.rs`, `loom-tests/tests/remote_add.rs`.
 
 #![allow(unsafe_code)]
 
@@ -165,10 +166,10 @@ struct PageSlot {
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
-    /// The room bit of each page.
+    /// For each page, a bit that is set if an adder may find a free node there.
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
-    /// Payloads are callbacks, so other threads may add timers.
+    /// True if payloads are callbacks. Only then, other threads may add timers.
     holds_callbacks: bool,
     hints: Hints,
 }
@@ -180,9 +181,9 @@ pub(crate) struct Slab {
 struct Hints {
     /// The page number from which the search for an empty slot begins.
     empty_slot_hint: Hint,
-    /// The number of a page that probably has free nodes.
+    /// The number of an adders' page that probably has free nodes.
     page_with_room: Hint,
-    /// The number of adders' pages whose nodes are all free.
+    /// The approximate count of adders' pages whose nodes are all free.
     empty_pages: Hint,
     /// The generation with which the nodes of a new adders' page begin.
     first_generation: AtomicU64,
@@ -198,7 +199,7 @@ pub(crate) struct NodeView<'p> {
     place: usize,
 }
 
-/// A node that this thread has taken from a free list, to add a remote timer. It keeps the thread
+/// A free node that this thread has taken to add a remote timer. The `RemoteNode` keeps the thread
 /// pinned.
 #[derive(Debug)]
 pub(crate) struct RemoteNode {
@@ -289,7 +290,7 @@ impl Slab {
         Some(RemoteNode { page, index, _pinned: pinned })
     }
 
-    /// Takes a free node from another page than the hinted one, or from a new page.
+    /// Takes a free node from any adders' page with room, or from a new page.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
@@ -328,8 +329,7 @@ impl Slab {
         Some((page, index_of(number, place)))
     }
 
-    /// Clears the room bit of a page that had no free node or did not exist, and then sets it again
-    /// if the page now has a free node.
+    /// Clears the room bit of a page, but sets it again if the page now has a free node.
     #[cold]
     #[inline(never)]
     fn clear_room_bit(&self, number: usize, pinned: &Pinned) {
@@ -358,7 +358,7 @@ impl Slab {
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        // Refuses a new page if its nodes could run out of generations.
+        // A new page keeps at least half of all generations, which its nodes never use up.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
@@ -386,11 +386,11 @@ impl Slab {
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
-    /// Raises the first generation of new adders' pages to at least this one. The caller is the
+    /// Raises the first generation of new adders' pages to at least `generation`. The caller is the
     /// owner, or no other thread can see the slab yet.
     pub(crate) fn raise_first_generation(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
-        // Relaxed: the retraction of a page, or the publication of the shard, publishes it.
+        // Relaxed: the retraction of a page, or the publication of the shard, publishes this value.
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
@@ -475,8 +475,8 @@ impl NodeView<'_> {
     }
 
     /// Ends a move that this thread has begun. If another thread has cancelled the timer during the
-    /// move, this thread may get the payload, and moves it to `payload_out`. Returns false if the
-    /// shard has ended during the move.
+    /// move, this thread may get the payload, and moves it to `payload_out`. The returned flag is
+    /// false if the shard has ended during the move.
     #[inline]
     pub(crate) fn end_move(&self, payload_out: &mut Option<SendCallback>) -> (bool, FollowUp) {
         let (lives, next) = self.state.end_move(Mover::Remote);

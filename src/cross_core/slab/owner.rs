@@ -1,4 +1,4 @@
-//! The owner's view of a shard's nodes. The owner finds a page by one load, without pinning.
+//! The owner's view of a shard's nodes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -30,12 +30,11 @@ use crate::{
     wheel::{Entry, Links, Location, Placement, Storage},
 };
 
-/// The location of remote timers that the owner has not admitted, and of free nodes for remote
-/// timers.
+/// The location of remote timers that the owner has not admitted (counted and linked), and of free
+/// nodes for remote timers.
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
-/// Freed remote nodes of one page, chained from `first` to `last`. The owner returns the chain to
-/// the page's free list with one push.
+/// Freed remote nodes of one page, chained from `first` to `last`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page: usize,
@@ -86,13 +85,12 @@ impl<T> OwnerNodes<T> {
     #[inline]
     fn page_at(&self, number: usize) -> &Page<T> {
         // SAFETY: the table's pages are of type `T` (`new`). Retiring a page takes `&mut self` and
-        // removes it from the table first, and pages that are not retired live as long as the slab.
+        // removes the page from the table. Other pages live as long as the slab.
         unsafe { self.pages.get(number).as_page_of() }
     }
 
-    /// Adds the page of a handle's node to the owner's table if the timer is remote. Returns false
-    /// if that page is not published. The node of a stale handle may hold another timer, with
-    /// another generation.
+    /// If a handle's timer is remote, adopts the node's page, or returns false if that page is not
+    /// published. The node of a stale handle may hold another timer, with another generation.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt_page(page_of(index))
@@ -169,8 +167,8 @@ impl<T> OwnerNodes<T> {
         self.freed_remote_nodes.count | u32::from(self.has_garbage) != 0
     }
 
-    /// Returns the freed remote nodes to the free list of their page. If too many adders' pages are
-    /// empty, retires some.
+    /// Returns the freed remote nodes to the free list of their page. If this empties a page, and
+    /// there is a surplus of empty adders' pages, trims pages.
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first, last, count, .. } =
@@ -203,7 +201,7 @@ impl<T> OwnerNodes<T> {
         self.take_from_current_page()
     }
 
-    /// Adds a page of the owner, and takes a node of it. Returns `None` if no page number is left.
+    /// Adds a page of the owner, and takes a free node. Returns `None` if no page number is left.
     fn add_page(&mut self) -> Option<(usize, usize)> {
         let page = Page::<T>::allocate_page();
         let Some(number) = self.slab.publish(page, false) else {
@@ -258,13 +256,13 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Returns the number of nodes of the owner's pages, used or free.
+    /// Returns the number of timers that fit the owner's pages.
     pub(crate) fn capacity(&self) -> usize {
         self.free.capacity()
     }
 
-    /// Frees all empty pages of the owner, even reserved ones. Pages that other threads may be
-    /// reading are freed in later turns.
+    /// Frees the owner's empty pages, even reserved ones. If other threads may be reading pages,
+    /// some stay until later turns, or as spares.
     pub(crate) fn shrink(&mut self) {
         self.free.lower_min_spare(0);
         self.has_garbage = true;
@@ -287,7 +285,8 @@ impl<T> OwnerNodes<T> {
         self.has_garbage
     }
 
-    /// Retires surplus empty pages, and frees some retired pages that no other thread can see.
+    /// Retires surplus empty pages, while fewer than [`RETIRED_PAGES_MAX`] wait. Frees some retired
+    /// pages that no other thread can see.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -418,13 +417,13 @@ impl<T> OwnerNodes<T> {
     /// payload is present even if another thread has cancelled the timer since.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
-        // SAFETY: this is the owner. Another thread that cancels such a timer leaves the payload to
-        // the owner. To take it, the owner borrows `self`, and this borrow is exclusive.
+        // SAFETY: this is the owner. A thread that cancels a timer of the owner leaves the payload
+        // to the owner. To take it, the owner would borrow `self`, which this borrow excludes.
         unsafe { self.entry(index).node().payload().as_mut() }
     }
 
-    /// Returns true if the timer is pending and the owner has added it. Another thread that cancels
-    /// such a timer leaves the payload to the owner.
+    /// Returns true if the timer is pending and the owner has added it. If another thread cancels
+    /// the timer, the payload stays with the owner.
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)
@@ -465,8 +464,8 @@ impl OwnerNodes<Callback> {
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 
-    /// Returns the callback of a timer that was just cancelled, to drop it in place. The node must
-    /// not be freed or armed before the drop.
+    /// Returns the callback of a timer that was just cancelled, for the caller to drop in place.
+    /// The node must not be freed or armed before the drop.
     #[inline]
     pub(crate) fn cancelled_callback(node: NodeRef<'_, Callback>) -> CallbackInPlace {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
@@ -474,8 +473,8 @@ impl OwnerNodes<Callback> {
         unsafe { CallbackInPlace::new(node.node().payload()) }
     }
 
-    /// Returns the callback of a timer that was just claimed, to run it in place. The node must not
-    /// be freed or armed before the run has ended.
+    /// Returns the callback of a timer that was just claimed, for the caller to run in place. The
+    /// node must not be freed or armed before the run has ended.
     #[inline]
     pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackInPlace {
         // SAFETY: the owner has just claimed the timer, so the payload is present. The state
@@ -570,7 +569,7 @@ impl<'n, T> NodeRef<'n, T> {
         self.set_deadline(period);
     }
 
-    /// Marks a remote timer as admitted, and records the time that `now` returns.
+    /// Marks a remote timer as admitted, and records `now` as the time of the add.
     pub(crate) fn admit(self, now: impl FnOnce() -> u64) {
         self.set_location(Location::UNLINKED);
         // SAFETY: this is the owner, and the adder has released the node.
@@ -607,7 +606,8 @@ impl<'n, T> NodeRef<'n, T> {
         unsafe { self.node().take_payload() }
     }
 
-    /// Ends a timer at the end of its shard. Returns the payload if it is present and not in use.
+    /// Ends a timer at the end of its shard, unless it is running. Returns the payload if it is
+    /// present and not in use.
     pub(crate) fn sweep(self) -> (Swept, Option<T>) {
         let swept = self.state().sweep();
         let has_payload = match swept {

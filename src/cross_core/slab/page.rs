@@ -23,7 +23,7 @@ impl<T: Copy> ExclusiveCell<T> {
 
     /// # Safety
     ///
-    /// The calling thread is the owner of the page, or has taken the node from a free list.
+    /// Only this thread uses the cell: as the shard's owner, or because it has taken the node.
     #[inline]
     pub(super) unsafe fn get(&self) -> T {
         // SAFETY: no other thread uses the cell at the same time (caller).
@@ -32,7 +32,7 @@ impl<T: Copy> ExclusiveCell<T> {
 
     /// # Safety
     ///
-    /// The calling thread is the owner of the page, or has taken the node from a free list.
+    /// Only this thread uses the cell: as the shard's owner, or because it has taken the node.
     #[inline]
     pub(super) unsafe fn set(&self, value: T) {
         // SAFETY: no other thread uses the cell at the same time (caller).
@@ -60,7 +60,8 @@ pub(super) struct Node<T> {
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The requested or linked deadline of a timer (`state`), in nanoseconds of the clock.
+/// The deadline that was requested for a timer, or at which the owner has linked the timer, in
+/// nanoseconds of the clock.
 #[derive(Debug)]
 pub(crate) struct SharedDeadline(AtomicU64);
 
@@ -90,7 +91,7 @@ pub(super) struct PageHeader {
     pub(super) free: FreeList,
     /// The generation with which the nodes begin, if the page belongs to the adders.
     first_generation: AtomicU64,
-    /// The number of nodes that the owner has returned to the adders.
+    /// How often the owner has returned a node to the adders.
     returned_count: AtomicU64,
     pub(super) read_check: ReadCheck,
     /// The page has been retracted, and no thread but the owner can read it.
@@ -99,8 +100,8 @@ pub(super) struct PageHeader {
     free_page: unsafe fn(NonNull<PageHeader>),
 }
 
-/// A page of nodes, with separate arrays for fields that are rarely used, or used without the
-/// others.
+/// A page of nodes, with separate arrays for fields that are rarely used, or used without the rest
+/// of the node.
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
@@ -109,7 +110,8 @@ pub(super) struct Page<T> {
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// The deadlines at which the owner has linked *deferrable* timers (`state`).
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
-    /// The neighbours of a timer in its slot of the wheel, or the link of a free node of the owner.
+    /// The neighbours of a timer in its slot of the wheel, or the next node of an owner's free
+    /// list.
     pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
     pub(super) creation_records: [ExclusiveCell<CreationRecord>; PAGE_LEN],
 }
@@ -238,8 +240,8 @@ impl<T> Page<T> {
             // SAFETY: the page is a `Page<T>` that no thread uses any more (caller).
             unsafe { page.drop_in_place() };
         }
-        // SAFETY: the page was allocated by `allocate`, and is used no more (caller). Its parts
-        // need no drop.
+        // SAFETY: the page was allocated by `allocate_page`, and is used no more (caller). Its
+        // parts need no drop.
         unsafe { pages::free(page) };
     }
 }
@@ -279,7 +281,8 @@ impl PagePtr {
     ///
     /// # Safety
     ///
-    /// The page is alive for `'p`, and its [`PageLayout`] has this offset.
+    /// The page is alive for `'p`, and `array` is the offset of a deadline array in its
+    /// [`PageLayout`].
     #[inline]
     pub(super) unsafe fn deadline<'p>(self, array: usize, place: usize) -> &'p SharedDeadline {
         // SAFETY: the array is in the page (caller).
@@ -295,8 +298,8 @@ impl PagePtr {
     /// The page is a `Page<T>`, alive for `'p`.
     #[inline]
     pub(super) unsafe fn as_page_of<'p, T>(self) -> &'p Page<T> {
-        // SAFETY: guaranteed by the caller; a page is never borrowed mutably, and consists of
-        // atomics and cells.
+        // SAFETY: guaranteed by the caller; a page is never borrowed mutably, and only its atomics
+        // and cells change.
         unsafe { self.0.cast::<Page<T>>().as_ref() }
     }
 
@@ -306,8 +309,8 @@ impl PagePtr {
     pub(super) unsafe fn free(self) {
         // SAFETY: guaranteed by the caller.
         let drop = unsafe { self.0.as_ref() }.free_page;
-        // SAFETY: no thread uses the page any more (caller). `allocate` stored the function that
-        // frees a page of this payload type.
+        // SAFETY: no thread uses the page any more (caller). `allocate_page` stored the function
+        // that frees a page of this payload type.
         unsafe { drop(self.0) };
     }
 }
@@ -315,9 +318,8 @@ impl PagePtr {
 impl<T> Node<T> {
     /// # Safety
     ///
-    /// The calling thread is the owner of the page, or has taken the node from a free list. The
-    /// state word says that there is no payload, and `write` initialises the memory at its
-    /// argument.
+    /// Only this thread uses the node: as the shard's owner, or because it has taken the node. The
+    /// node has no payload, and `write` initialises the memory at its argument.
     #[inline]
     pub(super) unsafe fn put_payload(&self, write: impl FnOnce(*mut T)) {
         self.payload.with_mut(|payload| write(payload.cast::<T>()));
@@ -331,8 +333,7 @@ impl<T> Node<T> {
 
     /// # Safety
     ///
-    /// The calling thread is the owner of the page, or has taken the node from a free list. The
-    /// payload is present, and from here on the state word says that it is not.
+    /// The payload is present, and belongs to this thread (`state`). The thread takes it once.
     #[inline]
     pub(super) unsafe fn take_payload(&self) -> T {
         // SAFETY: the payload is initialised, and no other thread uses it (caller).
@@ -343,7 +344,7 @@ impl<T> Node<T> {
 /// The free nodes of an adders' page: a stack that is linked through the nodes' mailbox links.
 ///
 /// A thread that stalls between reading the first node's link and its swap must not install a stale
-/// link (ABA). So the head has a tag that counts the nodes taken.
+/// link (ABA). So the head has a tag, which each take increments.
 ///
 /// A link is relative: zero leads to the next place. So the nodes of a new page, whose bytes are
 /// all zero, are already linked. The link of the last free node is not followed, because the count
@@ -388,8 +389,8 @@ impl FreeList {
             let left = free_count_of(head) - 1;
             let next = if left == 0 { 0 } else { follow_link(place, link(place).get()) };
             let new = (head >> 32).wrapping_add(1) << 32 | (left as u64) << 16 | u64::from(next);
-            // Acquire, both (G1): sees the work of the node's last user, or after a failure the
-            // links of the new head's list.
+            // Acquire, both (G1): sees the work of the node's last user. After a failure, sees the
+            // links of the list at the new head.
             match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some((place, free_count_of(new))),
                 Err(found) => head = found,
@@ -398,7 +399,7 @@ impl FreeList {
     }
 
     /// Pushes the chain of `count` nodes from `first` to `last`; `link` is the link of `last`.
-    /// Returns the number of free nodes before and after the push.
+    /// Returns the numbers of free nodes before and after the push.
     pub(super) fn push(
         &self,
         first: usize,

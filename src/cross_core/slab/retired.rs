@@ -17,8 +17,8 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 #[derive(Debug, Default)]
 pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
-/// Marks a page as reclaimable, after the last thread that could read it has unpinned. Frees
-/// nothing, because it may run on a canceller's thread.
+/// Marks a page as reclaimable. Runs after the last thread that could read the page has unpinned.
+/// Frees nothing, because freeing may delay a canceller that runs this.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a page is freed only after it is marked.
     let header = unsafe { PagePtr::of(page).header() };
@@ -45,8 +45,8 @@ impl RetiredPages {
         self.0.len() < RETIRED_PAGES_MAX
     }
 
-    /// Advances the epoch by one step, and frees up to [`PAGES_FREED_MAX`] pages that no thread can
-    /// see any more.
+    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_MAX`] pages that no
+    /// thread can see any more.
     pub(super) fn free_some(&mut self) {
         if !self.0.is_empty() {
             reclaim::advance_epoch();
@@ -54,7 +54,8 @@ impl RetiredPages {
         }
     }
 
-    /// Advances the epoch by several steps, and frees every page that no thread can see any more.
+    /// Tries to advance the epoch by several steps, and frees every page that no thread can see any
+    /// more.
     pub(super) fn free_all(&mut self) {
         for _ in 0..EPOCH_FLUSHES {
             reclaim::advance_epoch();
@@ -95,6 +96,6 @@ fn is_reclaimable(page: PagePtr) -> bool {
 
 fn free(page: PagePtr) {
     // SAFETY: the page was removed from the table, its owner does not use it, and no other thread
-    // can see it. It was just removed from the only list of retired pages, so it is freed once.
+    // can see it. It was just removed from the only list that contains it, so it is freed once.
     unsafe { page.free() }
 }

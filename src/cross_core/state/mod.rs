@@ -1,8 +1,7 @@
 //! The state word: decides which thread ends a timer.
 //!
 //! Every timer has one 64-bit word. One change of this word decides whether the timer fires, is
-//! cancelled or is handed back. A thread whose compare-and-swap fails reads the winner's change in
-//! the word. There is no lock and no reference count.
+//! cancelled or is handed back. There is no lock and no reference count.
 //!
 //! ```text
 //!  63             9       8           7            6           5       4         3       2     0
@@ -11,15 +10,15 @@
 //! +----------------+------------+----------+---------------+-------+--------+----------+-------+
 //! ```
 //!
-//! The *generation* identifies the timer. The owner takes its timers' generations from a counter
-//! that never repeats a value; the registry passes the counter on to the next shard of the same
-//! number. A remote timer gets the next generation of its node, with a bit that marks remote timers
-//! (`slab`). A handle is stale if the word has another generation.
+//! The *generation* identifies the timer. The owner takes its timers' generations from a counter.
+//! The next shard of the same number continues the counter, so no value repeats. A remote timer
+//! gets the next generation of its node, with a bit that marks remote timers (`slab`). A handle is
+//! stale if the word has another generation.
 //!
 //! | flag | meaning |
 //! |---|---|
 //! | *periodic* | the timer repeats; constant while the timer lives |
-//! | *queued* | a message of the node is unconsumed, or the thread that set the flag pushes one |
+//! | *queued* | a mailbox message of the node is unconsumed, or the thread that set the flag will push one |
 //! | *moved* | a deadline was requested that the owner has not taken over yet |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer; either the owner has taken the payload, or the last run is in progress |
@@ -35,13 +34,13 @@
 //! | `Moving` | pending; a thread is writing the requested deadline, so the owner must not run the timer | the owner's |
 //! | `Running` | the callback runs | the owner's, in use by the run |
 //! | `Stopping` | the last run is in progress (periodic only) | the owner's, in use by the run |
-//! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken* |
-//! | `Cancelling` | cancelled; a mover or the canceller still uses the node, and afterwards makes the timer `Cancelled` | the owner's, or that thread's if *payload taken* |
+//! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
+//! | `Cancelling` | cancelled; a mover or the canceller still uses the node, and afterwards makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
-//! After a timer is armed, other threads use four fields of its node: this word, the mailbox link
-//! beside it, the requested deadline and the linked deadline. Another thread touches the payload
-//! only after it has set *payload taken*, or after its own `undo_arm_remote`. A node can be reused
-//! when it is `Idle` and not queued.
+//! After a timer is armed, other threads use four fields of its node: this word, the mailbox link,
+//! the requested deadline and the linked deadline. Another thread touches the payload only after it
+//! has set *payload taken*, or after its own `undo_arm_remote`. A node can be reused when it is
+//! `Idle` and not queued.
 //!
 //! # Transitions
 //!
@@ -53,8 +52,9 @@
 //! | `share` | `Private` | `Armed` (store) |
 //! | `claim` | `Private` | `Running` (store) |
 //! | `claim` | `Armed`, not moved | `Running` |
-//! | `claim`, `begin_own_move`, `consume_message` | `Armed`, moved | not moved |
+//! | `claim`, `consume_message` | `Armed`, moved | not moved |
 //! | `claim`, `begin_own_move` | `Armed` or `Moving`, deferrable | not deferrable |
+//! | `begin_own_move` | `Armed` or `Moving`, moved | not moved |
 //! | `set_deferrable` | `Armed`, no flags | deferrable |
 //! | `rearm` | `Running`, periodic | `Armed` |
 //! | `finish` | `Running`, `Stopping` | `Idle` (store) |
@@ -79,16 +79,16 @@
 //! | `begin_move` | `Armed` | `Moving` |
 //! | `end_move` | `Moving` | `Armed`, queued, moved |
 //! | `end_deferred_move` | `Moving`, deferrable | `Armed`, moved, deferrable |
-//! | remote `end_move` | `Cancelling`, added and cancelled by other threads | payload taken |
-//! | `end_move` | any other `Cancelling`, or payload taken | `Cancelled`, queued |
+//! | remote `end_move` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
+//! | `end_move` | any other `Cancelling` | `Cancelled`, queued |
 //!
 //! # Exactly one ending
 //!
 //! While a timer is pending, either only the owner may write its word, or all writers swap the
 //! whole word, generation included. So of several threads that try to end an armed timer, one
 //! succeeds. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a cancel
-//! has made it `Stopping`. A moved timer returns to `Armed` by a swap from `Moving`, which fails if
-//! a cancel has made it `Cancelling`.
+//! has made it `Stopping`. After a move, a timer returns to `Armed` by a swap from `Moving`, which
+//! fails if a cancel has made it `Cancelling`.
 //!
 //! # Four hazards
 //!
@@ -98,20 +98,20 @@
 //!    timer ends while its message is queued, its node is reused only after the owner has consumed
 //!    that message. The owner reads the link before it frees the node.
 //! 2. *Leftover entries.* A timer is one entry in the wheel, in at most one slot. A move leaves the
-//!    entry there or relinks it, and never makes a second entry. If a timer is `Moving`,
+//!    entry in its slot or relinks it, and never makes a second entry. If a timer is `Moving`,
 //!    `Cancelling`, `Cancelled` or *moved*, its entry may be in a slot. The entry is in no slot if
 //!    the timer was due and its claim failed, or if the owner has not admitted the timer. So the
 //!    owner's next operation on the timer checks whether the entry is in a slot.
 //! 3. *Reset from another core.* A mover has exclusive use of the requested deadline from its swap
-//!    to `Moving` until its second swap. The node is not reused between these swaps: a cancel only
-//!    changes `Moving` to `Cancelling`, and only the mover ends that phase. The last sweep ends
-//!    both phases, but after it no node is reused. The owner does not fire a `Moving` timer, and
-//!    fires a *moved* timer at its requested deadline.
+//!    to `Moving` until the swap that ends the move. The node is not reused between these swaps: a
+//!    cancel only changes `Moving` to `Cancelling`, and only the mover ends `Cancelling`. The last
+//!    sweep ends `Moving` and `Cancelling` too, but no swept node is reused. The owner does not
+//!    fire a `Moving` timer, and fires a *moved* timer at its requested deadline.
 //! 4. *The end.* When the shard drains for the last time, a canceller or mover may have won its
 //!    swap and not pushed yet. The owner first closes the mailbox, and then sweeps all words.
 //!    Pending timers are handed back. `Cancelled` and `Cancelling` timers count as cancelled, even
-//!    without a push. A canceller or mover that finds the mailbox closed does nothing more. The
-//!    words are freed through epochs, after the last thread that might read them has unpinned.
+//!    without a push. A canceller or mover ignores that its push fails. The words are freed after
+//!    the last thread that might read them has unpinned.
 //!
 //! # The order of resets
 //!
@@ -119,8 +119,8 @@
 //! true. A cancel between these swaps is ordered after the reset. A second thread that finds the
 //! timer `Moving` writes nothing: its reset is ordered directly before the reset in progress. A
 //! reset by the owner clears *moved*, so it overrides an earlier remote reset. A remote reset in
-//! progress is ordered after the owner's reset. A thread that stalls between the swaps delays only
-//! this timer.
+//! progress is ordered after the owner's reset. A thread that stalls between its swaps delays no
+//! other timer.
 //!
 //! If the shard ends between the swaps, the reset returns false, although other resets that found
 //! the timer `Moving` have returned true. The timer is then handed back with the old deadline or
@@ -129,18 +129,18 @@
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
-//! deadline comes. So after the owner has linked a one-shot timer at a requested deadline, it
-//! stores this *linked deadline* in the node and sets *deferrable*. If a mover finds the flag, and
+//! deadline comes. So when the owner links a moved one-shot timer into the wheel's first level, it
+//! stores the *linked deadline* in the node and sets *deferrable*. If a mover finds the flag, and
 //! its new deadline is not before the linked one, the mover sets *moved* and sends no message. At
 //! the linked deadline, the owner's `claim` finds the timer *moved*, and the owner links it at the
 //! deadline that was requested last. To bound the number of such relinks per tick (P7), each slot
-//! of the wheel's first level counts its deferrable timers. The owner does not set the flag if the
-//! slot has many of them.
+//! of this level counts its deferrable timers. The owner does not set the flag if the slot has many
+//! of them.
 //!
-//! The owner clears the flag when it claims or resets the timer. If another thread is moving the
-//! timer at that moment, that thread's `end_deferred_move` fails, and the thread sends a message.
-//! Without this message, a timer that `claim` has found `Moving` would be lost: it is in no slot,
-//! and the owner would not link it again.
+//! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
+//! moving the timer at that moment, that thread's `end_deferred_move` fails, and the thread sends a
+//! message. Without this message, a timer that `claim` has found `Moving` would be lost: it is in
+//! no slot, and the owner would not link it again.
 //!
 //! # Orderings, in pairs
 //!
@@ -149,14 +149,14 @@
 //!   happens before the owner drops the payload.
 //! - S2: the owner's `finish` and `rearm` release; `cancel`, `status` and `is_running` acquire. So
 //!   a thread with the answer `Ended` after the timer fired sees the callback's work. A thread that
-//!   cancels a periodic timer sees the work of its runs. A thread may read a later word of the node
-//!   instead of the word of `finish` or `rearm`. So every plain store releases. Swaps continue the
-//!   release sequence of the word they replace.
+//!   cancels a periodic timer sees the work of its completed runs. A thread may read a later word
+//!   of the node instead of the word of `finish` or `rearm`. So every plain store releases. Swaps
+//!   continue the release sequence of the word they replace.
 //! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The calls that clear *moved*
 //!   (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
-//!   `is_pending_and_moved` and the next `begin_move`. So the requested deadline is read and
-//!   written in order, and the owner reads the period that the adder has written. `set_deferrable`
-//!   releases the linked deadline to the next `begin_move`.
+//!   `is_pending_and_moved` and the next `begin_move`. So each mover overwrites the earlier
+//!   requests, and the owner reads the last requested deadline and the adder's period.
+//!   `set_deferrable` releases the linked deadline to the next `begin_move`.
 //! - S4: the owner's `consume_message` releases when it clears *queued*; `cancel`,
 //!   `try_cancel_fast` and `end_move` acquire when they set the flag. So the owner's use of a
 //!   node's link happens before the next pusher's. `arm_remote` needs no acquire, because taking a
@@ -165,22 +165,21 @@
 //! # The payload
 //!
 //! An adder writes the payload before `arm_remote`, the owner before `arm`. From then on the
-//! payload belongs to the owner, which takes it when it claims or ends the timer. After
-//! `undo_arm_remote` the adder takes the payload back. Free nodes have no payload.
+//! payload belongs to the owner. After `undo_arm_remote` the adder takes the payload back. Free
+//! nodes have no payload.
 //!
 //! The payload of a remotely added timer is `Send`. A remote thread that cancels the timer also
-//! drops its payload, since the owner may sleep for long. This thread makes the timer `Cancelling`
-//! with *payload taken*, moves the payload to its own stack, and then makes the timer `Cancelled`.
-//! If another thread is moving the timer, the mover takes and drops the payload. The swap that sets
-//! *payload taken* acquires the adder's writes and the runs of a periodic timer (S2). The swap to
-//! `Cancelled` releases the node to the owner's `consume_message` (S1). If the shard ends between
-//! the two swaps, `sweep` leaves the payload to the thread that has taken it.
+//! drops the payload, since the owner may sleep for long. The canceller makes the timer
+//! `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the timer
+//! `Cancelled`. If another remote thread is moving the timer, the mover drops the payload instead.
+//! The swap that sets *payload taken* acquires the adder's writes and the runs of a periodic timer
+//! (S2). The swap to `Cancelled` releases the node to the owner's `consume_message` (S1). If the
+//! shard ends between the two swaps, `sweep` leaves the payload to the thread that has taken it.
 //!
 //! # Models
 //!
-//! `loom-tests/tests/cancel.rs` (fire, cancel, reuse, links, periodic runs),
-//! `loom-tests/tests/reset.rs` (remote resets), `loom-tests/tests/remote_add.rs` (remote adds),
-//! `loom-tests/tests/end.rs` (the last drain).
+//! `loom-tests/tests/cancel.rs`, `loom-tests/tests/reset.rs`, `loom-tests/tests/remote_add.rs`,
+//! `loom-tests/tests/end.rs`.
 
 use crate::{
     limits::{GENERATION_MAX, REMOTE_GENERATION},
@@ -246,7 +245,7 @@ impl Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerKind {
-    /// One-shot, and only the owner has a handle, so that ending it needs no swap.
+    /// One-shot, and only the owner has a handle, so that ending the timer needs no swap.
     Private,
     /// One-shot; any thread may have a handle.
     Shared,
@@ -389,7 +388,7 @@ pub(crate) enum Swept {
     NoPayload,
 }
 
-/// The next step of a remote thread after its swap.
+/// The next step of a canceller or mover after its swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum FollowUp {
@@ -479,7 +478,7 @@ impl StateWord {
         }
     }
 
-    /// Makes the timer `Running` if no other thread has moved or cancelled it.
+    /// Makes the timer `Running`, unless another thread has moved or cancelled it, or is moving it.
     #[inline]
     pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
@@ -524,8 +523,8 @@ impl StateWord {
         }
     }
 
-    /// Cancels a timer on the owner's thread. After `Ok`, the caller must take the payload at once.
-    /// The error is [`Cancel::Running`] or [`Cancel::Ended`].
+    /// Cancels a timer on the owner's thread. After `Ok`, the caller must take or abandon the
+    /// payload before the node is freed. The error is [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
         let idle = generation << GENERATION_SHIFT;
@@ -665,7 +664,7 @@ impl StateWord {
         }
     }
 
-    /// Ends a timer at the end of its shard. The mailbox must be closed.
+    /// Ends a timer at the end of its shard, unless it is running. The mailbox must be closed.
     pub(crate) fn sweep(&self) -> Swept {
         loop {
             let word = self.load_relaxed();
@@ -712,8 +711,8 @@ impl StateWord {
             let yes = OwnMoveOutcome::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMoveOutcome::Refused,
-                // A remote reset in progress takes effect after the owner's, perhaps at an earlier
-                // deadline. So it must send a message.
+                // A remote reset in progress is ordered after the owner's. Its deadline may be
+                // earlier, so it must send a message.
                 Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
                 _ => return OwnMoveOutcome::Refused,
             };
@@ -737,8 +736,7 @@ impl StateWord {
         }
     }
 
-    /// Returns whether a pending timer is *moved*: the owner has not taken over its requested
-    /// deadline. Returns `None` if the timer is not pending.
+    /// Returns whether a pending timer is *moved*, or `None` if the timer is not pending.
     pub(crate) fn is_pending_and_moved(&self, generation: u64) -> Option<bool> {
         // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
@@ -755,8 +753,8 @@ impl StateWord {
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
     }
 
-    /// Returns the generation of the node's timer, if it is pending and the owner added it. The
-    /// payload of such a timer is present until the owner takes it.
+    /// Returns the generation of the node's timer, if it is pending and the owner added it. Then
+    /// the payload is present until the owner takes it.
     pub(crate) fn pending_owner_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
@@ -799,15 +797,15 @@ impl StateWord {
 
 /// The operations of any thread. They never wait.
 impl StateWord {
-    /// Arms a new timer in a node that this thread has taken from a free list. The timer is due at
-    /// the node's requested deadline. The caller must push the node onto the owner's mailbox.
+    /// Arms a new timer in a free node that this thread has taken. The timer is due at the node's
+    /// requested deadline. The caller must push the node onto the owner's mailbox.
     #[inline]
     pub(crate) fn arm_remote(&self, generation: u64, kind: TimerKind) {
         debug_assert!(self.is_free());
         let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
-        // Release: publishes the requested deadline, the period and the payload (S3). Also publishes
-        // earlier runs to a stale handle that reads this word instead of `Idle` (S2).
+        // Release: publishes the requested deadline, the period and the payload (S3). Also
+        // publishes earlier runs to a stale handle that reads this word instead of `Idle` (S2).
         self.0.store(word, Ordering::Release);
     }
 
@@ -897,7 +895,7 @@ impl StateWord {
                 _ => return MoveOutcome::Refused,
             }
             // Acquire, both: an earlier move's write of the deadline happens before this move's
-            // (S3), and after a refusal the caller sees the callback's work (S2).
+            // (S3). After a refusal the caller sees the callback's work (S2).
             let deferrable = word & DEFERRABLE;
             let to = Phase::Moving.set_in(word) | deferrable;
             match self.swap(word, to, Ordering::Acquire, Ordering::Acquire) {
@@ -909,7 +907,7 @@ impl StateWord {
 
     /// Ends a move to a deadline that is not before the linked one, without a message. Returns
     /// false if the owner has cleared *deferrable*, or if the timer was cancelled or handed back.
-    /// Then the caller must call [`end_move`](Self::end_move).
+    /// After false, the caller must call [`end_move`](Self::end_move).
     #[inline]
     pub(crate) fn end_deferred_move(&self) -> bool {
         let word = self.load_relaxed();
@@ -920,9 +918,9 @@ impl StateWord {
             && self.swap(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a move, or a cancel after the canceller has taken the payload. Returns false if the
-    /// shard has ended since the move or cancel began. If the timer was cancelled during the move,
-    /// the next step of a remote mover may be to take the payload.
+    /// Ends a move, or a cancel after the canceller has taken the payload. The returned flag is
+    /// false if the shard has ended since the move or cancel began. If the timer was cancelled
+    /// during the move, the next step of a remote mover may be to take the payload.
     #[inline]
     pub(crate) fn end_move(&self, by: Mover) -> (bool, FollowUp) {
         let word = self.load_relaxed();

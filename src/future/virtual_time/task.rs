@@ -1,4 +1,4 @@
-//! The handle of a task and its output.
+//! A task's handle, which returns the task's output.
 
 use std::{
     fmt,
@@ -26,7 +26,7 @@ use std::{
 pub struct Task<T>(Arc<Mutex<State<T>>>);
 
 enum State<T> {
-    /// The waker belongs to the task that awaits the output.
+    /// The waker of the task that awaits the output, if there is one.
     Running(Option<Waker>),
     /// `None` means that the output has been taken.
     Finished(Option<T>),
@@ -75,7 +75,7 @@ impl<T> Task<T> {
         matches!(*self.state(), State::Finished(_))
     }
 
-    /// Runs `future`, stores its output, and wakes the task that awaits it.
+    /// Runs `future`, stores its output, and wakes the task that awaits the output.
     pub(super) async fn run(self, future: impl Future<Output = T>) {
         let output = future.await;
         let before = std::mem::replace(&mut *self.state(), State::Finished(Some(output)));

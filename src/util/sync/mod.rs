@@ -1,13 +1,13 @@
 //! The concurrency primitives of `std` or loom, behind one interface.
 //!
 //! This module chooses loom under `--cfg loom` with the feature `models`. Only the package in
-//! `models/`, which builds this source for the models, has this feature. So a program that tests
+//! `models/`, which builds this source for loom models, has this feature. So a program that tests
 //! itself under `--cfg loom` gets an ordinary corewheel.
 //!
-//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Without this flag, loom does not
-//! see the pointers of the registry, so the registry is an ordinary global.
+//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Without this flag, the registry
+//! of shards consists of `std` types, so it is an ordinary `static`.
 //!
-//! `Arc` and `Mutex` are `std`'s even under loom, because no race for a timer depends on them.
+//! `Arc` and `Mutex` are `std`'s even under loom, so the models do not interleave their operations.
 
 mod hint;
 #[cfg(all(loom, feature = "models"))]

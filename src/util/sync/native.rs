@@ -21,7 +21,7 @@ pub(crate) fn fence_after_swap(ordering: Ordering) {
     }
 }
 
-/// A lock that threads try and never wait for.
+/// A lock that threads try to acquire but never wait for.
 #[derive(Debug)]
 pub(crate) struct TryLock<T>(Mutex<T>);
 
@@ -30,7 +30,7 @@ impl<T> TryLock<T> {
         Self(Mutex::new(value))
     }
 
-    /// Calls `act` under the lock; returns `None` if another thread holds it.
+    /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.0.try_lock().ok().map(|mut value| act(&mut value))
     }
@@ -70,8 +70,7 @@ impl<T> SetOnce<T> {
     }
 }
 
-/// Marks the changes and the reads of a pointer of `crossbeam-epoch`. Only loom's version has an
-/// effect.
+/// Shows loom the memory order of a `crossbeam-epoch` pointer. Without loom, this has no effect.
 #[derive(Debug, Default)]
 pub(crate) struct LoomMemoryOrder {}
 
@@ -84,7 +83,7 @@ impl LoomMemoryOrder {
     pub(crate) fn before_load(&self) {}
 }
 
-/// Checks that no thread reads a value after its release. Only loom's version has an effect.
+/// Checks that no thread reads a value that may be freed. Without loom, this has no effect.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {}
 
@@ -118,7 +117,7 @@ macro_rules! lazy_per_thread {
     };
 }
 
-/// Declares a thread local with a constant initial value, so that no use initialises it.
+/// Declares a thread local with a constant initial value, which needs no lazy initialisation.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }

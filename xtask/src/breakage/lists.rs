@@ -9,7 +9,6 @@ use super::{Mutant, orderings::functions};
 pub(super) struct Record<'list>(Vec<(&'list str, &'list str)>);
 
 impl<'list> Record<'list> {
-    /// Returns the values of a key, one per line.
     pub(super) fn all(&self, key: &str) -> Vec<&'list str> {
         self.0.iter().filter(|(of, _)| *of == key).map(|(_, value)| *value).collect()
     }
@@ -44,8 +43,7 @@ pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Reco
     Ok(records)
 }
 
-/// Plants the fault of a record in the text of its file. Fails unless the text to replace occurs
-/// exactly once.
+/// Plants a fault in the text of its file. Fails unless the text to replace occurs exactly once.
 pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant> {
     let (name, wanted) = (fault.one("name")?, fault.all("find").join("\n"));
     let mut region = 0..text.len();

@@ -16,8 +16,7 @@ fn code_of(text: &str) -> Result<String> {
     Ok(Regex::new(no_code)?.replace_all(text, blanks).into_owned())
 }
 
-/// Returns the name and the byte range of each function. A function without a body seems to end
-/// where the next one ends.
+/// Returns the names and ranges of all functions. One without a body extends to the next one's end.
 pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
     let code = code_of(text)?;
     let head = Regex::new(
@@ -46,7 +45,7 @@ fn call_around(code: &str, at: usize) -> (&str, usize) {
 }
 
 /// Returns the mutants of `file`, each with one ordering that is a step weaker. Fails if an
-/// ordering is not an argument `Ordering::X` of a call, or if a call other than a fence is `SeqCst`.
+/// ordering is not an argument `Ordering::X` of a call, or is `SeqCst` and the call is no fence.
 pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
     let module = file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     let module = module.replace('/', "::");
@@ -57,7 +56,7 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
     let orderings =
         Regex::new(r"([A-Za-z]+::)?(?-u:\b)(Relaxed|Acquire|Release|AcqRel|SeqCst)(?-u:\b)")?;
     for found in orderings.captures_iter(&code) {
-        let (ordering, place) = (&found[2], found.get(2).expect("the group always matches").range());
+        let (ordering, place) = (&found[2], found.get(2).expect("the group matches").range());
         let (call, start) = call_around(&code, place.start);
         let is_path = found.get(1).is_some_and(|path| path.as_str() == "Ordering::");
         if !is_path || call.is_empty() || (ordering == "SeqCst" && !call.starts_with("fence")) {

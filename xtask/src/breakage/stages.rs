@@ -17,11 +17,9 @@ use crate::{
     root,
 };
 
-/// All tests of a stage, or one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Test {
     stage: &'static str,
-    /// Builds and runs the test programs.
     command: String,
     /// The test's name; empty for all tests.
     name: String,
@@ -46,7 +44,6 @@ impl Test {
             .map(|stage| Self::new(stage, None, ""))
     }
 
-    /// Returns the test that should notice a mutant, if it exists.
     pub(super) fn expected(mutant: &Mutant) -> Option<Self> {
         let (stage, name) = mutant.by.as_ref()?.split_once(": ")?;
         let stage = stages().find(|lane| lane.name == stage)?;
@@ -77,12 +74,11 @@ fn stages() -> impl Iterator<Item = &'static Lane> {
 /// The copy of the repository, and the tests that the sound library has passed in the copy.
 pub(super) struct Stages {
     pub(super) copy: PathBuf,
-    /// The time that the sound library needed for each passed test.
     pub(super) proven: HashMap<Test, Duration>,
 }
 
 impl Stages {
-    /// Runs a test on the sound library, unless the test has passed before. Fails if the test fails.
+    /// Runs a test on the sound library, unless the test has passed before.
     pub(super) fn prove(&mut self, test: &Test) -> Result<()> {
         if !self.proven.contains_key(test) {
             let start = Instant::now();
@@ -114,7 +110,6 @@ impl Stages {
     }
 }
 
-/// Returns whether a file, or a file below a directory, contains the text.
 fn declares(path: &Path, text: &str) -> bool {
     if let Ok(mut entries) = fs::read_dir(path) {
         return entries.any(|entry| entry.is_ok_and(|entry| declares(&entry.path(), text)));
@@ -122,7 +117,6 @@ fn declares(path: &Path, text: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|source| source.contains(text))
 }
 
-/// Returns whether a test has failed.
 fn has_failed(output: &str) -> bool {
     results(output).any(|(_, result)| result.ends_with("FAILED"))
 }
@@ -132,16 +126,14 @@ fn results(output: &str) -> impl Iterator<Item = (&str, &str)> {
     output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "))
 }
 
-/// Returns the test that failed, or else the test that was running at the end, or else the first
-/// error.
+/// Returns the test that failed or was running at the end, or else the first error.
 fn culprit(output: &str) -> String {
     let failed = results(output).find(|(_, result)| result.ends_with("FAILED"));
     let unfinished =
         |(_, result): &(&str, &str)| !["ok", "ignored"].iter().any(|word| result.starts_with(word));
     let named = failed.or_else(|| results(output).filter(unfinished).last());
     let name = named.map(|(name, _)| name.trim_end_matches(" - should panic"));
-    // A process that aborts in a test may not have printed the test's name, which is also the name
-    // of its thread.
+    // A process that aborts may not have printed the test's name, which its thread has as well.
     let thread = || {
         let panic = output.lines().find_map(|line| line.strip_prefix("thread '"))?;
         panic.split('\'').next()
