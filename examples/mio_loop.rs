@@ -33,7 +33,7 @@ struct Online(Rc<RefCell<BTreeMap<u8, TimerHandle>>>);
 type Offline = mpsc::Sender<(u8, Instant)>;
 
 impl Online {
-    fn heard_of(&self, client: u8, offline: &Offline) {
+    fn renew_lease(&self, client: u8, offline: &Offline) {
         let renewed = self.0.borrow().get(&client).is_some_and(|lease| lease.reset(LEASE));
         if !renewed {
             let (online, offline) = (self.clone(), offline.clone());
@@ -60,7 +60,7 @@ fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()
         if events.iter().any(|event| event.token() == SOCKET) {
             let mut packet = [0];
             while socket.recv(&mut packet).is_ok() {
-                online.heard_of(packet[0], offline);
+                online.renew_lease(packet[0], offline);
             }
         }
         local_timer().turn();

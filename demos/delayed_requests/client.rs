@@ -30,7 +30,7 @@ pub(crate) struct Client {
     pub(crate) stream: OwnedWriteHalf,
     pub(crate) records: Vec<Record>,
     /// The number of answers to requests that the client has not sent.
-    pub(crate) strays: u64,
+    pub(crate) unexpected_answers: u64,
     pub(crate) is_idle: bool,
     /// The position of the last answer.
     pub(crate) position: u64,
@@ -66,7 +66,7 @@ impl Client {
     pub(crate) fn note(&mut self, Answer { number, is_timed_out, position }: Answer) {
         let is_last = number + 1 == self.records.len();
         let Some(record) = self.records.get_mut(number) else {
-            self.strays += 1;
+            self.unexpected_answers += 1;
             return;
         };
         record.answered.get_or_insert_with(Instant::now);

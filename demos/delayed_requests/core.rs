@@ -15,8 +15,8 @@ use crate::broker::Broker;
 use crate::common::server;
 
 /// How long an ending core waits at most until other cores have ended their watches.
-const SETTLING: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(1);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) struct CoreReport {
     pub(crate) counts: PurgatoryCounts,
@@ -35,8 +35,8 @@ pub(crate) fn run(
             failed = accept(listener, &broker) => return failed,
         }
         let since = Instant::now();
-        while broker.purgatory.counts().watches > 0 && since.elapsed() < SETTLING {
-            sleep(LOOK).await;
+        while broker.purgatory.counts().watches > 0 && since.elapsed() < SETTLE_TIMEOUT {
+            sleep(POLL_INTERVAL).await;
         }
         Ok(CoreReport { counts: broker.purgatory.counts(), elsewhere: broker.elsewhere.get() })
     })?

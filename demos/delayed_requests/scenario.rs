@@ -20,7 +20,7 @@ use crate::wire::Kind;
 
 pub(crate) const FOLLOWERS: Range<usize> = 0..2;
 /// The followers that never stall.
-const AWAKE: Range<usize> = 0..1;
+const STEADY_FOLLOWERS: Range<usize> = 0..1;
 pub(crate) const PRODUCERS: Range<usize> = 2..6;
 pub(crate) const CONSUMERS: Range<usize> = 6..10;
 
@@ -30,7 +30,7 @@ const PRODUCES_PER_TIMEOUT: u32 = 5;
 const CONTEST: Duration = Duration::from_millis(2);
 const CONTEST_STEPS: u32 = 8;
 /// How long the load waits for answers after the planned end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size of a record in bytes. A consumer waits for `RECORDS_WANTED` records, except in a stall.
 const RECORD: u64 = 100;
 const RECORDS_WANTED: u64 = 3;
@@ -51,12 +51,12 @@ impl Plan {
 
     /// Returns the last time at which a stall may begin, so that the stall and the last timeouts of
     /// the followers end before the run.
-    pub(crate) fn last_call(&self) -> Duration {
+    pub(crate) fn last_stall_start(&self) -> Duration {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
 
     pub(crate) fn give_up(&self) -> Duration {
-        self.run + PATIENCE
+        self.run + ANSWER_TIMEOUT
     }
 
     /// Longer than a stall of the other follower, during which the log does not grow.
@@ -94,7 +94,7 @@ pub(crate) async fn run(
         stream.set_nodelay(true)?;
         let (reader, stream) = stream.into_split();
         let records = Vec::new();
-        clients.push(Client { stream, records, strays: 0, is_idle: true, position: 0 });
+        clients.push(Client { stream, records, unexpected_answers: 0, is_idle: true, position: 0 });
         readers.push(BufReader::new(reader).lines());
     }
     let (clients, answered) = (RefCell::new(clients), Notify::new());
@@ -107,9 +107,9 @@ pub(crate) async fn run(
         }
     };
     let act = async {
-        let produces_at = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
+        let next_produce = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
         let (clients, answered) = (&clients, &answered);
-        let partition = Partition { id, plan, start, clients, answered, produces_at };
+        let partition = Partition { id, plan, start, clients, answered, next_produce };
         // The verdict reports unanswered requests.
         let _ = timeout_at((start + plan.give_up()).into(), partition.act()).await;
         drop(acting);
@@ -126,7 +126,7 @@ struct Partition<'a> {
     clients: &'a RefCell<Vec<Client>>,
     answered: &'a Notify,
     /// The time from which each producer may produce again.
-    produces_at: [Duration; PRODUCERS.end - PRODUCERS.start],
+    next_produce: [Duration; PRODUCERS.end - PRODUCERS.start],
 }
 
 impl Partition<'_> {
@@ -152,7 +152,7 @@ impl Partition<'_> {
                 self.follow(FOLLOWERS);
                 self.wait(None).await;
             }
-            if self.now() >= plan.last_call() {
+            if self.now() >= plan.last_stall_start() {
                 break;
             }
             // One follower stalls. Each producer produces once, and each consumer fetches more than
@@ -162,12 +162,12 @@ impl Partition<'_> {
             self.stall(contest.is_some());
             while !self.are_idle(PRODUCERS.start..CONSUMERS.end) {
                 let is_stalled = contest.is_none_or(|contest| self.now() < contest);
-                self.follow(if is_stalled { AWAKE } else { FOLLOWERS });
+                self.follow(if is_stalled { STEADY_FOLLOWERS } else { FOLLOWERS });
                 self.wait(contest.filter(|_| is_stalled)).await;
             }
             // Every producer must have time to see that the followers have caught up.
             let now = self.now();
-            until = (now + plan.timeout * 2).min(plan.last_call()).max(now + plan.pause());
+            until = (now + plan.timeout * 2).min(plan.last_stall_start()).max(now + plan.pause());
         }
         // No producer sends any more, so the last requests of the followers must time out.
         for follower in &mut self.clients.borrow_mut()[FOLLOWERS] {
@@ -218,13 +218,13 @@ impl Partition<'_> {
     fn produce(&mut self) -> Duration {
         let (now, again) = (self.now(), self.now() + self.plan.pause());
         for (index, producer) in self.clients.borrow_mut()[PRODUCERS].iter_mut().enumerate() {
-            if self.produces_at[index] <= now && producer.is_idle {
+            if self.next_produce[index] <= now && producer.is_idle {
                 self.send(producer, Kind::Produce, RECORD, Expected::Condition);
-                self.produces_at[index] = again;
+                self.next_produce[index] = again;
             }
         }
         // A producer that still waits after its pause produces when its answer arrives.
-        self.produces_at.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
+        self.next_produce.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
     }
 
     /// Every producer and consumer sends a request that cannot complete while the follower stalls.

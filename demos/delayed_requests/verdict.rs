@@ -48,7 +48,8 @@ impl Report {
         let (mut answers, mut latenesses) = (Answers::default(), Vec::new());
         for client in clients {
             answers.connections += 1;
-            failures.count(client.strays, "answers were to requests that were never sent");
+            failures
+                .count(client.unexpected_answers, "answers were to requests that were never sent");
             for record in &client.records {
                 latenesses.extend(answers.add(record, failures));
             }

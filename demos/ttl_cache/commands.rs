@@ -23,7 +23,7 @@ pub(crate) type RunOnKeys = fn(&mut Keys, &[Bytes]) -> Answer;
 #[derive(Clone, Copy)]
 pub(crate) enum Route {
     /// The core of the connection: the command uses no keys.
-    Here(fn(&[Bytes]) -> Frame),
+    ThisCore(fn(&[Bytes]) -> Frame),
     Key(RunOnKeys),
     /// All cores. Integer answers are added; other answers are equal.
     EveryCore(RunOnKeys),
@@ -41,9 +41,9 @@ const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("persist", 2..=2, Route::Key(persist)),
     ("pexpire", 3..=3, Route::Key(expire)),
     ("pexpireat", 3..=3, Route::Key(expire)),
-    ("ping", 1..=2, Route::Here(ping)),
+    ("ping", 1..=2, Route::ThisCore(ping)),
     ("pttl", 2..=2, Route::Key(pttl)),
-    ("quit", 1..=1, Route::Here(|_| simple("OK"))),
+    ("quit", 1..=1, Route::ThisCore(|_| simple("OK"))),
     ("set", 3..=usize::MAX, Route::Key(set)),
     ("ttl", 2..=2, Route::Key(ttl)),
 ];

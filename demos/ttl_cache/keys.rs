@@ -25,7 +25,7 @@ pub(crate) struct Keys {
     capacity: usize,
     /// The time of creation, by both clocks. The wall clock is read only once, so that setting it
     /// expires no keys.
-    made: Instant,
+    created_at: Instant,
     made_since_epoch: Duration,
     /// Upgraded for the callbacks of the timers.
     own: Weak<RefCell<Self>>,
@@ -57,7 +57,7 @@ impl Keys {
                 // Allocates the final size: growing a table of a million keys stops the core.
                 entries: HashMap::with_capacity(capacity),
                 capacity,
-                made: Instant::now(),
+                created_at: Instant::now(),
                 made_since_epoch,
                 own: Weak::clone(own),
             })
@@ -66,7 +66,7 @@ impl Keys {
 
     /// Returns the time since the Unix epoch.
     pub(crate) fn now(&self) -> Duration {
-        self.made_since_epoch + self.made.elapsed()
+        self.made_since_epoch + self.created_at.elapsed()
     }
 
     /// Returns the number of keys, with expired ones whose timer has not fired yet.

@@ -108,7 +108,7 @@ impl Worker {
                     answers[number] = Some(refused);
                     continue;
                 }
-                Ok(Route::Here(run)) => {
+                Ok(Route::ThisCore(run)) => {
                     answers[number] = Some(run(words));
                     continue;
                 }
@@ -126,7 +126,7 @@ impl Worker {
         let mut pending = Vec::new();
         for (core, requests) in outgoing.into_iter().enumerate() {
             if core == self.own {
-                merge(&mut answers, self.carry_out(requests));
+                merge(&mut answers, self.execute(requests));
             } else if !requests.is_empty() {
                 let (sender, answered) = oneshot::channel();
                 // Fails if the core has ended. All cores end at the same time.
@@ -140,7 +140,7 @@ impl Worker {
         answers.into_iter().flatten().collect()
     }
 
-    fn carry_out(&self, requests: Vec<Request>) -> Vec<(usize, Frame)> {
+    fn execute(&self, requests: Vec<Request>) -> Vec<(usize, Frame)> {
         let keys = &mut self.keys.borrow_mut();
         let answer =
             |Request { number, words, run }| (number, run(keys, &words).unwrap_or_else(identity));
@@ -153,7 +153,7 @@ fn serve_remote(requests: Vec<Request>, answers: oneshot::Sender<Vec<(usize, Fra
         let worker = worker.get().expect("set before the first turn");
         worker.served.update(|served| served + requests.len() as u64);
         // Fails if the client has disconnected.
-        let _ = answers.send(worker.carry_out(requests));
+        let _ = answers.send(worker.execute(requests));
     });
 }
 

@@ -13,16 +13,16 @@ use tokio::task::{LocalSet, spawn_local};
 
 const THREADS: usize = 2;
 /// The interval at which a thread measures the delay that the machine causes.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Each user keeps a clone while it has actions left.
 pub(crate) type Acting = Arc<()>;
 
 /// The users of a thread, and the longest delay that the machine caused it.
-type Crew<U> = (Vec<U>, Duration);
+type UsersAndDelay<U> = (Vec<U>, Duration);
 
 pub(crate) struct Load<U> {
-    threads: Vec<JoinHandle<io::Result<Crew<U>>>>,
+    threads: Vec<JoinHandle<io::Result<UsersAndDelay<U>>>>,
     acting: Acting,
 }
 
@@ -49,7 +49,7 @@ impl<U: Send + 'static> Load<U> {
 
     /// Waits for the users, which end when the server has closed their connections. Returns them,
     /// and the longest delay that the machine caused a thread.
-    pub(crate) fn join(self) -> io::Result<Crew<U>> {
+    pub(crate) fn join(self) -> io::Result<UsersAndDelay<U>> {
         let (mut all, mut longest) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {
             let (users, delay) =
@@ -63,7 +63,7 @@ impl<U: Send + 'static> Load<U> {
 
 fn simulate<U: 'static, F: Future<Output = io::Result<U>> + 'static>(
     users: impl Iterator<Item = F>,
-) -> io::Result<Crew<U>> {
+) -> io::Result<UsersAndDelay<U>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         let users: Vec<_> = users.map(spawn_local).collect();
@@ -71,8 +71,8 @@ fn simulate<U: 'static, F: Future<Output = io::Result<U>> + 'static>(
         let watch = async {
             loop {
                 let asleep = Instant::now();
-                tokio::time::sleep(LOOK).await;
-                held_up.set(held_up.get().max(asleep.elapsed().saturating_sub(LOOK)));
+                tokio::time::sleep(POLL_INTERVAL).await;
+                held_up.set(held_up.get().max(asleep.elapsed().saturating_sub(POLL_INTERVAL)));
             }
         };
         let ended = async {

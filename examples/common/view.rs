@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 const REDRAW: Duration = Duration::from_millis(250);
 const PRINT: Duration = Duration::from_secs(3);
 /// The interval at which the view checks for its next update and for the end of the run.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Shows the summary and the timers until the run is over. `run` is the expected length, if known.
 /// If quiet, only waits.
@@ -24,7 +24,7 @@ pub(crate) fn show_until(
 ) {
     if is_quiet {
         while !is_over() {
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
         return;
     }
@@ -53,7 +53,7 @@ pub(crate) fn show_until(
             eprintln!();
             return;
         }
-        thread::sleep(GLANCE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -89,7 +89,7 @@ impl Plan {
 
     /// Returns the time at which a silent connection without a timer sends a last packet, to check
     /// that it is still served.
-    fn farewell(&self, id: u32) -> Duration {
+    fn last_packet_at(&self, id: u32) -> Duration {
         self.moment(id, self.before_quiet(SLACK / 2)..self.quiet)
     }
 
@@ -105,7 +105,7 @@ impl Plan {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Fate {
+pub(crate) enum ConnectionState {
     #[default]
     Open,
     Left,
@@ -117,7 +117,7 @@ pub(crate) enum Fate {
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     pub(crate) role: Role,
-    pub(crate) fate: Fate,
+    pub(crate) fate: ConnectionState,
     /// Read before the packet was sent, so that the server cannot have received it earlier.
     pub(crate) last_sent: Option<Instant>,
     /// The longest time between two packets, or since the last one.
@@ -143,7 +143,7 @@ impl Client {
         stream.set_nodelay(true)?;
         let mut client = Self { role: plan.role(id), ..Self::default() };
         let (mut acting, mut next, mut buffer) = (Some(acting), Some(Duration::ZERO), [0; 64]);
-        while matches!(client.fate, Fate::Open) {
+        while matches!(client.fate, ConnectionState::Open) {
             let moment = start + next.unwrap_or(plan.end).min(plan.end);
             tokio::select! {
                 // Notices a close first: otherwise it would count as a reaction to the next packet.
@@ -160,7 +160,7 @@ impl Client {
                     if now >= plan.end {
                         acting = None;
                     } else {
-                        next = client.step(now, &plan, plan.farewell(id), &stream, &idle_timers);
+                        next = client.step(now, &plan, plan.last_packet_at(id), &stream, &idle_timers);
                     }
                 }
             }
@@ -173,13 +173,13 @@ impl Client {
         &mut self,
         now: Duration,
         plan: &Plan,
-        farewell: Duration,
+        last_packet_at: Duration,
         stream: &TcpStream,
         idle_timers: &IdleTimers,
     ) -> Option<Duration> {
         let next = now + plan.pause;
         if matches!(self.role, Role::Leaves(at) if now >= at) {
-            self.fate = Fate::Left;
+            self.fate = ConnectionState::Left;
             return None;
         }
         self.send(stream);
@@ -187,7 +187,7 @@ impl Client {
             Role::Talks => (next < plan.quiet).then_some(next),
             Role::FallsSilent(last) => (now < last).then(|| next.min(last)),
             Role::Leaves(at) => Some(next.min(at)),
-            Role::CancelsTimer(_) if now >= farewell => None,
+            Role::CancelsTimer(_) if now >= last_packet_at => None,
             Role::CancelsTimer(at) if now < at => Some(next.min(at)),
             Role::CancelsTimer(_) => {
                 // The server may still receive the last packet, which must not revive the timer.
@@ -195,7 +195,7 @@ impl Client {
                 let idle_timers = idle_timers.lock().expect("no holder panics");
                 let handle = address.and_then(|address| idle_timers.get(&address).copied());
                 self.cancelled = handle.map(|handle| (handle, handle.cancel()));
-                Some(if self.cancelled.is_some() { farewell } else { next })
+                Some(if self.cancelled.is_some() { last_packet_at } else { next })
             }
         }
     }
@@ -218,7 +218,7 @@ impl Client {
     fn note_closed(&mut self) {
         let now = Instant::now();
         self.note_silence(now);
-        self.fate = Fate::ClosedByServer(now);
+        self.fate = ConnectionState::ClosedByServer(now);
     }
 
     fn note_silence(&mut self, now: Instant) {

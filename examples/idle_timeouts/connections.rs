@@ -33,7 +33,7 @@ struct Connection<S> {
     socket: S,
     idle_timer: TimerHandle,
     /// The arrival of its last packet, by the core's clock.
-    heard: Instant,
+    last_packet_at: Instant,
 }
 
 impl<S: 'static> Connections<S> {
@@ -49,11 +49,11 @@ impl<S: 'static> Connections<S> {
         let mut open = self.table.open.borrow_mut();
         let slot = open.vacant_entry();
         let key = slot.key();
-        let heard = local_timer().now();
+        let last_packet_at = local_timer().now();
         let table = Rc::clone(&self.table);
         // The closure has two words, so the timer stores it inline.
         let idle_timer = local_timer().add(self.table.idle, move || table.expire(key));
-        slot.insert(Connection { socket, idle_timer, heard });
+        slot.insert(Connection { socket, idle_timer, last_packet_at });
         key
     }
 
@@ -61,7 +61,7 @@ impl<S: 'static> Connections<S> {
     pub(crate) fn packet(&self, key: usize) -> bool {
         let mut open = self.table.open.borrow_mut();
         let connection = &mut open[key];
-        connection.heard = local_timer().now();
+        connection.last_packet_at = local_timer().now();
         connection.idle_timer.reset(self.table.idle)
     }
 
@@ -88,7 +88,7 @@ impl<S: 'static> Connections<S> {
 impl<S> Table<S> {
     fn expire(&self, key: usize) {
         let connection = self.open.borrow_mut().remove(key);
-        let silent_for = local_timer().now() - connection.heard;
+        let silent_for = local_timer().now() - connection.last_packet_at;
         (self.on_idle)(connection.socket, silent_for);
     }
 }

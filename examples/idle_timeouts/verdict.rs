@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use corewheel::Cancel;
 use serde::Serialize;
 
-use crate::client::{Client, Fate, Role};
+use crate::client::{Client, ConnectionState, Role};
 use crate::common::verdict::{Failures, Lateness, Timers};
 
 /// The number of parts of the run for which the lateness is also reported.
@@ -43,9 +43,9 @@ impl Report {
         for client in clients {
             check(client, idle, failures);
             match client.fate {
-                Fate::Open => open += 1,
-                Fate::Left => left += 1,
-                Fate::ClosedByServer(at) => {
+                ConnectionState::Open => open += 1,
+                ConnectionState::Left => left += 1,
+                ConnectionState::ClosedByServer(at) => {
                     closed += 1;
                     if let (Role::FallsSilent(_), Some(sent)) = (client.role, client.last_sent) {
                         closings.push((at, (at - sent).saturating_sub(idle)));
@@ -87,9 +87,11 @@ impl Report {
 fn check(client: &Client, idle: Duration, failures: &mut Failures) {
     let is_silent = matches!(client.role, Role::FallsSilent(_));
     let cancels = matches!(client.role, Role::CancelsTimer(_));
-    let is_open = matches!(client.fate, Fate::Open);
+    let is_open = matches!(client.fate, ConnectionState::Open);
     let closed_after = match client.fate {
-        Fate::ClosedByServer(at) => Some(client.last_sent.map_or(Duration::ZERO, |sent| at - sent)),
+        ConnectionState::ClosedByServer(at) => {
+            Some(client.last_sent.map_or(Duration::ZERO, |sent| at - sent))
+        }
         _ => None,
     };
     let (is_closed, is_early) = (closed_after.is_some(), closed_after.is_some_and(|it| it < idle));

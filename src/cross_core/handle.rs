@@ -1,5 +1,5 @@
-//! Handles, which cancel, move and query a timer from any thread. On the thread that owns the
-//! timer, a handle calls the owner's functions. Elsewhere it finds the shard in the registry.
+//! Handles, which cancel, move and query timers. On the thread that owns the timer, a handle calls
+//! the functions in [`OwnerOps`]. Other threads find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -29,7 +29,7 @@ use crate::{
 };
 
 impl Cancel {
-    /// Returns true if this call ended the timer, so that its callback never runs.
+    /// Returns true for [`Cancelled`](Self::Cancelled): the cancel has ended the timer.
     ///
     /// # Examples
     ///
@@ -85,8 +85,8 @@ impl fmt::Display for Cancel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerHandle {
     generation: u64,
-    /// The index in the lower half; the shard's number and [`HANDLE_TAG`] in the upper half. A
-    /// handle of two words is passed in registers.
+    /// The node's index in the lower half; the shard's number and [`HANDLE_TAG`] in the upper half.
+    /// A handle of two words is passed in registers.
     shard_and_index: NonZeroU64,
 }
 
@@ -166,7 +166,7 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // The owner's path relies on valid handles, so invalid ones must be rejected here.
+        // The functions in `OwnerOps` rely on valid handles, so this function rejects invalid ones.
         let is_genuine = shard_and_index == HANDLE_TAG | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
@@ -175,22 +175,21 @@ impl TimerHandle {
 
     /// Cancels the timer, from any thread. Returns at once whether this call ended the timer.
     ///
-    /// * [`Cancel::Cancelled`]: the callback has not started and never will. When this returns, the
-    ///   callback has been dropped if the timer belongs to this thread's wheel, or was added by a
-    ///   [`ShardRef`](crate::ShardRef). Any other callback is dropped by the owner in its next
-    ///   turn, or in a later turn if more than 1,024 messages wait. If the owner announces its
-    ///   sleeps, its next turn begins within [`Config::drop_within`](crate::Config::drop_within).
-    ///   If another thread is moving the timer during a remote cancel, the drop waits for that
-    ///   move.
+    /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. It has been
+    ///   dropped if the timer belongs to this thread's wheel, or was added by a thread other than
+    ///   the owner. Otherwise the owner drops the callback in its next turn, or later if more
+    ///   messages wait than a turn consumes, at most 1,024. If the owner announces its sleeps, it
+    ///   sleeps at most [`Config::drop_within`](crate::Config::drop_within) before that turn. If
+    ///   another thread is moving the timer during a remote cancel, the drop waits for that move.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
     ///   this answer. A periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer fired, was cancelled or was handed back before this call. If
     ///   it fired, this thread sees everything the callback did.
     ///
     /// Cost: constant. On the owner's thread, no lock and no system call. A remote cancel makes one
-    /// compare-and-swap on the timer, two if it takes the callback, and one on the owner's mailbox.
-    /// A compare-and-swap that another thread disturbs is repeated. The cancel may wake the owner.
-    /// No thread waits for another. A destructor that panics is reported to
+    /// compare-and-swap on the timer, two if it takes the callback, and at most one on the owner's
+    /// mailbox. A failed compare-and-swap is repeated. The cancel may wake the owner. No thread
+    /// waits for another. A destructor that panics is reported to
     /// [`Config::on_panic`](crate::Config::on_panic).
     ///
     /// # Examples
@@ -236,8 +235,8 @@ impl TimerHandle {
     }
 
     /// Calls `ask` with the shard; returns `None` if the shard has ended. Then wakes the owner if
-    /// necessary, and drops the payload that `ask` has stored. Both may run user code, so this
-    /// function borrows nothing then.
+    /// necessary, and drops the payload that `ask` has stored. Waking and dropping may run user
+    /// code, so this function then holds no borrow.
     #[inline]
     fn send_request<R>(
         self,
@@ -266,7 +265,7 @@ impl TimerHandle {
         }
     }
 
-    /// Drops the callback of a timer that this thread has cancelled, and reports its panic.
+    /// Drops the callback of a cancelled timer, and reports a panic of its destructor.
     #[cold]
     fn drop_cancelled_payload(self, payload: SendCallback) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
@@ -281,13 +280,13 @@ impl TimerHandle {
 
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
-    /// When this returns, the callback is not running and will not run again, and this thread sees
-    /// its effects. So the values that the callback uses can be freed. Returns the answer of
+    /// After that, the callback is not running and will not run again, and this thread sees its
+    /// effects. So the values that the callback uses can be freed. Returns the answer of
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this returns. In all other
-    /// cases the captures may be dropped later, as after `cancel`. This is also true of `Ended`, if
-    /// another thread had cancelled the timer.
+    /// cases the captures may be dropped later, as after `cancel`; even after `Ended`, if another
+    /// thread had cancelled the timer.
     ///
     /// This thread polls at intervals that grow to a millisecond, without work for the owner. The
     /// wait lasts as long as the callback runs, so the callback must not wait for this thread. This
@@ -381,10 +380,10 @@ impl TimerHandle {
     /// a periodic timer moves the next run, and later runs follow at its period. Slack and spread
     /// of earlier calls no longer apply.
     ///
-    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset makes two
-    /// or three compare-and-swaps on the timer and at most one on the owner's mailbox. One that
-    /// another thread disturbs is repeated. Most resets that only postpone a timer send no message.
-    /// A remote reset wakes the owner if the owner would sleep past the new deadline.
+    /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset usually
+    /// makes two or three compare-and-swaps on the timer, and at most one on the owner's mailbox.
+    /// Failed ones are repeated. Most resets that only postpone a timer send no message. A remote
+    /// reset wakes the owner if the owner would sleep past the new deadline.
     ///
     /// # Examples
     ///
@@ -472,7 +471,8 @@ impl fmt::Display for TimerHandle {
 /// Identifies a timer of this thread, and cannot leave the thread.
 /// [`LocalTimer::add_local`](crate::LocalTimer::add_local) returns it.
 ///
-/// No other thread can end the timer, so cancelling and firing need no atomic swap.
+/// Before [`share`](Self::share), no other thread can end the timer, so cancelling and firing need
+/// no atomic swap.
 ///
 /// # Examples
 ///
@@ -679,15 +679,15 @@ per_thread! {
     static OWNER: Cell<Option<Owner>> = Cell::new(None);
 }
 
-/// The wheel of a thread, as handles use it. The module `local` registers it by
-/// [`set_current`](Self::set_current), so that handles do not depend on `local`.
+/// A thread's wheel: its shard number, and the functions that handles call. The module `local`
+/// registers it by [`set_current`](Self::set_current), so that handles do not depend on `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
     pub(crate) ops: &'static OwnerOps,
 }
 
-/// The functions that a handle calls for a timer of the current thread's wheel.
+/// What a handle calls for a timer of the current thread's wheel.
 pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,

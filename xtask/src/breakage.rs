@@ -96,15 +96,15 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
 }
 
 fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Result<bool> {
-    let mut stages = Stages { copy: copy()?, proven: HashMap::new() };
+    let mut stages = Stages { copy: copy()?, sound_durations: HashMap::new() };
     let mut cache = File::options().create(true).append(true).open(cache()?)?;
     // Proves these tests in one go, so that the sound library is built once.
     for test in mutants.iter().filter_map(Test::expected) {
-        stages.prove(&test)?;
+        stages.ensure_sound_passes(&test)?;
     }
     let (mut survived, mut complaints) = (0, Vec::new());
     for (mutant, number) in mutants.iter().zip(1..) {
-        let noticed = judge(&mut stages, mutant)?;
+        let noticed = find_noticing_test(&mut stages, mutant)?;
         let by = noticed.as_deref().unwrap_or("SURVIVED");
         println!("[{number}/{}] {}: {by}", mutants.len(), mutant.name);
         match (&noticed, is_survivor(mutant)) {
@@ -130,9 +130,9 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
 }
 
 /// Returns the stage and the test that notice the mutant.
-fn judge(stages: &mut Stages, mutant: &Mutant) -> Result<Option<String>> {
+fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<String>> {
     for test in Test::expected(mutant).into_iter().chain(Test::all(mutant)) {
-        stages.prove(&test)?;
+        stages.ensure_sound_passes(&test)?;
         let path = stages.copy.join(&mutant.file);
         let sound = fs::read(&path)?;
         fs::write(&path, &mutant.broken)?;

@@ -26,7 +26,7 @@ const TOLERANCE: u64 = 3;
 const LIVE: u64 = 1_000;
 const ITERATIONS: [u64; 2] = [4_096, 8_192];
 /// The variants of corewheel. All other variants are peers.
-const OURS: [&str; 3] = ["wheel", "shard", "local"];
+const COREWHEEL_VARIANTS: [&str; 3] = ["wheel", "shard", "local"];
 
 /// Tenths of an instruction.
 type Tenths = u64;
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let all = Program::build("all", "+all", "--features all")?;
     let list = output(&format!("'{}' --list", default.path.display()))?;
     let cases: Vec<_> = list.lines().filter(|case| !case.starts_with("path")).collect();
-    let ours = cases.iter().filter(|case| is_ours(case)).map(|case| (&all, *case));
+    let ours = cases.iter().filter(|case| is_corewheel(case)).map(|case| (&all, *case));
     let jobs: Vec<_> = cases.iter().map(|case| (&default, *case)).chain(ours).collect();
     let instructions = count(&jobs)?;
 
@@ -80,9 +80,9 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     Ok(!is_worse)
 }
 
-fn is_ours(case: &str) -> bool {
+fn is_corewheel(case: &str) -> bool {
     let variant = case.split(' ').next_back().expect("split returns at least one word");
-    OURS.contains(&variant.trim_end_matches("+all"))
+    COREWHEEL_VARIANTS.contains(&variant.trim_end_matches("+all"))
 }
 
 fn print_row([case, cells @ ..]: [&str; 6]) {
@@ -131,7 +131,7 @@ impl Best {
     /// Writes the counts of corewheel that are below their best, or with `save_all` all counts.
     fn save(&mut self, versions: &str, counts: &Counts, save_all: bool) -> Result<()> {
         let old = mem::take(&mut self.counts);
-        for (case, &[count, _]) in counts.iter().filter(|(case, _)| is_ours(case)) {
+        for (case, &[count, _]) in counts.iter().filter(|(case, _)| is_corewheel(case)) {
             let best = old.get(case).filter(|_| !save_all).map_or(count, |best| count.min(*best));
             self.counts.insert(case.clone(), best);
         }
@@ -178,7 +178,7 @@ impl Program {
         fs::remove_file(file)?;
         let (mut all, mut locked, mut is_program) = (0, 0, false);
         let program = self.path.to_string_lossy();
-        own_lines(&profile, |line| {
+        for_each_own_line(&profile, |line| {
             if let Some(object) = line.strip_prefix("ob=") {
                 is_program = object == program;
             }
@@ -208,7 +208,7 @@ fn locked_instructions(program: &Path) -> HashSet<String> {
 
 /// Calls `look` with each line of a profile that names a function, file or object, or has a count.
 /// Skips the line after `calls=`, which has the count of a callee.
-fn own_lines<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
+fn for_each_own_line<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
     let mut lines = profile.lines();
     while let Some(line) = lines.next() {
         if line.starts_with("calls=") {
@@ -250,7 +250,7 @@ mod tests {
     fn counts_of_callees_are_left_out() {
         let mut lines = Vec::new();
         let profile = "events: Ir\n\nfn=a\n0x10 0 3\ncfn=b\ncalls=1 0x20\n0x12 0 9\n0x14 0 1\n";
-        own_lines(profile, |line| lines.push(line));
+        for_each_own_line(profile, |line| lines.push(line));
         assert_eq!(lines, ["fn=a", "0x10 0 3", "cfn=b", "0x14 0 1"]);
     }
 }

@@ -88,7 +88,7 @@ impl Lane {
     }
 
     /// Returns the first reason why the lane cannot run here, and whether that is a failure.
-    pub(crate) fn obstacle(&self) -> Option<(String, bool)> {
+    pub(crate) fn reason_not_to_run(&self) -> Option<(String, bool)> {
         let names = |package: &str| self.command.contains(&format!("-p {package} "));
         if let Some((_, reason)) = UNBUILDABLE.iter().find(|(package, _)| names(package)) {
             return Some((reason.clone(), false));

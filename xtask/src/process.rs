@@ -30,19 +30,19 @@ pub(crate) fn output(command: &str) -> Result<String> {
     Ok(text(&output.stdout) + &errors)
 }
 
-/// Runs `command` until it ends. If it takes longer than `limit`, or `is_enough` returns true,
+/// Runs `command` until it ends. If it takes longer than `limit`, or `should_stop` returns true,
 /// kills the command and all its descendants, and returns `None`.
 pub(crate) fn supervise(
     command: &mut Command,
     limit: Duration,
-    is_enough: impl Fn() -> bool,
+    should_stop: impl Fn() -> bool,
 ) -> Result<Option<ExitStatus>> {
     let (start, mut child) = (Instant::now(), command.spawn()?);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if start.elapsed() > limit || is_enough() {
+        if start.elapsed() > limit || should_stop() {
             // The descendants are in the process group of xtask, so that an interrupt at the
             // terminal reaches them too. The kill fails if a process has ended already.
             let _ = output(&format!("kill -KILL {}", tree(&child.id().to_string()).join(" ")));
@@ -58,12 +58,12 @@ pub(crate) fn supervise_log(
     log: &Path,
     command: &mut Command,
     limit: Duration,
-    is_enough: impl Fn(&str) -> bool,
+    should_stop: impl Fn(&str) -> bool,
 ) -> Result<(Option<ExitStatus>, String)> {
     let file = File::create(log)?;
     command.stdout(file.try_clone()?).stderr(file);
     let text = || fs::read(log).map(|text| String::from_utf8_lossy(&text).into_owned());
-    let status = supervise(command, limit, || text().is_ok_and(|text| is_enough(&text)))?;
+    let status = supervise(command, limit, || text().is_ok_and(|text| should_stop(&text)))?;
     Ok((status, text()?))
 }
 

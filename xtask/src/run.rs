@@ -55,12 +55,12 @@ fn skipped(name: &'static str, reason: String) -> Row {
 }
 
 /// Runs one lane. If other lanes run in parallel, prints its output at its end.
-fn run_lane(lane: &Lane, has_company: bool) -> Row {
+fn run_lane(lane: &Lane, is_parallel: bool) -> Row {
     let start = Instant::now();
-    let (outcome, reason) = match lane.obstacle() {
+    let (outcome, reason) = match lane.reason_not_to_run() {
         Some((reason, false)) => return skipped(lane.name, reason),
         Some((reason, true)) => (FAILED, reason),
-        None => match execute(lane, has_company) {
+        None => match execute(lane, is_parallel) {
             Ok(Some(status)) if status.success() => (PASSED, String::new()),
             Ok(Some(status)) => (FAILED, status.to_string()),
             Ok(None) => (FAILED, format!("killed after {:?}", lane.limit)),
@@ -70,10 +70,10 @@ fn run_lane(lane: &Lane, has_company: bool) -> Row {
     Row { name: lane.name, outcome, reason, took: start.elapsed() }
 }
 
-fn execute(lane: &Lane, has_company: bool) -> Result<Option<ExitStatus>> {
+fn execute(lane: &Lane, is_parallel: bool) -> Result<Option<ExitStatus>> {
     println!("\n==> {}\n    {}", lane.name, lane.command);
     let mut shell = shell(&lane.command);
-    if !has_company {
+    if !is_parallel {
         return supervise(&mut shell, lane.limit, || false);
     }
     let logs = root().join(lanes::target()).join("lanes");

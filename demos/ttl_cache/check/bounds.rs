@@ -19,7 +19,7 @@ const REQUESTS_MAX: usize = 256 << 20;
 /// The time after which keys with a lifetime of half a second have certainly expired.
 const LIFE_MAX: Duration = Duration::from_secs(5);
 /// A client that cannot write for this long is held back by the server.
-const STUCK: Duration = Duration::from_millis(300);
+const WRITE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How exactly keys expired. A client knows the deadline up to the duration of its SET: the
 /// earliest deadline counts from the command, the latest from the answer.
@@ -104,7 +104,7 @@ pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::R
     let (mut greedy, mut other) = (Client::connect(server)?, Client::connect(server)?);
     other.ask(&format!("SET long {}", "x".repeat(10_000)))?;
     let requests = b"*2\r\n$3\r\nGET\r\n$4\r\nlong\r\n".repeat(10_000);
-    greedy.stream.set_write_timeout(Some(STUCK))?;
+    greedy.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let mut sent = 0;
     let end = loop {
         match greedy.stream.write(&requests) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use resp_rs::resp2::{self, Frame, Parser};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Client {
     pub(super) stream: TcpStream,
@@ -20,8 +20,8 @@ impl Client {
     pub(super) fn connect(server: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(server)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(Self { stream, parser: Parser::new(), buffer: vec![0; 64 << 10], output: Vec::new() })
     }
 

@@ -22,7 +22,7 @@ const PIPELINE: u32 = 500;
 /// The expected number of SETs per second. If the machine is too slow, the next rate is tried.
 const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
 /// How long the removal of all keys may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 pub(super) struct Flood {
@@ -113,7 +113,7 @@ fn watch(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Rele
         backlog_max = late.max(backlog_max);
         late_seconds += f64::from(last.1) * at.saturating_sub(last.0).as_secs_f64();
         last = (at, late);
-        if at > Duration::from_secs(1) && (left == 0 || at > PATIENCE) {
+        if at > Duration::from_secs(1) && (left == 0 || at > REMOVAL_TIMEOUT) {
             // Little's law: the integral of the number of late keys, divided by all keys.
             let mean_lateness = Duration::from_secs_f64(late_seconds / f64::from(expiring));
             return Ok(Release {

@@ -9,7 +9,7 @@ pub use self::timerfd::TimerFdError;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
 pub(crate) use self::timerfd::{Descriptor, LazyDescriptor};
 
-/// Does nothing, in builds without the descriptor.
+/// Replaces `timerfd::LazyDescriptor` in builds without the timerfd.
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor {}

@@ -1,10 +1,10 @@
 //! The timerfd behind a `TimerFd`. Only this file uses `rustix`.
 //!
-//! Arming the descriptor costs more than a turn, so the owner does not arm it again for the same
-//! deadline. But another thread may call `fire` at any time, even for a sleep that has ended, and
-//! so replace the armed deadline. Each call of `fire` increments `fires_begun` when it begins and
-//! `fires_ended` when it ends. The owner's deadline is still armed if no call was in progress when
-//! the owner armed the descriptor, and no call has begun since.
+//! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
+//! But a thread that wakes the owner calls `fire`, which replaces the armed deadline. This call may
+//! come late, after the end of the sleep. Each call of `fire` increments `fires_begun` when it
+//! begins and `fires_ended` when it ends. The owner's deadline is still armed if no call was in
+//! progress when the owner armed the descriptor, and no call has begun since.
 
 use std::{
     error::Error,
@@ -43,7 +43,7 @@ pub(crate) struct Descriptor {
     fires_begun_when_armed: AtomicU64,
 }
 
-/// The descriptor of a shard, opened by its first user. Each wake-up of the owner makes it
+/// The descriptor of a shard, opened when first needed. Each wake-up of the owner makes it
 /// readable.
 ///
 /// If the owner opens the descriptor before the fence F1 of a sleep (`parker`), a thread that wakes
@@ -93,8 +93,8 @@ impl Descriptor {
     }
 
     /// Arms the descriptor for the deadline `until`, in nanoseconds of the owner's clock, unless it
-    /// is still armed for `until`. `after` returns the time until the deadline. If `until` and the
-    /// result of `after` are `None`, disarms the descriptor.
+    /// is still armed for `until`. `after` returns the time until the deadline. If both are `None`,
+    /// disarms the descriptor.
     pub(crate) fn arm(&self, until: Option<u64>, after: impl FnOnce() -> Option<Duration>) {
         let until = until.unwrap_or(NONE);
         let begun = self.fires_begun_if_idle();
@@ -126,8 +126,8 @@ impl Descriptor {
         // Acquire: `fires_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `fire`.
         let done = self.fires_ended.load(Ordering::Acquire);
-        // Relaxed: a call may be missed here. Then the descriptor is readable and the owner turns,
-        // or the owner's arming replaces the time that the call has set.
+        // Relaxed: a call may be missed here. Then the descriptor is or becomes readable and the
+        // owner turns, or the owner's arming replaces the time that the call has set.
         let begun = self.fires_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }

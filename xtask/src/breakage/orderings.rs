@@ -9,7 +9,7 @@ use regex::Regex;
 use super::{Mutant, line_of};
 
 /// Replaces comments and test modules in the text of a file by blanks.
-fn code_of(text: &str) -> Result<String> {
+fn blank_non_code(text: &str) -> Result<String> {
     let no_code =
         r"//[^\n]*|(?ms:^#\[cfg\((all\()?test[,)][^\n]*\n(#[^\n]*\n)*mod [a-z_]+ \{$.*?^\})";
     let blanks = |found: &regex::Captures<'_>| " ".repeat(found[0].len());
@@ -18,7 +18,7 @@ fn code_of(text: &str) -> Result<String> {
 
 /// Returns the names and ranges of all functions. One without a body extends to the next one's end.
 pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
-    let code = code_of(text)?;
+    let code = blank_non_code(text)?;
     let head = Regex::new(
         r#"(?m)^( *)(?:pub |pub\([a-z]+\) |const |unsafe |extern "C" )*fn ([a-z_0-9]+)"#,
     )?;
@@ -52,7 +52,7 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
     if !text.contains("Ordering") {
         return Ok(Vec::new());
     }
-    let (code, functions, mut mutants) = (code_of(text)?, functions(text)?, Vec::new());
+    let (code, functions, mut mutants) = (blank_non_code(text)?, functions(text)?, Vec::new());
     let orderings =
         Regex::new(r"([A-Za-z]+::)?(?-u:\b)(Relaxed|Acquire|Release|AcqRel|SeqCst)(?-u:\b)")?;
     for found in orderings.captures_iter(&code) {
@@ -82,12 +82,12 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
             mutants.push(Mutant::new(name, file, text, place, with));
         }
     }
-    number_equals(&mut mutants);
+    number_duplicates(&mut mutants);
     Ok(mutants)
 }
 
 /// Appends `#1`, `#2` and so on to equal names, in the order of the source.
-fn number_equals(mutants: &mut [Mutant]) {
+fn number_duplicates(mutants: &mut [Mutant]) {
     let names: Vec<String> = mutants.iter().map(|mutant| mutant.name.clone()).collect();
     for (index, mutant) in mutants.iter_mut().enumerate() {
         let count = |names: &[String]| names.iter().filter(|name| **name == mutant.name).count();

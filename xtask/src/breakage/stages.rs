@@ -74,19 +74,19 @@ fn stages() -> impl Iterator<Item = &'static Lane> {
 /// The copy of the repository, and the tests that the sound library has passed in the copy.
 pub(super) struct Stages {
     pub(super) copy: PathBuf,
-    pub(super) proven: HashMap<Test, Duration>,
+    pub(super) sound_durations: HashMap<Test, Duration>,
 }
 
 impl Stages {
     /// Runs a test on the sound library, unless the test has passed before.
-    pub(super) fn prove(&mut self, test: &Test) -> Result<()> {
-        if !self.proven.contains_key(test) {
+    pub(super) fn ensure_sound_passes(&mut self, test: &Test) -> Result<()> {
+        if !self.sound_durations.contains_key(test) {
             let start = Instant::now();
             if let Some(by) = self.notice(test)? {
                 bail!("the sound library fails {by}");
             }
             println!("    sound: {} {}", test.stage, test.name);
-            self.proven.insert(test.clone(), start.elapsed());
+            self.sound_durations.insert(test.clone(), start.elapsed());
         }
         Ok(())
     }
@@ -102,11 +102,14 @@ impl Stages {
             bail!("\"{build}\" fails:\n{output}");
         }
         let exact = if name.is_empty() { "" } else { "--exact" };
-        let most = self.proven.get(test).map_or(*limit, |took| Duration::from_secs(60) + 5 * *took);
+        let most = self
+            .sound_durations
+            .get(test)
+            .map_or(*limit, |took| Duration::from_secs(60) + 5 * *took);
         let mut run = shell(&format!("{command} -- {exact} {name}"));
         let (ended, output) = supervise_log(&log, run.current_dir(&self.copy), most, has_failed)?;
         let has_passed = ended.is_some_and(|status| status.success());
-        Ok((!has_passed).then(|| format!("{stage}: {}", culprit(&output))))
+        Ok((!has_passed).then(|| format!("{stage}: {}", failing_test(&output))))
     }
 }
 
@@ -127,7 +130,7 @@ fn results(output: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Returns the test that failed or was running at the end, or else the first error.
-fn culprit(output: &str) -> String {
+fn failing_test(output: &str) -> String {
     let failed = results(output).find(|(_, result)| result.ends_with("FAILED"));
     let unfinished =
         |(_, result): &(&str, &str)| !["ok", "ignored"].iter().any(|word| result.starts_with(word));
@@ -156,7 +159,7 @@ mod tests {
             ("test a ... ok\nerror: Undefined Behavior: gone\n", "error: Undefined Behavior: gone"),
             ("test a ... ignored, slow\n", "it does not end"),
         ] {
-            assert_eq!(culprit(output), expected);
+            assert_eq!(failing_test(output), expected);
             assert_eq!(has_failed(output), output.contains("FAILED"));
         }
     }
