@@ -60,9 +60,8 @@
 //!
 //! A deadline is the tick `ceil((now + delay) / tick)`, where `now` is a clock reading taken in the
 //! call. A turn rounds its own clock reading down to a tick. So no timer is ever early. A timer
-//! with a delay of zero fires in the next turn. If a callback adds it, or another thread while
-//! callbacks run, this is not the turn in progress. A timer that is due after more than 584 years
-//! never fires.
+//! with a delay of zero fires in the next turn. If a callback adds it, this is not the turn in
+//! progress. A timer that is due after more than 584 years never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to

@@ -1,5 +1,6 @@
 //! Messages that the owner has taken out of the mailbox and not consumed yet, and the message
-//! budget of a pass. The owner consumes urgent messages in FIFO order, and others newest first.
+//! budget of a pass, the work of one turn. The owner consumes urgent messages in FIFO order, and
+//! others newest first.
 
 use std::mem;
 
@@ -79,7 +80,7 @@ impl Backlog {
 
     /// Lets the pass consume low-priority messages, and poll them again if it has taken none.
     /// Queued urgent messages wait for the next pass: a timer that another thread adds while
-    /// callbacks run does not fire in the same turn. A pass that began without messages gets this
+    /// due timers fire does not fire in the same turn. A pass that began without messages gets this
     /// `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
         if self.began_empty {

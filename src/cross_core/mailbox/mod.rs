@@ -14,9 +14,9 @@
 //! ```
 //!
 //! A message's link is the index of the message after the next one. Each link is in a cache line
-//! that another core has written, so the owner stalls when it reads a link. With two interleaved
-//! chains, it can load two lines at once. A full count wraps to `COUNT_LIMIT`, so counts from
-//! `COUNT_LIMIT` on are inexact.
+//! that another core has written, so the owner stalls when it reads a link. The links form two
+//! interleaved chains, so it can load two lines at once. A full count wraps to `COUNT_LIMIT`, so
+//! counts from `COUNT_LIMIT` on are inexact.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
@@ -24,7 +24,7 @@
 //! One stack is for *urgent* messages about deadlines. Such a deadline may be the earliest of all,
 //! so an owner must not fall asleep before it has read these messages. The other stack is for
 //! low-priority messages about cancelled timers. The owner consumes urgent messages in FIFO order
-//! at the beginning of a pass, before due timers fire, and low-priority messages at its end.
+//! at the beginning of a turn, before due timers fire, and low-priority messages at its end.
 //!
 //! # Permitted operations
 //!
@@ -38,8 +38,8 @@
 //! The pushed message becomes the newest, and the old newest message becomes the second. The link
 //! of the pushed node leads to the old second message. So every message is reachable. `take_all`
 //! removes all messages at once, and only the owner calls it, so no removal follows a stale link.
-//! ABA does not harm a push: an equal head again has the indices of the two newest messages. After
-//! `close` every push fails.
+//! ABA does not harm a push: an equal head has the same two newest messages, so the pusher's link
+//! is right. After `close` every push fails.
 //!
 //! # Ordering
 //!
@@ -60,8 +60,8 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. No other head has this value, because two messages never have the
-/// same index.
+/// The head of a closed stack. No other head has this value: its two indices are equal, but no
+/// message is queued twice.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -155,7 +155,7 @@ impl Mailbox {
     }
 
     /// Returns true if an owner must not fall asleep, because a message is urgent or at least
-    /// `backlog` low-priority messages are queued. Before a long sleep, one message about a payload
+    /// `backlog` low-priority messages are queued. If `is_long`, one message about a payload
     /// suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
         // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
@@ -244,7 +244,7 @@ impl Stack {
     }
 
     fn close(&self) -> MessageList {
-        // Acquire (M1): the pushers' work happens before the sweep.
+        // Acquire (M1): the pushers' work happens before the owner's last sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
         MessageList::of(head)
     }
