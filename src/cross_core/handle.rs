@@ -1,5 +1,5 @@
 //! Handles, which cancel, move and query timers. On the thread that owns the timer, a handle calls
-//! the functions in [`OwnerOps`]. Other threads find the timer's shard in the registry.
+//! the functions in `OwnerOps`. Other threads find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -173,7 +173,7 @@ impl TimerHandle {
         is_genuine.then_some(handle)
     }
 
-    /// Cancels the timer, from any thread. Returns at once whether this call ended the timer.
+    /// Cancels the timer, from any thread. Returns the result at once.
     ///
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. It has been
     ///   dropped if the timer belongs to this thread's wheel, or was added by a thread other than
@@ -183,13 +183,13 @@ impl TimerHandle {
     ///   another thread is moving the timer during a remote cancel, the drop waits for that move.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
     ///   this answer. A periodic timer does not run again.
-    /// * [`Cancel::Ended`]: the timer fired, was cancelled or was handed back before this call. If
-    ///   it fired, this thread sees everything the callback did.
+    /// * [`Cancel::Ended`]: the timer fired or was cancelled, or its wheel ended, before this call.
+    ///   If it fired, this thread sees everything the callback did.
     ///
     /// Cost: constant. On the owner's thread, no lock and no system call. A remote cancel makes one
     /// compare-and-swap on the timer, two if it takes the callback, and at most one on the owner's
-    /// mailbox. A failed compare-and-swap is repeated. The cancel may wake the owner. No thread
-    /// waits for another. A destructor that panics is reported to
+    /// mailbox. Failed ones are repeated. The cancel may wake the owner. No thread waits for
+    /// another. A destructor that panics is reported to
     /// [`Config::on_panic`](crate::Config::on_panic).
     ///
     /// # Examples
@@ -280,13 +280,12 @@ impl TimerHandle {
 
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
-    /// After that, the callback is not running and will not run again, and this thread sees its
-    /// effects. So the values that the callback uses can be freed. Returns the answer of
+    /// When this returns, the callback is not running and will not run again, and this thread sees
+    /// its effects. So the values that the callback uses can be freed. Returns the answer of
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this returns. In all other
-    /// cases the captures may be dropped later, as after `cancel`; even after `Ended`, if another
-    /// thread had cancelled the timer.
+    /// cases, even after `Ended`, the captures may be dropped later, as after `cancel`.
     ///
     /// This thread polls at intervals that grow to a millisecond, without work for the owner. The
     /// wait lasts as long as the callback runs, so the callback must not wait for this thread. This
@@ -376,9 +375,9 @@ impl TimerHandle {
     /// Returns true if the timer was moved, and false if it has ended or is running. If several
     /// threads reset concurrently, all get `true` and the last to complete wins.
     ///
-    /// A timer that its own thread resets never fires in a turn that has already begun. A reset of
-    /// a periodic timer moves the next run, and later runs follow at its period. Slack and spread
-    /// of earlier calls no longer apply.
+    /// A timer that its own thread resets does not fire in a turn in progress, unless that turn
+    /// processes the timer's remote add after the reset. A reset of a periodic timer moves the next
+    /// run, and later runs follow at its period. Slack and spread of earlier calls no longer apply.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset usually
     /// makes two or three compare-and-swaps on the timer, and at most one on the owner's mailbox.
@@ -687,7 +686,6 @@ pub(crate) struct Owner {
     pub(crate) ops: &'static OwnerOps,
 }
 
-/// What a handle calls for a timer of the current thread's wheel.
 pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, Duration) -> bool,
@@ -731,7 +729,7 @@ impl Owner {
 }
 
 per_thread! {
-    /// True while this thread turns wheels that belong to no thread.
+    /// True while this thread turns worker wheels, which belong to no thread.
     static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 

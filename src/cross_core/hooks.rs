@@ -142,8 +142,8 @@ pub(crate) struct Hooks {
     wake_method: WakeMethod,
     descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. It is set before a sleep is
-    /// announced, so a thread that sees the sleep also sees the waker. The field is an `OnceLock`,
-    /// because a `SetOnce` would add a step to every wake-up in the loom models.
+    /// announced, so a thread that sees the sleep also sees the waker. An `OnceLock` adds no step
+    /// to the loom models; a `SetOnce` would add one per wake-up.
     driver_task: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
@@ -157,7 +157,7 @@ enum WakeMethod {
     Unpark(TryLock<Thread>),
 }
 
-/// An unfinished call of a wake hook: the address of its [`Hooks`], and the sleep to be ended.
+/// An unfinished call of a wake hook: the address of the shard's [`Hooks`], and the sleep to end.
 type HookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
@@ -184,9 +184,9 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep: fires the descriptor, calls the waker of the driver task, and
-    /// calls the wake hook. Any thread may call this. Returns false if the waker or the hook
-    /// panicked or was not called. Reasons to omit a call:
+    /// Wakes the owner from a sleep: fires the descriptor, wakes the driver task, and calls the
+    /// wake hook or unparks the owner. Any thread may call this. Returns false if one of these
+    /// calls panicked or was omitted. Reasons to omit a call:
     ///
     /// - This thread is inside a hook of this shard for the same sleep.
     /// - This thread is inside too many nested hooks.
@@ -235,8 +235,9 @@ impl Hooks {
                 });
                 has_woken
             }
-            // If the lock is taken, another thread is about to unpark the owner, or the owner is
-            // about to announce its next sleep and then to check for requests.
+            // If the lock is taken, no wake-up is lost: another thread is about to unpark the
+            // owner, or the owner is about to announce its next sleep and then to check for
+            // requests.
             WakeMethod::Unpark(sleeper) => {
                 // Unparks after releasing the lock: the woken thread may run at once, and must not
                 // find the lock taken.

@@ -18,15 +18,15 @@
 //! the new sleep comes after F2, so the owner sees the request.
 //!
 //! A thread may write a new deadline to a node that another thread is about to push. Then both
-//! threads check for a sleeping owner, each after its own F2: the writer with its deadline, and the
-//! pusher with the deadline that it reads after its push. So at least one check of each deadline
-//! comes after the push.
+//! threads check for a sleeping owner, each after its own F2. The writer uses its deadline, and the
+//! pusher reads the node's deadline after its push. So at least one check of the new deadline comes
+//! after the push.
 //!
 //! A waking thread clears the announcement only after its call of the hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a waking thread that stalls or whose hook panics. There is one exception: while a waking
-//! thread holds the lock of the default hook or of the driver task, to copy a handle, other threads
-//! rely on that thread (`hooks`).
+//! on a waking thread that stalls or whose hook panics. There is one exception: a waking thread
+//! holds a lock while it copies the owner's thread handle or the driver task's waker (`hooks`). A
+//! thread that finds this lock taken relies on the holder.
 //!
 //! If the hook is called before the owner falls asleep, that sleep must end at once. `unpark`, a
 //! write to an eventfd and `mio::Waker::wake` have this property.
@@ -78,8 +78,8 @@ impl Parker {
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let before = self.announced.load(Ordering::Relaxed) & !(ASLEEP | LONG | UNDRIVEN);
         let number = before + SLEEP_NUMBER_UNIT + ASLEEP + if is_long { LONG } else { 0 };
-        // Release: publishes `until` to `must_wake_for_deadline`. An exchange by which a waking thread
-        // clears the `ASLEEP` of an earlier sleep comes before this swap, or fails.
+        // Release: publishes `until` to `must_wake_for_deadline`. An exchange by which a waking
+        // thread clears the `ASLEEP` of an earlier sleep comes before this swap or fails.
         self.announced.swap(number, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
         fence(Ordering::SeqCst);
@@ -122,7 +122,7 @@ impl Parker {
     }
 
     fn clear_asleep(&self, number: u64) {
-        // Relaxed, both: a thread that still reads `ASLEEP` may cause a spurious wake. If the
+        // Relaxed, both: a thread that still reads `ASLEEP` only causes a spurious wake. If the
         // exchange fails, the sleep has already ended.
         let _ = self.announced.compare_exchange(
             number,
@@ -132,10 +132,11 @@ impl Parker {
         );
     }
 
-    /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must have
-    /// executed the fence F2, or have owned the wheel since the last announcement.
+    /// Returns the sleep in progress; an owner without a loop counts as asleep. The caller must
+    /// have executed the fence F2, or own the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
-        // Relaxed: the caller has seen the owner's announcement, or F2 orders this load.
+        // Relaxed: the wheel's owner has seen the announcement, and F2 orders the load of other
+        // threads.
         SleepId::of(self.announced.load(Ordering::Relaxed))
     }
 

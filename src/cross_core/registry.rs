@@ -1,8 +1,8 @@
 //! The table of shards, in which a handle finds its shard by number.
 //!
-//! The number of an ended shard may be reused. A new shard of the same number starts after the last
-//! generation of the old shard. So no two timers with the same shard number and index ever have the
-//! same generation, and a stale handle matches no timer of the new shard.
+//! The number of an ended shard may be reused. A new shard of the same number continues the
+//! generations of the old shard. So no two timers with the same shard number and index ever have
+//! the same generation, and a stale handle matches no timer of the new shard.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -89,7 +89,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
 }
 
 /// Frees a shard's number. From now on, handles with this number find no shard. A later shard of
-/// this number starts at `next_generation`.
+/// this number uses generations from `next_generation` on.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::defer_free);
     // A number whose generations are used up is never reused.
@@ -98,8 +98,8 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     }
 }
 
-/// Frees memory of ended shards. This drops the user's hooks, so the caller must hold no borrow of
-/// corewheel's state.
+/// Frees memory of ended shards. The destructors of the user's hooks may call corewheel, so the
+/// caller must hold no borrow of its state.
 pub(crate) fn free_ended_shards() {
     reclaim::free_garbage();
     slab::free_orphaned_pages();

@@ -29,8 +29,7 @@ use crate::{
     when::{Spread, Start, When},
 };
 
-/// The shared part of a shard. The fields that the owner reads in each turn share no cache line
-/// with the fields that other threads write.
+/// The shared part of a shard. Each field that other threads write has its own cache lines.
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
@@ -172,8 +171,8 @@ impl Shared {
         }
     }
 
-    /// Returns the state of the owner's turns. Without a loop, the owner does not see the deadlines
-    /// of remote requests, so this function includes them in the next due time.
+    /// Returns when the owner's last turn began and the next is due. Without a loop, the owner does
+    /// not see the deadlines of remote requests, so this function includes them in `next_due`.
     pub(crate) fn turn_state(&self) -> TurnState {
         let turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
@@ -196,8 +195,8 @@ impl Shared {
         }
     }
 
-    /// Records the owner's reading of a clock that may go back. Until the clock has caught up,
-    /// other threads use this reading.
+    /// Records the owner's reading of a clock that may go back. If the clock goes back, other
+    /// threads use this reading until the clock has caught up.
     #[inline]
     pub(crate) fn publish_clock_nanos(&self, nanos: u64) {
         // Relaxed: only the owner writes it, and other threads may use a slightly older reading.
@@ -285,8 +284,7 @@ impl Shared {
             Start::At(instant) => self.clock.nanos_at(instant),
         };
         let nanos = start.saturating_add(self.spread.next(when.range));
-        // A delay that is not zero has not elapsed, even if the sum has saturated and so equals
-        // `now`.
+        // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
         let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
         self.tick.adjusted_due(nanos, !is_later && nanos <= now)
     }
@@ -371,8 +369,8 @@ impl Protected<'_, Shared> {
         generation: u64,
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
-        // Without a page, the timer has ended: its page was retired, or the handle is of an earlier
-        // shard with more pages.
+        // If the node has no page, the timer has ended: the page was retired, or the handle is of
+        // an earlier shard with more pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::without_wake(Cancel::Ended);
         };
@@ -393,7 +391,8 @@ impl Protected<'_, Shared> {
     }
 
     /// Moves a timer to the moment at which the clock shows `nanos`. Pushes a message, unless one
-    /// is queued, or the timer is *deferrable* and `nanos` is not before its linked deadline.
+    /// is queued, or the timer is *deferrable* and `nanos` is not before its linked deadline
+    /// (`state`).
     #[inline]
     pub(crate) fn reset(
         &self,
@@ -431,8 +430,8 @@ impl Protected<'_, Shared> {
         // Reads the requested deadline after the push: another mover may have written a new one
         // and pushed nothing, because *queued* was set.
         let mut wake = self.must_wake(depth, || node.requested_deadline().load_nanos());
-        // Reads the word after the fence in `must_wake`: a thread that has cancelled the timer
-        // relies on this message too, and the payload must not wait for the end of a long sleep.
+        // Reads the word after the fence in `must_wake`. A thread that has cancelled the timer
+        // relies on this thread to end a long sleep, so that the payload is dropped in time.
         if wake.is_none()
             && let Some(asleep) = self.parker.long_sleep_in_progress()
             && !node.state.is_pending(generation)

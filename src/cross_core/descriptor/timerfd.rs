@@ -113,7 +113,7 @@ impl Descriptor {
     /// Makes the descriptor readable at once, until the owner arms it again. Any thread may call
     /// this.
     pub(crate) fn fire(&self) {
-        // Relaxed: a thread that sees the effect of the system call below also sees this increment.
+        // Relaxed: the kernel's lock orders this increment before the effect of the system call.
         self.fires_begun.fetch_add(1, Ordering::Relaxed);
         self.set_time(Some(Duration::ZERO));
         // Release: a thread that sees this increment also sees the increment of `fires_begun`;
@@ -126,8 +126,8 @@ impl Descriptor {
         // Acquire: `fires_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `fire`.
         let done = self.fires_ended.load(Ordering::Acquire);
-        // Relaxed: a call may be missed here. Then the descriptor is or becomes readable and the
-        // owner turns, or the owner's arming replaces the time that the call has set.
+        // Relaxed: a call may be missed here. Then the descriptor is or becomes readable, or the
+        // owner arms it again and then checks for requests.
         let begun = self.fires_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }

@@ -23,9 +23,9 @@ pub(crate) struct Backlog {
     pub(super) reversals_left: usize,
     /// The kinds of which this pass has taken queued messages.
     kinds_taken: [bool; 2],
-    /// The kinds that this pass does not poll again: other threads write to a stack's cache line.
+    /// The kinds that this pass does not poll again, since a poll may miss the cache.
     kinds_polled: [bool; 2],
-    /// Only urgent messages are consumed, because the pass is at its beginning.
+    /// The pass is at its beginning, and consumes only urgent messages.
     in_urgent_phase: bool,
     /// The pass began without messages, and has not polled the mailbox since.
     began_empty: bool,
@@ -59,8 +59,8 @@ impl Backlog {
     /// If a message is urgent, makes the pass consume only urgent messages until
     /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for the
     /// low-priority messages that were taken, so that a flood of urgent messages does not starve
-    /// them. An odd budget is divided in favour of each kind in turn, so that a budget of one
-    /// starves neither kind.
+    /// them. Odd budgets favour the two kinds alternately, so that a budget of one starves neither
+    /// kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
         self.in_urgent_phase = self.has_urgent();
@@ -78,8 +78,8 @@ impl Backlog {
         self.in_urgent_phase
     }
 
-    /// Lets the pass consume low-priority messages, and poll them again if it has taken none.
-    /// Queued urgent messages wait for the next pass: a timer that another thread adds while
+    /// Lets the pass consume low-priority messages, and poll their stack once more if it has taken
+    /// none. Queued urgent messages wait for the next pass: a timer that another thread adds while
     /// due timers fire does not fire in the same turn. A pass that began without messages gets this
     /// `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
@@ -91,12 +91,12 @@ impl Backlog {
         self.kinds_polled = [true, self.kinds_taken[LOW]];
     }
 
-    /// Reduces the budget by messages that the last message has contained.
+    /// Reduces the budget by `messages`, which arrived in a batch with the last message.
     pub(crate) fn charge(&mut self, messages: usize) {
         self.budget = self.budget.saturating_sub(messages);
     }
 
-    /// Sets the budget to zero, so that this pass consumes no further message.
+    /// Prevents this pass from consuming further messages.
     #[inline]
     pub(crate) fn end_pass(&mut self) {
         self.budget = 0;
@@ -178,7 +178,6 @@ impl Backlog {
         (index, link)
     }
 
-    /// Returns true if this pass may still poll a kind.
     #[inline]
     pub(crate) fn has_unpolled_kind(&self) -> bool {
         self.kinds_polled != [true; 2]

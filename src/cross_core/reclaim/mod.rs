@@ -3,14 +3,15 @@
 //!
 //! A thread that reads shared memory is *pinned*, which [`Pinned`] proves. The values that a pinned
 //! thread finds in a [`Published`] or a [`PublishedPointer`] stay alive until the thread unpins. A
-//! retracted value is released when all threads that were pinned at its retraction have unpinned.
+//! retracted value is released after all threads that were pinned at its retraction have unpinned.
 //!
 //! # Who frees
 //!
-//! Deferred work runs on any thread that pins, such as a canceller, which should not pay for
-//! freeing memory. So deferred work frees neither pages of nodes nor shards:
+//! Deferred work, such as this release, runs on any thread that pins, even a canceller, which
+//! should not pay for freeing memory. So deferred work frees neither pages of nodes nor shards:
 //!
-//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later (`slab`).
+//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later, or another
+//!   thread after the shard's end (`slab`).
 //! * Deferred work moves a shard to `GARBAGE`. The next thread that ends a shard frees all shards
 //!   in `GARBAGE`. If no thread is pinned, a thread that ends a shard frees the memory of this
 //!   shard at once.
@@ -18,8 +19,8 @@
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
 //! crate cannot delay the freeing of memory here, and their deferred work never runs here.
 //!
-//! The move to `GARBAGE` needs a lock. If another thread holds the lock, the move is deferred
-//! again, so deferred work never waits.
+//! The move to `GARBAGE` needs a lock. If another thread holds it, the move is deferred again, so
+//! deferred work never waits.
 
 use std::{
     mem,
@@ -66,7 +67,7 @@ pub(crate) struct Published<T>(Atomic<T>);
 #[derive(Debug)]
 pub(crate) struct Protected<'p, T> {
     /// Points to the value in its `Arc`, which the cell's reference keeps alive. A `&T` does not
-    /// suffice, because `to_arc` changes the counts of the `Arc`.
+    /// suffice, because `to_arc` changes the counts of the `Arc`, which are outside the `T`.
     pointer: NonNull<T>,
     pinned: &'p Pinned,
 }
@@ -111,13 +112,13 @@ impl<T: Send + Sync + 'static> Published<T> {
         }
         let release_ref = move || {
             // SAFETY: `publish` made the pointer from an `Arc`, whose reference the swap has taken
-            // out of the cell; this runs once. A thread that loaded the pointer before is pinned in
-            // an epoch that ends before this runs.
+            // out of the cell; this runs once. A thread that loaded the pointer before the swap has
+            // unpinned before this runs.
             release_ref(unsafe { Arc::from_raw(old.as_raw()) });
         };
-        // SAFETY: the closure may run on another thread: it captures a function, and an `Arc<T>` in
-        // another form, which is `Send`. It may run after this function: it borrows nothing, and
-        // `old` owns a reference to its target.
+        // SAFETY: the closure may run on another thread: it captures a function, and a pointer that
+        // stands for an `Arc<T>`, which is `Send`. It may run after this function: it borrows
+        // nothing, and `old` owns a reference to its target.
         unsafe { guard.defer_unchecked(release_ref) };
     }
 
@@ -146,7 +147,8 @@ impl<T> Drop for Published<T> {
         // SAFETY: no other thread can reach a cell that is being dropped.
         let alone = unsafe { epoch::unprotected() };
         let pointer = owned.into_shared(alone).as_raw();
-        // SAFETY: as above; the cell's reference has been taken out of it.
+        // SAFETY: `publish` made the pointer from an `Arc`, whose reference `take` took out of the
+        // cell.
         drop(unsafe { Arc::from_raw(pointer) });
     }
 }
@@ -172,7 +174,7 @@ impl<T> Deref for Protected<'_, T> {
     #[inline]
     #[allow(unsafe_code)]
     fn deref(&self) -> &T {
-        // SAFETY: `Published::publish` made the pointer from an `Arc`, which is alive: the cell's
+        // SAFETY: `Published::publish` made the pointer from an `Arc`, which is alive. The cell's
         // reference is released only after this thread has unpinned (`retract`), or when no thread
         // borrows the cell (`drop`).
         unsafe { self.pointer.as_ref() }
@@ -204,7 +206,7 @@ impl<T> PublishedPointer<T> {
     }
 
     /// Empties the cell. When all threads that are pinned now have unpinned, deferred work calls
-    /// `then` with the pointer. The owner must not free the target before this call.
+    /// `then` with the pointer. The owner must not free the target before the call of `then`.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
@@ -245,7 +247,7 @@ impl<T> PublishedPointer<T> {
 struct SendPointer<T>(NonNull<T>);
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs deferred work that is ready, so that little of it is left to cancellers.
+/// runs deferred work that is ready. So cancellers run little of it.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }
@@ -253,8 +255,8 @@ pub(crate) fn advance_epoch() {
 /// Stores a value that no thread can see any more. The next thread that ends a shard frees it.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if LOOM_SEES_EPOCHS {
-        // `GARBAGE` outlives an execution of a loom model, and the next execution must not free its
-        // values. So a model stores nothing in `GARBAGE`.
+        // `GARBAGE` outlives an execution of a loom model, and the next execution must not free
+        // values of this one. So a model stores nothing in `GARBAGE`.
         drop(value);
         return;
     }
@@ -265,7 +267,7 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     }
 }
 
-/// Advances the epoch by several steps, and frees all values in `GARBAGE`.
+/// Tries to advance the epoch by several steps, and frees all values in `GARBAGE`.
 pub(crate) fn free_garbage() {
     for _ in 0..EPOCH_FLUSHES {
         advance_epoch();
