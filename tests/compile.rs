@@ -1,5 +1,4 @@
-//! What users write: the examples of the README compile with the dependencies that it prints and no
-//! others, and the compiler's message about a mistake names the way out.
+//! The README's examples compile, and a compile error names its remedy.
 #![cfg(not(miri))]
 
 use std::{
@@ -10,8 +9,7 @@ use std::{
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Writes a package with its own workspace, these `[dependencies]` and these examples. Returns the
-/// result of `cargo check` for the examples.
+/// Runs `cargo check` on a new package with these `[dependencies]` and these examples.
 fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -23,7 +21,7 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
     let head = "version = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
     write("Cargo.toml", &format!("[package]\nname = \"{name}\"\n{head}{dependencies}"));
     write("src/lib.rs", "");
-    // The versions that the workspace has downloaded.
+    // The lock file selects versions that cargo has downloaded already.
     let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).expect("readable");
     write("Cargo.lock", &lock);
     for (number, example) in examples.iter().enumerate() {
@@ -39,7 +37,7 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
 }
 
 #[test]
-fn a_local_future_that_must_be_send_names_timers() {
+fn the_compile_error_of_a_non_send_sleep_names_timers() {
     let dependencies = format!("[dependencies]\ncorewheel = {{ path = \"{ROOT}\" }}\n");
     let output = check("ui", &dependencies, &[include_str!("compile/send_sleep.rs").to_owned()]);
     let message = String::from_utf8_lossy(&output.stderr);
@@ -49,13 +47,12 @@ fn a_local_future_that_must_be_send_names_timers() {
     assert!(message.contains("UseTimersForSendFutures`"), "{message}");
 }
 
-/// Builds a package with the README's `[dependencies]` and each of its Rust blocks as an example.
 #[test]
-fn the_examples_of_the_readme_compile_with_the_dependencies_it_prints() {
+fn readme_examples_compile_with_the_printed_dependencies() {
     let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).expect("readable");
     let dependencies = blocks(&readme, "toml");
     let [dependencies] = dependencies.as_slice() else { panic!("one list of dependencies") };
-    // As rustdoc does. No example of the README returns a `Result`.
+    // Wraps an example without `main`, as rustdoc does.
     let complete = |example: String| {
         let is_whole = example.contains("fn main()");
         if is_whole { example } else { format!("fn main() {{\n{example}\n}}") }
@@ -66,10 +63,9 @@ fn the_examples_of_the_readme_compile_with_the_dependencies_it_prints() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Returns the code blocks of a language.
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let fenced = text.split("```").skip(1).step_by(2);
     let is_language = |block: &&str| block.split([',', '\n']).next() == Some(language);
-    let code = |block: &str| block.split_once('\n').expect("lines").1.to_owned();
+    let code = |block: &str| block.split_once('\n').expect("a first line").1.to_owned();
     fenced.filter(is_language).map(code).collect()
 }

@@ -1,4 +1,4 @@
-//! What corewheel tells the `metrics` facade and `tracing`.
+//! Exports to the `metrics` facade, and events of `tracing`.
 
 mod common;
 
@@ -29,12 +29,11 @@ use tracing_subscriber::fmt::MakeWriter;
 
 fn turn(shard: &mut Shard<u32>) -> usize {
     let fired = expired(shard).len();
-    // A loop that asks says what it has done.
+    // Publishes the counts.
     let _ = shard.time_until_next();
     fired
 }
 
-/// Runs `test` with a recorder whose snapshots it may take.
 fn recorded(test: impl FnOnce(&Snapshotter)) {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -48,7 +47,7 @@ fn gauge(value: f64) -> DebugValue {
     DebugValue::Gauge(value.into())
 }
 
-/// Asserts that `number` durations were told, each within `expected` seconds.
+/// Asserts that `number` durations were exported, each within `expected` seconds.
 fn assert_durations(told: &Told, name: &str, number: usize, expected: Range<f64>) {
     let DebugValue::Histogram(told) = &told[name] else { panic!("{name}: {told:?}") };
     assert_eq!(told.len(), number);
@@ -61,8 +60,7 @@ fn assert_counters<const N: usize>(told: &Told, expected: [(&str, u64); N]) {
     }
 }
 
-/// Returns the counts that were exported for the shard of that name since the last call, by metric
-/// and by label.
+/// Returns a shard's gauges, and the counts and durations exported since the last call.
 fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
     let name_of = |key: &CompositeKey| {
         let label = |name: &str| key.key().labels().find(|it| it.key() == name).map(Label::value);
@@ -74,7 +72,7 @@ fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
 }
 
 #[test]
-fn the_recorder_is_told_what_has_changed() {
+fn an_export_reports_changes_since_the_last_one() {
     let (mut shard, clock) = named_shard("told");
     recorded(|snapshotter| {
         let mut exporter = Exporter::new();
@@ -102,7 +100,6 @@ fn the_recorder_is_told_what_has_changed() {
         assert_eq!(first["corewheel_live"], gauge(1.0));
         assert_durations(&first, "corewheel_lateness_seconds loop", 2, 0.002..0.002_5);
 
-        // Only the changes since then.
         shard.add(TICK, 6);
         clock.advance(TICK);
         assert_eq!(turn(&mut shard), 1);
@@ -113,14 +110,13 @@ fn the_recorder_is_told_what_has_changed() {
     });
 }
 
-/// Keeps what is written.
 type Log = &'static Mutex<Vec<u8>>;
 
 fn written(log: Log) -> String {
     String::from_utf8(log.lock().unwrap().clone()).expect("text")
 }
 
-/// Runs `test` with a subscriber, and returns what that has written.
+/// Returns the text that a subscriber writes during `test`.
 fn logged(test: impl FnOnce(Log)) -> String {
     let log: Log = Box::leak(Box::default());
     let writer = || log.make_writer();
@@ -130,7 +126,7 @@ fn logged(test: impl FnOnce(Log)) -> String {
 }
 
 #[test]
-fn a_panic_that_was_caught_is_an_event() {
+fn a_caught_panic_emits_a_tracing_event() {
     let text = logged(|_| {
         local_timer().add(Duration::ZERO, || panic!("a callback that panics, as it should here"));
         thread::sleep(TICK * 2);
@@ -160,17 +156,16 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         shard.add(TICK, 1);
         clock.advance(TICK * 900);
         shard.add(TICK, 2);
-        assert_eq!(written(log), "", "its loop may begin soon");
+        assert_eq!(written(log), "", "its loop may still start");
         clock.advance(TICK * 200);
         (0..3).for_each(|timer| _ = shard.add(TICK, timer));
     });
     assert_one_is_overdue(&text, "never turns");
 }
 
-/// A subscriber is the user's code as any other: it may call back in (P5), and its panic stays
-/// where it happened (P6).
+/// A subscriber is user code: it may call the library (P5), and its panic is contained (P6).
 #[test]
-fn a_subscriber_may_call_back_in_and_panic() {
+fn a_subscriber_may_use_the_wheel_and_panic() {
     let writer = || -> io::Sink {
         local_timer().add(TICK * 1_000, || ());
         panic!("a subscriber that panics, as it should here");
@@ -180,14 +175,14 @@ fn a_subscriber_may_call_back_in_and_panic() {
     tracing::subscriber::with_default(subscriber, || {
         let clock = ManualClock::new();
         let (tell, told) = mpsc::channel();
-        let report = move |report: &PanicReport<'_>| tell.send(report.place()).expect("it is read");
+        let report = move |report: &PanicReport<'_>| tell.send(report.place()).expect("received");
         Config::new().clock(&clock).on_panic(report).install().expect("a fresh thread");
         local_timer().add(TICK, || panic!("a callback that panics, as it should here"));
         local_timer().add(TICK, || ());
         clock.advance(TICK * 5);
-        assert_eq!(local_timer().turn().fired, 2, "the rest of the turn goes on");
-        assert!(told.try_iter().eq([PanicPlace::Callback]), "the hook is called all the same");
-        // A clock that goes back, another shard's beginning and its end.
+        assert_eq!(local_timer().turn().fired, 2, "the rest of the turn runs");
+        assert!(told.try_iter().eq([PanicPlace::Callback]), "the hook is called");
+        // The clock goes back, and another shard starts and ends.
         clock.set(TICK * 3);
         local_timer().turn();
         drop(Shard::<u32>::new());
@@ -197,7 +192,7 @@ fn a_subscriber_may_call_back_in_and_panic() {
 }
 
 #[test]
-fn the_recorder_is_told_how_long_callbacks_took() {
+fn an_export_reports_callback_durations() {
     recorded(|snapshotter| {
         let clock = ManualClock::new();
         let config = Config::new().clock(&clock).name("timed").time_callbacks(1);
@@ -214,9 +209,9 @@ fn the_recorder_is_told_how_long_callbacks_took() {
     });
 }
 
-/// Another shard may have the number and the name of one that has ended, and have done more.
+/// A new shard may reuse the number and the name of an ended one.
 #[test]
-fn a_successor_is_told_from_its_first_timer_on() {
+fn a_successor_of_the_same_name_is_counted_from_zero() {
     recorded(|snapshotter| {
         let mut exporter = Exporter::new();
         for timers in [3, 5] {
@@ -233,10 +228,8 @@ fn a_successor_is_told_from_its_first_timer_on() {
     });
 }
 
-/// The last counts of a shard are exported after its end, and its gauges are zero. A successor has
-/// its own gauges.
 #[test]
-fn the_end_of_a_shard_is_told() {
+fn an_ended_shard_exports_its_last_counts_and_zero_gauges() {
     recorded(|snapshotter| {
         let mut exporter = Exporter::default();
         let (mut ends, _clock) = named_shard("ends");
@@ -254,7 +247,7 @@ fn the_end_of_a_shard_is_told() {
         assert!(!matches!(after, Some(DebugValue::Counter(1..))), "{after:?}");
         drop(ends);
 
-        // With timers that no thread sees again.
+        // A shard that is dropped with live timers.
         let (mut dropped, clock) = named_shard("dropped");
         (0..3).for_each(|timer| _ = dropped.add(TICK, timer));
         dropped.turn();
@@ -274,9 +267,8 @@ fn the_end_of_a_shard_is_told() {
     });
 }
 
-/// And a subscriber that panics, as it does at the first event, does not end the watch.
 #[test]
-fn a_stall_is_an_event() {
+fn watch_emits_stall_events_despite_a_panicking_subscriber() {
     let log: Log = Box::leak(Box::default());
     let has_panicked = AtomicBool::new(false);
     let writer = move || {
@@ -285,8 +277,8 @@ fn a_stall_is_an_event() {
         log.make_writer()
     };
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    // The watch runs on another thread.
-    tracing::subscriber::set_global_default(subscriber).expect("nobody has set one");
+    // Global, because the watch runs on another thread.
+    tracing::subscriber::set_global_default(subscriber).expect("none is set yet");
     let (tell, told) = mpsc::channel();
     let watch = Watch::start(TICK * 10, move |stall| {
         if stall.name.starts_with("stands still") {
@@ -298,7 +290,7 @@ fn a_stall_is_an_event() {
         shard.add(TICK, 1);
         assert_eq!(shard.time_until_next(), Some(TICK));
         clock.advance(TICK * 100);
-        told.recv_timeout(Duration::from_secs(20)).expect("it is noticed");
+        told.recv_timeout(Duration::from_secs(20)).expect("the stall is reported");
     }
     drop(watch);
     let text = written(log);

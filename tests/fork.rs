@@ -1,5 +1,5 @@
-//! A process that forks, as `src/guide/shutdown.md` says: each process has its own copy of the
-//! timers. The child has one thread; the timers of the others answer there and never fire.
+//! After a fork, each process has its own copy of every timer. In the child, the timers of the
+//! missing threads answer requests and never fire.
 #![cfg(all(feature = "std", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 
@@ -19,7 +19,7 @@ use std::{
 use common::{HOUR, alone, on_a_thread};
 use corewheel::{Cancel, Core, Cores, Counts, ShardRef, TimerHandle, local_timer};
 
-/// The failure of a child. A child must not panic, because printing takes locks.
+/// A child returns its failure, because a panic would print, and printing takes locks.
 type Found = Result<(), &'static str>;
 
 fn check(holds: bool, what: &'static str) -> Found {
@@ -30,7 +30,7 @@ fn in_a_child(child: impl FnOnce() -> Found) {
     // SAFETY: the child touches nothing that a missing thread could have left half-done, except the
     // subject of the tests. The allocator of glibc works after a fork.
     let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "it forks");
+    assert!(pid >= 0, "the fork failed");
     if pid == 0 {
         // SAFETY: sets a timer of the process. A child that hangs is killed.
         unsafe { libc::alarm(20) };
@@ -45,12 +45,12 @@ fn in_a_child(child: impl FnOnce() -> Found) {
     let mut status = 0;
     // SAFETY: `status` is valid for writes.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!((waited, status), (pid, 0), "the child has found something wrong, or hung");
+    assert_eq!((waited, status), (pid, 0), "the child failed or hung");
 }
 
-/// Runs `test` on a new thread, with other threads that turn their wheels. Tests run one at a time:
-/// no thread may create or end a wheel while another one forks.
+/// Runs `test` beside threads that turn their wheels.
 fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
+    // No thread may create or end a wheel during a fork.
     let _alone = alone();
     on_a_thread(|| {
         let turns = |core: Core| local_timer().run_until(|| core.is_stopping());
@@ -61,20 +61,19 @@ fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
     });
 }
 
-/// The child's permitted uses of a timer of a missing thread.
+/// Uses the wheel of a thread that the child does not have.
 fn use_a_timer_of_nobody(shard: &ShardRef, handle: TimerHandle) -> Found {
-    check(handle.is_pending(), "it is pending in both")?;
-    check(handle.reset(Duration::ZERO) && handle.reset(HOUR), "it can be moved")?;
-    let more = shard.try_add(Duration::ZERO, || {}).map_err(|_| "it can be added to")?;
+    check(handle.is_pending(), "the timer is pending in the child")?;
+    check(handle.reset(Duration::ZERO) && handle.reset(HOUR), "the timer can be reset")?;
+    let more = shard.try_add(Duration::ZERO, || {}).map_err(|_| "the wheel accepts an add")?;
     thread::sleep(Duration::from_millis(5));
-    check(more.is_pending(), "no thread turns it")?;
-    check(more.cancel_wait() == Ok(Cancel::Cancelled), "what is added can be cancelled")?;
-    check(handle.cancel() == Cancel::Cancelled, "it can be cancelled")?;
-    check(!handle.is_pending() && !handle.reset(HOUR), "and then it has ended")?;
-    check(handle.cancel_wait() == Ok(Cancel::Ended), "and then it has ended")
+    check(more.is_pending(), "the added timer stays pending")?;
+    check(more.cancel_wait() == Ok(Cancel::Cancelled), "the added timer can be cancelled")?;
+    check(handle.cancel() == Cancel::Cancelled, "the timer can be cancelled")?;
+    check(!handle.is_pending() && !handle.reset(HOUR), "the cancelled timer has ended")?;
+    check(handle.cancel_wait() == Ok(Cancel::Ended), "cancel_wait returns Ended")
 }
 
-/// The child's permitted uses of the wheel of its only thread.
 fn use_the_own_timer(handle: TimerHandle) -> Found {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = || {
@@ -84,16 +83,15 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
     local_timer().add(Duration::from_millis(2), count());
     let periodic = local_timer().add_periodic(Duration::from_millis(1), count());
     local_timer().run_until(|| ran.load(Ordering::Relaxed) >= 4);
-    check(periodic.cancel() == Cancel::Cancelled, "new ones run")?;
-    check(handle.reset(Duration::ZERO) && handle.is_pending(), "old ones can be moved")?;
+    check(periodic.cancel() == Cancel::Cancelled, "new timers run")?;
+    check(handle.reset(Duration::ZERO) && handle.is_pending(), "old timers can be reset")?;
     local_timer().run_until(|| !handle.is_pending());
-    check(handle.cancel() == Cancel::Ended, "and run")?;
+    check(handle.cancel() == Cancel::Ended, "old timers run")?;
     let Counts { added, live, fired, cancelled, handed_back, .. } = local_timer().counts();
-    check(added == live + fired + cancelled + handed_back, "the sum")
+    check(added == live + fired + cancelled + handed_back, "the counts add up")
 }
 
-/// The child may create wheels, because no other thread created or ended one at the moment of the
-/// fork.
+/// Permitted, because no other thread created or ended a wheel during the fork.
 fn use_new_wheels() -> Found {
     let own = local_timer().add(HOUR, || {});
     for _ in 0..20 {
@@ -104,13 +102,13 @@ fn use_new_wheels() -> Found {
             local_timer().run_until(|| runs.try_recv().is_ok());
             add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
         });
-        check(thread.join().is_ok_and(|ran| ran), "a thread of the child's has a timer")?;
+        check(thread.join().is_ok_and(|ran| ran), "a new thread has a wheel")?;
     }
-    check(own.is_pending(), "they have not got in the way of what was there")
+    check(own.is_pending(), "the older timer is unaffected")
 }
 
 #[test]
-fn each_process_has_its_own_copy() {
+fn each_process_has_its_own_copy_of_every_timer() {
     beside_others(|others| {
         let there: Vec<_> = others.iter().map(|shard| shard.add(HOUR, || {})).collect();
         let ran = Arc::new(AtomicUsize::new(0));
@@ -124,7 +122,6 @@ fn each_process_has_its_own_copy() {
             check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")?;
             use_new_wheels()
         });
-        // The parent's copies are unchanged.
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
         assert!(own.is_pending() && there.iter().all(|handle| handle.is_pending()));
         assert!(own.reset(Duration::ZERO));
@@ -134,19 +131,18 @@ fn each_process_has_its_own_copy() {
     });
 }
 
-/// A callback that runs on another thread continues in the parent, and never ends in the child.
 #[test]
-fn a_callback_that_runs_elsewhere_runs_for_ever_in_the_child() {
+fn another_threads_running_callback_never_ends_in_the_child() {
     beside_others(|others| {
         let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
         let handle = others[1].add(Duration::ZERO, move || {
             run.send(()).expect("the test listens");
             let _ = ended.recv();
         });
-        runs.recv().expect("it runs");
+        runs.recv().expect("the callback runs");
         in_a_child(|| {
-            check(!handle.is_pending() && !handle.reset(HOUR), "it runs")?;
-            check([(); 3].map(|()| handle.cancel()) == [Cancel::Running; 3], "and will")
+            check(!handle.is_pending() && !handle.reset(HOUR), "the callback runs")?;
+            check([(); 3].map(|()| handle.cancel()) == [Cancel::Running; 3], "still running")
         });
         drop(end);
         assert!(handle.cancel_wait().is_ok());

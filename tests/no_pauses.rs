@@ -1,5 +1,5 @@
-//! No turn pauses (P7): however many entries there are, a tick touches those that it fires and a
-//! few more, and a budget is a budget. Entries touched are counted, not time.
+//! No turn is long (P7): a tick touches few entries beside those that it fires, and a turn keeps
+//! to its budget. The tests count touched entries, not time.
 #![cfg(feature = "std")]
 
 mod common;
@@ -10,23 +10,23 @@ use common::on_a_thread;
 use corewheel::{Cancel, Key, Wheel};
 use kinds::{Handle, Timers, for_each_kind, for_each_shard};
 
-/// Entries, and how far ahead the far ones are: fewer where no optimiser helps.
+/// The number of entries, and the range of far deadlines; smaller in debug builds.
 const ENTRIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 
-/// Ticks of a revolution, during which the entries of a slot of the second level are moved down.
+/// Ticks in which the entries of one slot of the second level are cascaded.
 const REVOLUTION: usize = 2_048;
-/// Entries that were reset to later and wait in the slot of one tick at most.
+/// Most entries that a tick moves toward the later deadlines of their resets.
 const CROWDED_FROM: usize = 96;
 
-/// Advances tick by tick until no timer is left. No tick touches more than it fires and `most`.
+/// Advances until empty. Asserts that each tick touches at most `most` entries beside those fired.
 fn go_on(wheel: &mut Wheel<u32>, most: usize, what: &str) {
     let mut touched = wheel.touched();
     while !wheel.is_empty() {
         let tick = wheel.now() + 1;
         let fired = wheel.advance(tick).count();
         let more = usize::try_from(wheel.touched() - touched).expect("few") - fired;
-        assert!(more <= most, "{what}: tick {tick} touched {more} that it did not fire");
+        assert!(more <= most, "{what}: tick {tick} touched {more} entries that it did not fire");
         touched = wheel.touched();
     }
 }
@@ -38,14 +38,13 @@ fn spread_over(ticks: u32) -> Wheel<u32> {
 }
 
 #[test]
-fn a_tick_touches_what_it_fires_and_hands_down_a_few() {
+fn a_tick_touches_at_most_two_entries_that_it_does_not_fire() {
     go_on(&mut spread_over(120_000), 0, "near");
     go_on(&mut spread_over(FAR), 2, "far");
 }
 
 type Insert = fn(&mut Wheel<u32>) -> Key;
 
-/// Where all entries are put at first.
 const FROM: [(&str, Insert); 4] = [
     ("late", |wheel| wheel.insert(0, 0)),
     ("near", |wheel| wheel.insert(1_000, 0)),
@@ -53,10 +52,9 @@ const FROM: [(&str, Insert); 4] = [
     ("aligned", |wheel| wheel.insert_within(200_001, 8_000, 0)),
 ];
 
-/// To which deadline an entry is moved; 0: it is not.
+/// The new deadline of an entry; 0 if it is not reset.
 type Move = fn(u64) -> u64;
 
-/// Where they are all moved to, each in its turn.
 const TO: [(&str, Move); 8] = [
     ("where they are", |_| 0),
     ("a tick later", |_| 200_010),
@@ -69,7 +67,7 @@ const TO: [(&str, Move); 8] = [
 ];
 
 #[test]
-fn a_crowd_that_was_moved_is_not_met_at_once() {
+fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
     for (from, insert) in FROM {
         for (to, deadline) in TO {
             let mut wheel = Wheel::new();
@@ -90,7 +88,7 @@ fn add_all(timers: &mut dyn Timers, mut ticks: impl FnMut() -> u32) -> Vec<Handl
     (0..ENTRIES).map(|_| timers.add(ticks())).collect()
 }
 
-/// Makes passes within the budget until no due timer is left. Returns how many fired.
+/// Makes passes until no due timer is left. Returns the number of fired timers.
 fn catch_up(timers: &mut dyn Timers, ticks: u32) -> usize {
     let (mut fired, mut touched, mut passes) = (0, 0, 0);
     loop {
@@ -98,7 +96,7 @@ fn catch_up(timers: &mut dyn Timers, ticks: u32) -> usize {
         (fired, touched, passes) = (fired + did.fired, touched + did.touched, passes + 1);
         assert!(did.touched <= BUDGET, "{} touched in a pass", did.touched);
         if !did.behind {
-            // Each that was behind has used its budget up.
+            // A pass that leaves work behind has used up its budget.
             assert!(passes <= touched / BUDGET + 1, "{passes} passes for {touched}");
             return fired;
         }
@@ -106,14 +104,14 @@ fn catch_up(timers: &mut dyn Timers, ticks: u32) -> usize {
 }
 
 #[test]
-fn what_is_due_fires_within_the_budget_wherever_it_was() {
+fn many_due_timers_fire_within_the_budget_of_each_pass() {
     for_each_kind(|make| {
-        // In one tick.
+        // All due at one tick.
         let mut timers = make();
         add_all(&mut *timers, || 1_000);
         assert_eq!(catch_up(&mut *timers, 999), 0);
         assert_eq!(catch_up(&mut *timers, 1), ENTRIES);
-        // All moved at once.
+        // All reset, first to later and then to earlier.
         let handles = add_all(&mut *timers, || 200_000);
         assert!(handles.iter().all(|&handle| timers.reset(handle, 230_000)));
         assert_eq!(catch_up(&mut *timers, 229_999), 0);
@@ -129,9 +127,8 @@ fn what_is_due_fires_within_the_budget_wherever_it_was() {
     });
 }
 
-/// All but a hundred, which are due, are cancelled elsewhere.
 #[test]
-fn a_flood_of_cancels_is_taken_in_within_the_budget() {
+fn a_turn_collects_at_most_its_budget_of_remote_cancels() {
     for_each_shard(|make| {
         let (mut timers, mut ticks) = (make(), 2_000..);
         let flood = add_all(&mut *timers, || ticks.next().expect("few"));
@@ -142,8 +139,8 @@ fn a_flood_of_cancels_is_taken_in_within_the_budget() {
         while left > 0 {
             let did = timers.pass(1, BUDGET);
             let due = if left == ENTRIES { 100 } else { 0 };
-            assert_eq!(did.fired, due, "what is due goes first");
-            assert_eq!(did.collected, BUDGET.min(left), "a budget of them is taken in");
+            assert_eq!(did.fired, due, "due timers fire first");
+            assert_eq!(did.collected, BUDGET.min(left), "collected timers");
             assert!(did.touched <= BUDGET + 100, "{} touched", did.touched);
             left -= did.collected;
             assert_eq!(did.behind, left > 0);
@@ -151,13 +148,12 @@ fn a_flood_of_cancels_is_taken_in_within_the_budget() {
     });
 }
 
-/// Entries that one turn cascades from upper levels at most.
+/// Most entries that a turn cascades from upper levels.
 const PORTION: u64 = 8_192;
 
-/// Timers of ten minutes that were started within a second and a half. The loop turns only when the
-/// shard wants a turn, or by a heartbeat too.
+/// Advances to each `next_deadline`; some runs also advance at a heartbeat.
 #[test]
-fn a_turn_cascades_a_portion_however_long_the_loop_slept() {
+fn a_turn_cascades_a_bounded_number_of_entries() {
     let many = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     for heartbeat in [None, Some(50), Some(250), Some(1_000)] {
         let mut wheel = Wheel::new();
@@ -173,10 +169,10 @@ fn a_turn_cascades_a_portion_however_long_the_loop_slept() {
             let fired = wheel.advance(next.min(beat)).count() as u64;
             let moved = wheel.touched() - touched - fired;
             let most = PORTION + if fired > 0 { CROWDED_FROM as u64 } else { 0 };
-            assert!(moved <= most, "{moved} entries at {} beside {heartbeat:?}", wheel.now());
+            assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }
-        // It wants one turn per portion, and one where each slot starts.
+        // One turn per portion, and a few at the starts of slots.
         assert!(early <= many / PORTION + 8, "{early} early turns, heartbeat {heartbeat:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the live timers were added: every way to add one says so, and ended ones are left out.
+//! The call sites that added the live timers.
 
 mod common;
 
@@ -17,13 +17,13 @@ use corewheel::{
     purgatory::Purgatory,
 };
 
-/// Lines of this file, and how many live timers were added in each, in the order of the lines.
+/// Returns lines of this file, and the number of live timers that each has added.
 fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
     let here = |place: &&LivePlace| place.location.file() == file!();
     let places = report.most_frequent().iter().filter(here);
     let mut lines: Vec<_> = places.map(|place| (place.location.line(), place.live)).collect();
     lines.sort_unstable();
-    assert_eq!(lines.len(), report.most_frequent().len(), "each place is in this file: {report}");
+    assert_eq!(lines.len(), report.most_frequent().len(), "a place outside this file: {report}");
     lines
 }
 
@@ -33,7 +33,7 @@ fn line() -> u32 {
 }
 
 #[test]
-fn each_way_to_add_says_where() {
+fn each_add_records_its_call_site() {
     in_virtual_time(|_| {
         let timer = local_timer();
         let first = line() + 1;
@@ -57,7 +57,7 @@ fn each_way_to_add_says_where() {
 }
 
 #[test]
-fn a_shard_of_payloads_says_the_same() {
+fn each_add_to_a_shard_records_its_call_site() {
     let (mut shard, _) = manual_shard();
     let first = line() + 1;
     shard.add(HOUR, ());
@@ -75,7 +75,7 @@ fn a_shard_of_payloads_says_the_same() {
 }
 
 #[test]
-fn what_comes_from_another_core_says_where_it_was_added_there() {
+fn a_remote_add_records_the_call_site_of_its_caller() {
     in_virtual_time(|clock| {
         let shard = local_timer().shard_ref();
         let added = on_a_thread(|| {
@@ -83,10 +83,10 @@ fn what_comes_from_another_core_says_where_it_was_added_there() {
             shard.run(|| ());
             line() - 2
         });
-        assert_eq!(lines(&local_timer().live_report()), [], "they have not arrived");
+        assert_eq!(lines(&local_timer().live_report()), [], "not admitted yet");
         local_timer().turn();
         clock.advance(TICK);
-        assert_eq!(lines(&local_timer().live_report()), [(added, 1)], "the other one has run");
+        assert_eq!(lines(&local_timer().live_report()), [(added, 1)], "the closure has run");
     });
 }
 
@@ -95,7 +95,7 @@ fn poll<F: Future>(future: std::pin::Pin<&mut F>) {
 }
 
 #[test]
-fn futures_and_operations_say_where_they_were_made() {
+fn futures_and_operations_record_where_they_were_created() {
     in_virtual_time(|_| {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         let purgatory = Purgatory::<u8, Never>::new();
@@ -108,7 +108,7 @@ fn futures_and_operations_say_where_they_were_made() {
         poll(sleep.as_mut());
         poll(timeout.as_mut());
         poll(elsewhere.as_mut());
-        // Its first tick comes at once, the next one in an hour.
+        // The first tick is ready at once, and the second in an hour.
         let context = &mut Context::from_waker(Waker::noop());
         assert!(interval.poll_tick(context).is_ready() && interval.poll_tick(context).is_pending());
         let expected: Vec<_> = (first..first + 5).map(|line| (line, 1)).collect();
@@ -121,7 +121,7 @@ fn leak(timer: LocalTimer) {
 }
 
 #[test]
-fn the_most_frequent_and_the_oldest_come_first() {
+fn live_report_sorts_by_frequency_and_by_age() {
     in_virtual_time(|clock| {
         let timer = local_timer();
         let old = timer.add(HOUR, || ());
@@ -132,7 +132,7 @@ fn the_most_frequent_and_the_oldest_come_first() {
         assert!(!ended.is_pending());
         clock.advance(TICK * 10);
         timer.turn();
-        // It was moved, and is as old as it was.
+        // A reset does not change the age of a timer.
         assert!(old.reset(HOUR));
         let report = timer.live_report();
         let [leaked, other] = report.most_frequent() else { panic!("two places: {report}") };
@@ -147,9 +147,9 @@ fn the_most_frequent_and_the_oldest_come_first() {
     });
 }
 
-/// The origin of a reused index, after its page was freed and allocated again, is the new timer's.
+/// A reused index has the call site of its new timer, even if its page was freed in between.
 #[test]
-fn what_has_ended_is_forgotten() {
+fn live_report_omits_ended_timers() {
     in_virtual_time(|clock| {
         let timers: Vec<_> = (0..5_000).map(|_| local_timer().add(HOUR, || ())).collect();
         for timer in timers {

@@ -1,7 +1,5 @@
-//! Short races for every ending, without a lock or a channel that would order accesses for the
-//! library. They are small enough for Miri, which runs them in many schedules and returns old
-//! values wherever an ordering allows it. On a real processor, and under the sanitizers, they run
-//! many times.
+//! Short races between cancels and the other ends of a timer. No lock or channel orders accesses
+//! for the library. Miri explores schedules and stale values; native runs repeat the races.
 #![cfg(feature = "std")]
 
 mod common;
@@ -22,15 +20,15 @@ use fastrand::Rng;
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
 
-/// The record of one timer. All of it is relaxed, because the library must order it.
+/// The record of one timer. Relaxed, because the library must order the accesses.
 #[derive(Default)]
 struct Record {
-    /// Its payload was handed out, or its callback ran.
+    /// How often the payload was handed out or the callback ran.
     fired: AtomicU32,
     dropped: AtomicU32,
-    /// What each canceller did before it cancelled: 1 when it has done it.
+    /// 1 once the canceller has stored it, which it does before its cancel.
     work: [AtomicU32; CANCELLERS],
-    /// How much of that its payload saw when it was dropped, and 10 when it was.
+    /// 10, plus the `work` that the payload's destructor has read.
     seen: [AtomicU32; CANCELLERS],
 }
 
@@ -51,10 +49,8 @@ impl Drop for Payload {
     }
 }
 
-/// A timer as another thread knows it.
 type Given = (TimerHandle, Arc<Record>);
 
-/// Adds timers of one to three ticks.
 fn add_all(random: &mut Rng, mut add: impl FnMut(Duration, Payload) -> TimerHandle) -> Vec<Given> {
     let mut add_one = || {
         let record = Arc::new(Record::default());
@@ -63,23 +59,22 @@ fn add_all(random: &mut Rng, mut add: impl FnMut(Duration, Payload) -> TimerHand
     (0..TIMERS).map(|_| add_one()).collect()
 }
 
-/// Cancels every timer as the canceller `own`, and records each answer, and whether the timer had
-/// fired before.
+/// Cancels every timer. Returns each answer, and the number of fires that it sees afterwards.
 fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
     let cancel = |(handle, record): &Given| {
         record.work[own].store(1, Relaxed);
         let answer = handle.cancel();
         (answer, record.fired.load(Relaxed))
     };
-    // Each begins elsewhere, so that they meet in the middle.
+    // The two cancellers start at different timers.
     let (first, second) = given.split_at(if own == 0 { 0 } else { given.len() / 2 });
     let mut answers: Vec<_> = second.iter().chain(first).map(cancel).collect();
     answers.rotate_right(first.len());
     answers
 }
 
-/// After all threads have ended: one ending each, and every answer was true. A timer `ends_late` if
-/// its payload is handed out, which ends it, and the loop acts on that afterwards.
+/// Asserts that each timer ended once and that every answer was true. With `ends_late`, a timer
+/// may end before the loop records its fire.
 fn assert_true(ends_late: bool, given: &[Given], answers: &[Vec<(Cancel, u32)>], handed_back: u32) {
     let mut left = 0;
     for (timer, (_, record)) in given.iter().enumerate() {
@@ -92,10 +87,10 @@ fn assert_true(ends_late: bool, given: &[Given], answers: &[Vec<(Cancel, u32)>],
             (1, []) => assert!(
                 ends_late
                     || told.iter().all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
-                "who is told `Ended` sees what was done: {told:?}"
+                "`Ended`, but the fire is not visible: {told:?}"
             ),
             (0, &[winner]) => {
-                assert_eq!(record.seen[winner].load(Relaxed), 11, "what came before");
+                assert_eq!(record.seen[winner].load(Relaxed), 11, "work is visible");
             }
             (0, []) => left += 1,
             _ => panic!("fired {fired} times and cancelled by {winners:?}"),
@@ -105,7 +100,7 @@ fn assert_true(ends_late: bool, given: &[Given], answers: &[Vec<(Cancel, u32)>],
 }
 
 #[test]
-fn a_shard_fires_collects_and_ends_while_others_cancel() {
+fn a_shards_timers_end_once_while_other_threads_cancel() {
     seeded(0..operations(300), |random| {
         let clock = ManualClock::new();
         let mut shard = shard_by(&clock);
@@ -124,7 +119,7 @@ fn a_shard_fires_collects_and_ends_while_others_cancel() {
             let counts = shard.counts();
             assert_eq!(counts.added, u64::from(TIMERS));
             assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled);
-            // Takes a node that was in use, whose old handles must not reach it.
+            // The node may be a reused one, whose old handles must not reach this timer.
             let last = shard.add(TICK, Payload(Arc::clone(&next)));
             assert!(last.is_pending());
             let handed_back = shard.drain();
@@ -137,7 +132,7 @@ fn a_shard_fires_collects_and_ends_while_others_cancel() {
 }
 
 #[test]
-fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
+fn a_threads_timers_end_once_while_other_threads_cancel() {
     seeded(0..operations(300), |random| {
         let mut random = random.fork();
         let (given, cancellers) = in_virtual_time(move |clock| {
@@ -154,7 +149,7 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
             (given, cancellers)
         });
         let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
-        // Pending timers were dropped when the thread exited; only that thread knows their number.
+        // The exit of the thread dropped the pending timers, which only that thread could count.
         let pending = given.iter().enumerate().filter(|&(timer, (_, record))| {
             let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
             !won && record.fired.load(Relaxed) == 0
@@ -163,11 +158,9 @@ fn a_thread_runs_its_callbacks_and_exits_while_others_cancel() {
     });
 }
 
-/// Timers that other threads add, in nodes and pages that they take from one another, and move and
-/// cancel there.
 #[test]
-fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
-    // On a real processor two adders seldom meet.
+fn remote_timers_end_once_during_remote_resets_and_cancels() {
+    // Without Miri, two adders seldom overlap.
     let timers = if cfg!(miri) { TIMERS } else { 100 * TIMERS };
     seeded(0..operations(100), |random| {
         let seed = random.u64(..);
@@ -199,7 +192,7 @@ fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
             while !local_timer().is_empty() || local_timer().counts().queued > 0 {
                 turn_after(clock, 1);
                 turns += 1;
-                assert!(turns < 10_000, "some are lost: {:?}", local_timer().counts());
+                assert!(turns < 10_000, "timers are lost: {:?}", local_timer().counts());
             }
             let counts = local_timer().counts();
             assert_eq!((counts.added, counts.cancelled), (2 * u64::from(timers), cancelled));
@@ -208,9 +201,9 @@ fn timers_come_from_elsewhere_and_are_moved_and_cancelled_there() {
     });
 }
 
-/// Shards come and go under one number, while a thread queries timers of each.
+/// The new shard may reuse the number of the old one.
 #[test]
-fn handles_outlive_shards_while_others_take_their_place() {
+fn old_handles_never_reach_the_timers_of_a_successor_shard() {
     seeded(0..operations(100), |_| {
         let clock = ManualClock::new();
         let mut old = shard_by(&clock);

@@ -1,4 +1,4 @@
-//! The memory of the process, as the system counts it, follows the number of live timers (P8).
+//! The resident memory of the process follows the number of live timers (P8).
 #![cfg(all(feature = "std", target_os = "linux"))]
 
 #[path = "common/mod.rs"]
@@ -14,21 +14,20 @@ use kinds::{Handle, Make, for_each_kind};
 fn resident() -> i64 {
     let mut status = [0; 4096];
     let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
-    let status = str::from_utf8(&status[..read.expect("it is there")]).expect("a text");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is counted");
+    let status = str::from_utf8(&status[..read.expect("readable")]).expect("a text");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a VmRSS line");
     let kilobytes = line.split_whitespace().next().and_then(|word| word.parse::<i64>().ok());
     kilobytes.expect("a number") * 1024
 }
 
-/// One test, because any other use of memory at the same time would count.
+/// One test, because a concurrent test would change the resident memory.
 #[test]
 fn resident_memory_follows_the_timers() {
     for_each_kind(few_timers_take_little);
     for_each_kind(a_burst_goes_back);
 }
 
-/// A page has room for 4,096 timers, of which few are used. The pages stay: an allocator would
-/// write zeros to those that it uses again.
+/// The unused entries of a page are not resident.
 fn few_timers_take_little(make: Make<'_>) {
     let before = resident();
     let mut wheels: Vec<_> = (0..20).map(|_| make()).collect();
@@ -38,10 +37,11 @@ fn few_timers_take_little(make: Make<'_>) {
     let each = (resident() - before) / 20;
     println!("{each} bytes for ten timers");
     assert!(each < 192 << 10, "{each} bytes for ten timers");
+    // An allocator writes zeros to a page that it reuses, which makes the page resident.
     mem::forget(wheels);
 }
 
-/// Other memory of the process lies between the pages, and keeps a heap from shrinking.
+/// Allocations between the pages keep the heap from shrinking.
 fn a_burst_goes_back(make: Make<'_>) {
     const BURST: i64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let mut random = fastrand::Rng::with_seed(1);
@@ -50,7 +50,7 @@ fn a_burst_goes_back(make: Make<'_>) {
     timers.pass(1, usize::MAX);
     handles.clear();
     let mut others = Vec::with_capacity(1_000_000);
-    // The first burst has shown the allocator which sizes come and go.
+    // The first burst adapts the thresholds of the allocator.
     for burst in 1..3 {
         timers.sleep();
         let before = resident();

@@ -1,4 +1,4 @@
-//! How many shards there can be. Alone in its file, because it takes them all.
+//! The maximum number of shards. Alone in its process, because the test takes all of them.
 #![cfg(feature = "std")]
 
 mod common;
@@ -8,9 +8,8 @@ use std::iter;
 use common::{TICK, on_a_thread};
 use corewheel::{AddErrorReason, Config, ConfigError, Shard, Turn, local_timer};
 
-/// A machine with thousands of cores does not exist; a program that makes shards without end does.
 #[test]
-fn more_shards_than_can_be_are_refused_and_harm_nobody() {
+fn shards_beyond_the_maximum_are_refused() {
     let make = || Shard::<()>::with_config(Config::new());
     let mut shards: Vec<_> = iter::from_fn(|| make().ok()).collect();
     assert_eq!(make().map(drop), Err(ConfigError::TooManyShards { max: 16_384 }));

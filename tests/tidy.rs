@@ -1,8 +1,5 @@
-//! Keeps `src/` to the habits that no compiler checks.
-//!
-//! Each rule reads the sources as text, the way rustfmt leaves them, and names file and line.
-//! Modules called `tests` are exempt. How a source is read stands in `tidy/source.rs`; the end of
-//! this file proves that each rule still bites.
+//! Checks rules for `src/` that no compiler checks. The rules read formatted sources as text.
+//! Modules called `tests` are exempt.
 
 #[path = "tidy/source.rs"]
 mod source;
@@ -14,8 +11,8 @@ use std::{
 
 use source::{Name, Source};
 
-/// The modules of `src/` and of its folders in reading order: each may use itself and those before
-/// it. Inside a folder, what its root has or shows is free.
+/// The modules of `src/` and of its folders. A module may use itself and the modules before it.
+/// Inside a folder, all modules may use the items of its root.
 const ORDER: &[(&str, &str)] = &[
     (
         "",
@@ -39,15 +36,15 @@ const ORDER: &[(&str, &str)] = &[
     ),
 ];
 
-/// Names, the file or folder that they belong to, and what to use everywhere else.
+/// A name, the file or folder that may use it, and the replacement elsewhere.
 const HOMES: &[(&str, &str, &str)] = &[
-    ("std::sync::atomic", "src/util/sync/", "take it from `crate::util::sync`"),
-    ("core::sync::atomic", "src/util/sync/", "take it from `crate::util::sync`"),
-    ("crossbeam_epoch", "src/cross_core/reclaim/mod.rs", "ask `crate::cross_core::reclaim`"),
-    ("Instant::now", "src/clock/", "ask the shard's clock"),
+    ("std::sync::atomic", "src/util/sync/", "use `crate::util::sync`"),
+    ("core::sync::atomic", "src/util/sync/", "use `crate::util::sync`"),
+    ("crossbeam_epoch", "src/cross_core/reclaim/mod.rs", "use `crate::cross_core::reclaim`"),
+    ("Instant::now", "src/clock/", "use the shard's clock"),
 ];
 
-/// Words and names that the project does without, and the one it uses instead.
+/// Banned words, and their replacements.
 const WORDS: &[(&str, &str)] = &[
     ("bucket", "slot"),
     ("spoke", "slot"),
@@ -72,10 +69,10 @@ const WORDS: &[(&str, &str)] = &[
 
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Other crates cannot reach them, or a macro writes them.
+/// Public items that other crates cannot reach, or that a macro defines.
 const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "WakerCallback", "CallSite"];
 
-/// How many lines may stand between an atomic operation and its reason.
+/// Most lines between an atomic operation and the comment with its reason.
 const REASON_REACH: usize = 8;
 
 /// A line, counted from 1, and its fault.
@@ -87,13 +84,13 @@ const RULES: [Rule; 5] = [order, homes, reasons, words, examples];
 #[test]
 fn src_is_tidy() {
     let files = rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    assert!(!files.is_empty(), "src/ holds no Rust file");
+    assert!(!files.is_empty(), "src/ has no Rust file");
     let findings: Vec<String> = files.iter().flat_map(|path| untidy(path)).collect();
     assert!(findings.is_empty(), "{} findings\n{}", findings.len(), findings.join("\n"));
 }
 
 fn untidy(path: &Path) -> Vec<String> {
-    let file = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("a file of ours");
+    let file = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("inside the package");
     let file = file.to_string_lossy().replace('\\', "/");
     let source = Source::new(&file, &fs::read_to_string(path).expect("readable"));
     let findings = RULES.iter().flat_map(|rule| rule(&source));
@@ -113,13 +110,11 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
 
 // ---- the rules
 
-/// Dependencies run one way, between folders and inside them. The crate's root, which shows all
-/// modules to the world, is free.
+/// Dependencies run one way, between folders and inside them. The crate's root is exempt.
 fn order(source: &Source) -> Vec<Finding> {
     let own = source.place();
     let judge = |name: &Name| {
         let used = name.absolute(&own)?;
-        // Where the two paths part.
         let (depth, (own_part, used_part)) =
             own.iter().zip(&used).enumerate().find(|(_, (own, used))| own != used)?;
         let folder = own[..depth].join("::");
@@ -128,9 +123,9 @@ fn order(source: &Source) -> Vec<Finding> {
         let what = match (position(own_part), position(used_part)) {
             (Some(own), Some(used)) if used <= own => return None,
             (Some(_), Some(_)) => format!("`{own_part}` uses `{used_part}`, after it in ORDER"),
-            (None, _) => format!("`{own_part}` has no place in ORDER yet"),
+            (None, _) => format!("`{own_part}` is missing in ORDER"),
             (_, None) if !folder.is_empty() => return None,
-            (_, None) => format!("`{used_part}` is not in ORDER: import from the module it is in"),
+            (_, None) => format!("`{used_part}` is not in ORDER: import it from its own module"),
         };
         Some((name.line, what))
     };
@@ -146,8 +141,8 @@ fn homes(source: &Source) -> Vec<Finding> {
     found.collect()
 }
 
-/// Every atomic operation says why it may have the ordering it has, as in `// Release: publishes
-/// the payload`.
+/// A comment gives the reason for the ordering of each atomic operation, as in
+/// `// Release: publishes the payload`.
 fn reasons(source: &Source) -> Vec<Finding> {
     let is_silent = |name: &&Name| {
         let needs_reason = !name.import && ORDERINGS.contains(&name.last());
@@ -158,7 +153,7 @@ fn reasons(source: &Source) -> Vec<Finding> {
     source.names.iter().filter(is_silent).map(|name| (name.line, what(name))).collect()
 }
 
-/// One word for one thing, in names and in comments.
+/// No name and no comment has a banned word.
 fn words(source: &Source) -> Vec<Finding> {
     let says = |text: &str, word: &str| {
         let mut words = text.split(|letter: char| !letter.is_alphabetic());
@@ -184,13 +179,13 @@ fn examples(source: &Source) -> Vec<Finding> {
     items.map(|(line, name)| (line, format!("`{name}` has no example"))).collect()
 }
 
-// ---- each rule still bites
+// ---- tests of the rules
 
 /// A rule, a file, its text, and the lines where the rule finds something.
 type Case<'a> = (Rule, &'a str, &'a str, &'a [usize]);
 
 #[test]
-fn each_rule_finds_what_it_is_for_and_nothing_else() {
+fn each_rule_reports_exactly_its_violations() {
     const STATE: &str = "src/cross_core/state/mod.rs";
     let nested = "use crate::{\n    limits::Tick,\n    shard::{A, B},\n};";
     let before = "use crate::{limits, clock::Clock, wheel::storage};\n// crate::local";

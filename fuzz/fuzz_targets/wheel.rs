@@ -1,4 +1,4 @@
-//! The wheel as users have it.
+//! Wheels of the default geometry.
 #![no_main]
 
 use arbitrary::Unstructured;

@@ -1,4 +1,4 @@
-//! Wheels of a few slots a level, where wrapped levels are ordinary.
+//! Wheels with few slots per level, whose levels wrap often.
 #![no_main]
 
 use arbitrary::Unstructured;

@@ -1,5 +1,4 @@
-//! The fuzz targets choose operations by the bytes of their input, and hold the library to the models
-//! of its other tests.
+//! Fuzz targets, whose input chooses the operations that the tests' models check.
 
 #[allow(
     dead_code,
@@ -11,24 +10,24 @@ mod model;
 
 use arbitrary::Unstructured;
 
-/// The largest number of entries, as more would only be slower.
+/// Most live entries of a wheel.
 const MOST: usize = 2_000;
 
-/// The approximate number of bytes for a step of the simulator, and for its setting.
+/// Approximate input bytes per step of the simulator, and for its setting.
 const STEP: usize = 26;
 const SETTING: usize = 60;
 
-/// Holds a wheel to its model.
+/// Compares a wheel with its model.
 ///
 /// # Panics
 ///
-/// If the wheel is wrong.
+/// If the two differ.
 pub fn wheel<const BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>) {
     let start = model::start_times(&mut |bound| choose(bytes, bound));
     let mut pair = model::Pair::<BITS, LEVELS>::starting_at(start);
     while !bytes.is_empty() {
         pair.any_operation(&mut |bound| choose(bytes, bound), MOST);
-        // In a large geometry it would take too long.
+        // The check of a large geometry takes too long.
         #[cfg(debug_assertions)]
         if BITS < 4 {
             pair.wheel.check();
@@ -41,7 +40,7 @@ pub fn wheel<const BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>)
 ///
 /// # Panics
 ///
-/// If a shard is wrong.
+/// If a shard deviates from its model.
 pub fn shard(bytes: &[u8]) {
     let (steps, mut bytes) = (bytes.len().saturating_sub(SETTING) / STEP, Unstructured::new(bytes));
     let done = corewheel_simulator::drawn(steps, &mut |bound| choose(&mut bytes, bound));

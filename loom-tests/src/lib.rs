@@ -368,7 +368,7 @@ const WORK: usize = 10;
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         // Relaxed: corewheel must order this load after the task's work. Release: as in an
-        // executor, the next poll sees the work before the wake.
+        // executor, the next poll sees what the waking thread did before the wake.
         let work = self.work.load(Ordering::Relaxed);
         self.seen.fetch_add(WORK + work, Ordering::Release);
     }

@@ -257,8 +257,8 @@ fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
     });
 }
 
-/// The mover to tick 2 may rely on the message of the mover to tick 5. That thread may not have
-/// pushed the message yet, and its own deadline need not wake the owner.
+/// One thread moves the timer to tick 5, and another to tick 2. The second one may rely on the
+/// message of the first one, which may not be pushed yet. Tick 5 need not wake the owner.
 #[test]
 fn a_reset_behind_a_queued_reset_wakes_the_owner() {
     explore(6_000, || {

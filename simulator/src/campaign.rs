@@ -1,4 +1,4 @@
-//! Episode after episode, each from the next seed. A failure is shrunk to few steps.
+//! Runs the episodes of consecutive seeds, and shrinks a failure.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::plan::{Choose, Plan, Step};
 /// Steps of an episode that is drawn from a seed.
 const STEPS: usize = 40_000;
 
-/// How long shrinking may take.
+/// Time limit of a shrink.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A failure and how to see it again.
+/// A failure, and the steps that reproduce it.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The seed of its episode.
@@ -23,13 +23,13 @@ pub struct Found {
     pub failure: Failure,
     /// Ticks, limits and clocks of the episode.
     pub setting: String,
-    /// The few steps that are enough to fail.
+    /// The shrunk steps, which still fail.
     pub steps: Vec<String>,
-    /// The failure of these steps.
+    /// The failure of the shrunk steps.
     pub shrunk: Failure,
 }
 
-/// Simulates one episode after the other from `seed` on, until it is enough.
+/// Runs the episodes of `seed` and the following seeds until `is_enough` returns true.
 pub fn simulate(
     seed: u64,
     bug: Option<Bug>,
@@ -61,7 +61,7 @@ pub fn drawn(length: usize, choose: &mut Choose<'_>) -> Result<Coverage, Failure
     episode::run(&Plan::draw(length, choose), None)
 }
 
-/// Leaves out steps and arguments while the rest still fails, and returns that failure.
+/// Removes steps and simplifies arguments while the plan still fails. Returns the last failure.
 fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
     let until = Instant::now() + PATIENCE;
     if failure.hangs {
@@ -78,7 +78,7 @@ fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
     };
     let steps = plan.steps.iter().take(reached).copied().collect();
     fails(plan, steps);
-    // As many steps at a time as possible, then fewer, down to single ones, until none can go.
+    // Removes many steps at a time, then fewer, down to single ones, until none can be removed.
     let (mut size, mut is_simple) = (plan.steps.len(), false);
     loop {
         let (mut at, mut has_shrunk) = (0, false);
@@ -113,9 +113,9 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, failure, setting, steps, shrunk } = self;
         writeln!(f, "seed {seed} failed at step {}: {}", failure.step, failure.what)?;
-        writeln!(f, "  these few steps fail: {}", shrunk.what)?;
+        writeln!(f, "  these steps fail: {}", shrunk.what)?;
         writeln!(f, "    {setting}")?;
         steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;
-        write!(f, "  to see it again: cargo simulate --seed {seed} --operations 1")
+        write!(f, "  to reproduce: cargo simulate --seed {seed} --operations 1")
     }
 }

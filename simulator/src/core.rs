@@ -1,4 +1,4 @@
-//! A virtual core: a thread with its own timer and shards of payloads.
+//! A virtual core: a thread with its own wheel and shards of payloads.
 
 mod handles;
 
@@ -21,14 +21,14 @@ use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way};
 
 pub(crate) struct Core {
     number: usize,
-    /// The numbers of the shards at each place.
+    /// The number of the shard at each place.
     numbers: [usize; PLACES],
-    /// The shards of payloads; None at the place of the thread's own timer.
+    /// The shards of payloads. Place 0, the thread's own wheel, is None.
     shards: [Option<Shard<Payload>>; PLACES],
     sleep: Option<PreparedSleep<'static>>,
 }
 
-/// The body of a core's thread. The first of `configs` is for the thread's own timer.
+/// The body of a core's thread. The first of `configs` is for the thread's own wheel.
 pub(crate) fn live(
     number: usize,
     plan: &Plan,
@@ -50,7 +50,7 @@ pub(crate) fn live(
     let mut has_left = false;
     while !has_left && let Some(job) = handover::receive() {
         has_left = matches!(job, Job::Leave);
-        // A panic that comes here is the library's or the simulator's.
+        // The library catches planned panics: this one is a failure.
         let done = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Steps(steps) => this.do_steps(plan, steps),
             Job::Leave => this.leave(),
@@ -63,7 +63,7 @@ pub(crate) fn live(
         }
         handover::hand_back(false);
     }
-    // The shards end in the order in which their numbers are needed again.
+    // In reverse, so that the next shards get the same numbers.
     this.shards.iter_mut().rev().for_each(|shard| *shard = None);
 }
 
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    // ---- questions
+    // ---- queries
 
     fn counts(&self, place: usize) -> Counts {
         self.shards[place].as_ref().map_or_else(|| local_timer().counts(), Shard::counts)
@@ -131,7 +131,7 @@ impl Core {
         self.shards[place].as_ref().map_or_else(|| local_timer().len(), Shard::len)
     }
 
-    /// How long a shard wants to wait. Asking publishes the number of its timers.
+    /// The time until a shard's next turn. The query publishes the number of its timers.
     fn time_until_next(&self, place: usize) -> Option<Nanos> {
         let shard = self.shards[place].as_ref();
         let wait = shard.map_or_else(|| local_timer().time_until_next(), Shard::time_until_next);
@@ -161,7 +161,7 @@ impl Core {
         self.compare(place);
     }
 
-    /// Announces a sleep. The thread's own wheel stays asleep until the core continues.
+    /// Announces a sleep. The thread's own wheel stays asleep until the core's next steps.
     fn fall_asleep(&mut self, place: usize) {
         let number = self.numbers[place];
         count("prepare_sleep");
@@ -186,7 +186,7 @@ impl Core {
 
     // ---- timers
 
-    /// Adds a timer; to a full shard, by the one way that returns an error.
+    /// Adds a timer, with `try_add` if the shard is full or may be.
     fn add(&mut self, step: Step, way: Way) {
         let Step { id, place, delay, more, script, .. } = step;
         let (shard, length) = (self.numbers[place], self.length(place));
@@ -291,7 +291,7 @@ impl Core {
         self.compare(place);
     }
 
-    // ---- the end of shards, and their moves
+    // ---- shards end and move
 
     fn make(&mut self, place: usize) {
         let (number, config) = with(|model| model.new_shard(self.number, place));
@@ -299,7 +299,6 @@ impl Core {
         self.shards[place] = Some(Shard::with_config(config).expect("valid"));
     }
 
-    /// Drains a shard and replaces it by a new one.
     fn drain(&mut self, place: usize) {
         let Some(mut shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
@@ -316,12 +315,11 @@ impl Core {
         let is_refused = refusal == Err(AddErrorReason::ShutDown);
         let is_empty = shard.is_empty() && shard.drain().is_empty();
         drop(shard);
-        check(is_refused && is_empty, || format!("shard {number} has ended, and took a timer"));
+        check(is_refused && is_empty, || format!("ended shard {number} accepted or kept a timer"));
         with(|model| model.check_end(number));
         self.make(place);
     }
 
-    /// Drops a shard with its timers and replaces it by a new one.
     fn drop_shard(&mut self, place: usize) {
         let Some(shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
@@ -332,7 +330,6 @@ impl Core {
         self.make(place);
     }
 
-    /// Gives a shard away, and takes the one that another core gave.
     fn exchange(&mut self, place: usize) {
         let Some(shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
@@ -347,7 +344,7 @@ impl Core {
         }
     }
 
-    /// The thread ends next, and all shards with it.
+    /// Records the end of the shards of a thread that ends next.
     fn leave(&mut self) {
         self.wake_up();
         for place in 0..PLACES {
@@ -371,7 +368,7 @@ fn turn_local(budget: Option<usize>) -> TurnReport {
     TurnReport { fired, collected, touched, behind, ..TurnReport::default() }
 }
 
-/// A pass that borrows the payloads of periodic timers, or one that ends these timers.
+/// Makes a pass, which borrows the payloads of periodic timers or ends these timers.
 fn pass(
     shard: &mut Shard<Payload>,
     borrows: bool,
@@ -395,7 +392,7 @@ fn pass(
         if script == Script::Pause {
             // Other cores may cancel the timer while its payload is lent.
             pause_in_pass();
-            check(expiry.as_mut().payload.id == id, || "it is gone".into());
+            check(expiry.as_mut().payload.id == id, || "a lent payload changed".into());
         }
         let ended = match expiry {
             Expiry::Ended(expired) => Some(expired),
@@ -415,8 +412,7 @@ fn pass(
 }
 
 fn pause_in_pass() {
-    // Other cores add to this thread's timer during the pause: the model must know its published
-    // length.
+    // Other cores may add to this thread's wheel: the model needs its published length.
     let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
     with(|model| {
         let own = model.own();
@@ -431,7 +427,7 @@ fn pause() {
     handover::pause();
 }
 
-/// Does what the script of a timer says, in a callback or in a pass of `shard`.
+/// Runs the script of a timer, in a callback or in a pass of `shard`.
 fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
     let is_callback = shard.is_none();
     match script {
@@ -468,7 +464,6 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
     }
 }
 
-/// A callback of a timer.
 fn run(payload: &Payload) {
     let id = payload.id;
     run_script(id, with(|model| model.fires(id)), None);
@@ -484,7 +479,6 @@ fn run(payload: &Payload) {
     }
 }
 
-/// Adds to a shard, or to the thread's own timer.
 fn add(
     shard: Option<&mut Shard<Payload>>,
     payload: Payload,
@@ -494,7 +488,7 @@ fn add(
 ) {
     let (id, timer) = (payload.id, local_timer());
     let [delay, more] = delays.map(Duration::from_nanos);
-    // Only callbacks can be local to a thread.
+    // Shards have no `add_local`.
     let way = if shard.is_some() && way == Way::Local { Way::Try } else { way };
     let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
     let when = match way {
@@ -507,7 +501,7 @@ fn add(
         Some(shard) => match way {
             Way::Periodic => Ok(Some(shard.add_periodic(delay, payload))),
             Way::Try => shard.try_add(delay, payload).map(Some).map_err(|error| {
-                // Unlike the thread's own timer, it has read its clock.
+                // Unlike the thread's own wheel, a shard reads its clock even for a refused add.
                 with(|model| model.read(model.timer(id).shard));
                 refused(error)
             }),
@@ -520,7 +514,7 @@ fn add(
                 Ok(None)
             }
             Way::Try => {
-                // The closure is too large to be stored in place.
+                // The closure is too large to be stored inline.
                 let large = ([id; 16], payload);
                 let added = timer.try_add(delay, move || run(&black_box(&large).1));
                 added.map(Some).map_err(refused)
@@ -531,7 +525,6 @@ fn add(
     with(|model| model.end_add(id, way, delays, is_full, added));
 }
 
-/// Drops what a shard refused, and returns its reason.
 fn refused<F>(error: AddError<F>) -> AddErrorReason {
     let reason = error.reason();
     drop_quietly(error.into_inner());
@@ -543,7 +536,7 @@ fn drop_quietly<T>(value: T) {
     ledger.drop_quietly(value);
 }
 
-/// Adds to another core's timer, or by a reference to this one's.
+/// Adds through a `ShardRef`, to another core's wheel or to this one's.
 fn add_remote(step: Step) {
     let Step { id, act, to, delay, script, .. } = step;
     let operation = match act {
@@ -553,7 +546,7 @@ fn add_remote(step: Step) {
     };
     let prepared = with(|model| {
         let (own, core) = (model.core == to, &model.cores[to]);
-        // At times to the timer of a thread that has ended.
+        // A few adds go to the wheel of an ended thread.
         let gone = core.gone.clone().filter(|_| id.is_multiple_of(16));
         let (is_gone, number) = (gone.is_some(), core.own);
         let shard = gone.or_else(|| core.shard.clone())?;
@@ -589,10 +582,10 @@ fn add_remote(step: Step) {
             if own {
                 model.added(id, [due; 2]);
             } else {
-                model.check(is_full != Some(true), || format!("a full shard took timer {id}"));
+                model.check(is_full != Some(true), || format!("a full shard accepted timer {id}"));
                 model.added_remote(id, due);
             }
-            model.check(is_pending, || format!("timer {id} is not pending at once"));
+            model.check(is_pending, || format!("timer {id} is not pending after its add"));
         }
     });
 }

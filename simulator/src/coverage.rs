@@ -1,9 +1,6 @@
-//! The coverage of a simulation: operations and faults.
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The calls of the library.
 const OPERATIONS: &[&str] = &[
     "add",
     "add, an instant",
@@ -49,7 +46,6 @@ const OPERATIONS: &[&str] = &[
     "a shard moves",
 ];
 
-/// What goes wrong.
 const FAULTS: &[&str] = &[
     "clock back",
     "clock jumps",
@@ -78,13 +74,11 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Counts an operation or a fault.
     pub(crate) fn count(&mut self, name: &'static str) {
         debug_assert!(OPERATIONS.contains(&name) || FAULTS.contains(&name), "{name} is not listed");
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// Adds the counts of another episode.
     pub(crate) fn join(&mut self, other: &Self) {
         self.episodes += 1;
         self.fired += other.fired;

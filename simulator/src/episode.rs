@@ -13,7 +13,7 @@ use crate::handover::{Job, Link};
 use crate::model::{Bug, Model};
 use crate::plan::{Act, CORES, PLACES, Plan, Step};
 
-/// A core that has not answered for so long hangs.
+/// A core that does not answer within this time hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The failure of an episode.
@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Failure {
     /// The number of the step that ran.
     pub step: usize,
-    /// The expected and the actual result.
+    /// The violated expectation, with values.
     pub what: String,
-    /// A core hangs. Each further try would hang as well.
+    /// A core hangs, and every retry would hang too.
     pub hangs: bool,
 }
 
@@ -43,7 +43,6 @@ struct Thread {
 
 struct Hangs;
 
-/// Runs an episode to its end, or to its failure.
 pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
     number_shards_from_zero();
     let model = Some(Box::new(Model::new(plan, bug)));
@@ -79,7 +78,7 @@ impl Conductor {
             from = to;
         }
         (0..CORES).try_for_each(|core| self.resume(core))?;
-        // The numbers of the shards come back in the order in which the next episode needs them.
+        // In reverse, so that the next episode gets the same shard numbers.
         (0..CORES).rev().try_for_each(|core| self.end(core))
     }
 
@@ -116,11 +115,10 @@ impl Conductor {
         model.cores[core].own = configs[0].0;
         let (link, plan) = (Link { jobs: received, replies: answer }, Arc::clone(&self.plan));
         let joins = thread::spawn(move || core::live(core, &plan, configs, link, &refer));
-        self.model().cores[core].shard = Some(referred.recv().expect("it has a timer"));
+        self.model().cores[core].shard = Some(referred.recv().expect("the thread has a wheel"));
         Thread { jobs, replies, joins, is_paused: false }
     }
 
-    /// Ends the thread of a core, and its shards with it.
     fn end(&mut self, core: usize) -> Result<(), Hangs> {
         self.tell(core, Job::Leave)?;
         let ended = self.threads.remove(core).joins.join();
@@ -133,7 +131,6 @@ impl Conductor {
         Ok(())
     }
 
-    /// Returns what was done, if all was right.
     fn finish(mut self) -> Result<Coverage, Failure> {
         let model = self.model();
         if let Some((number, shard)) = model.in_transit.take() {
@@ -147,8 +144,8 @@ impl Conductor {
     }
 }
 
-/// Makes the shards of each episode get the same numbers, by which spread timers are spread: the
-/// number that came back last is given first.
+/// Gives each episode the same shard numbers, on which spread timers depend: the number that was
+/// freed last is reused first.
 fn number_shards_from_zero() {
     const MOST: usize = CORES * PLACES + 3;
     let mut shards: Vec<Shard<()>> = (0..MOST).map(|_| Shard::new()).collect();

@@ -6,18 +6,16 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use crate::model::Model;
 
-/// A core's task with the model.
 #[derive(Debug)]
 pub(crate) enum Job {
     Steps(Range<usize>),
-    /// Go on with the callback that paused.
+    /// Continue the paused callback.
     Resume,
-    /// End with all shards.
+    /// End the thread and its shards.
     Leave,
 }
 
-/// A core's end of the channels. A core returns the model, and whether it is in the middle of a
-/// callback.
+/// A core's ends of the channels. A reply says whether the core has paused in a callback.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) jobs: Receiver<(Box<Model>, Job)>,
@@ -29,28 +27,27 @@ thread_local! {
     pub(crate) static LINK: OnceCell<Link> = const { OnceCell::new() };
 }
 
-/// Waits for the model, and returns what to do with it; None if the episode was given up.
+/// Waits for the model and a job. Returns None if the episode was abandoned.
 pub(crate) fn receive() -> Option<Job> {
     let (model, job) = LINK.with(|link| link.get()?.jobs.recv().ok())?;
     MODEL.set(Some(model));
     Some(job)
 }
 
-/// Returns the model to the conductor.
 pub(crate) fn hand_back(is_paused: bool) {
     let model = MODEL.take().expect("the model is here");
     let send = |link: &OnceCell<Link>| link.get()?.replies.send((model, is_paused)).ok();
     LINK.with(send).expect("the conductor waits");
 }
 
-/// Lets the other cores go on, until it is this one's turn again.
+/// Runs other cores until this core is resumed.
 pub(crate) fn pause() {
     hand_back(true);
     let job = receive();
-    assert!(matches!(job, Some(Job::Resume)), "a core that has paused was told {job:?}");
+    assert!(matches!(job, Some(Job::Resume)), "a paused core received {job:?}");
 }
 
-/// Asks the model, or tells it something. Nothing of the library may be called within.
+/// Accesses the model. `ask` must not call the library.
 pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
     with_any(ask).expect("the model is here")
 }
@@ -63,7 +60,7 @@ pub(crate) fn count(name: &'static str) {
     with(|model| model.coverage.count(name));
 }
 
-/// Asks the model, or returns None in a thread that is ending and does not have it.
+/// Accesses the model. Returns None on an ending thread that does not have it.
 pub(crate) fn with_any<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
     MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
 }

@@ -1,7 +1,6 @@
 //! Counters outside the model: dropped payloads, intentional panics, wake-ups.
 //!
-//! One thread runs at a time. Atomics and locks stand for cells that every thread can reach, also a
-//! thread that is ending.
+//! One thread runs at a time: atomics and locks only make the ledger shareable.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -13,21 +12,19 @@ use corewheel::Config;
 use crate::core::payload_dropped;
 use crate::plan::Id;
 
-/// The counts of one episode.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// How often the payload of each timer was dropped.
     drops: Box<[AtomicU8]>,
     shards: Box<[Mutex<Totals>]>,
-    /// The simulator itself drops a payload, which has no effects.
+    /// The simulator itself drops a payload, whose destructor then only counts.
     quiet: AtomicBool,
 }
 
-/// The counts of one shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) dropped: u64,
-    /// Panics that were thrown where the library catches them, and panics that it has reported.
+    /// Planned panics, and those of them that the library has reported.
     pub(crate) thrown: u64,
     pub(crate) reported: u64,
     pub(crate) wakes: u64,
@@ -60,21 +57,21 @@ impl Ledger {
         self.shards[shard].lock().expect("no holder panics")
     }
 
-    /// Panics on behalf of the user's code.
+    /// Panics as user code may.
     pub(crate) fn throw(&self, shard: usize) -> ! {
         self.shard(shard).thrown += 1;
         // Unlike `panic!`, this prints nothing.
         resume_unwind(Box::new(Planned))
     }
 
-    /// Drops what came back, without the effects of its payloads.
+    /// Drops a value, whose payloads are counted but have no other effects.
     pub(crate) fn drop_quietly<T>(&self, value: T) {
         self.quiet.store(true, Relaxed);
         drop(value);
         self.quiet.store(false, Relaxed);
     }
 
-    /// Gives a shard hooks that count.
+    /// Adds counting hooks to a shard's configuration.
     pub(crate) fn hooks(self: &Arc<Self>, config: Config, shard: usize) -> Config {
         let (waking, reporting) = (Arc::clone(self), Arc::clone(self));
         let wake = move || {

@@ -1,13 +1,11 @@
-//! A simulation of corewheel, which `doc/simulation.md` explains. A seed, or the bytes of a fuzzer,
-//! choose the steps. A failure is shrunk to few steps.
+//! A simulation of corewheel, which `doc/simulation.md` explains.
 //!
 //! * `plan`: an episode as data, drawn from choices.
-//! * `model`: what must be true. It foresees each answer.
-//! * `ledger`: counts of payloads that are dropped and panics that are thrown, on both sides.
-//! * `handover`, `core`: each core is a thread, as a remote call takes another path through the
-//!   library than the owner's call. The threads hand the model on, and only the thread that has it
-//!   runs, so an episode is deterministic. A callback can hand the model on as well.
-//! * `episode`, `campaign`: one episode, many episodes, and a failure made small.
+//! * `model`: predicts the answer of each call.
+//! * `ledger`: counts of dropped payloads, planned panics and wake-ups.
+//! * `handover`, `core`: the threads of the cores. Only the thread that has the model runs, so an
+//!   episode is deterministic. A callback can hand the model on too.
+//! * `episode`, `campaign`: one episode; many episodes and the shrinking of a failure.
 //! * `coverage`: the operations and faults of a run.
 
 #![allow(clippy::missing_errors_doc, reason = "an error is a failure of the library")]

@@ -1,4 +1,4 @@
-//! The simulation as a program.
+//! The program `simulate`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,24 +9,23 @@ use corewheel_simulator::{Coverage, simulate};
 /// From this number of operations on, each operation and each fault must occur.
 const ALL_FROM: u64 = 1_000_000;
 
-/// Simulate many cores in virtual time, with every fault, and check everything against a model.
+/// Simulate cores in virtual time, with faults, and check every answer against a model.
 #[derive(Debug, Parser)]
 struct Options {
-    /// The seed of the first episode; the next ones follow.
+    /// The seed of the first episode; later episodes use the following seeds.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The number of operations.
+    /// Stop after this number of operations.
     #[arg(long)]
     operations: Option<u64>,
-    /// The time; a minute, unless a number of operations is given.
+    /// Stop after this number of minutes; 1 unless `--operations` is given.
     #[arg(long)]
     minutes: Option<f64>,
 }
 
 fn main() -> ExitCode {
     let Options { seed, operations, minutes } = Options::parse();
-    // One thread runs at a time, and hands over twice as fast if it need not wake another
-    // processor.
+    // One thread runs at a time, and hand-overs are faster on one processor.
     if let Some(core) = core_affinity::get_core_ids().and_then(|mut cores| cores.pop()) {
         core_affinity::set_for_current(core);
     }
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
         Ok(coverage) => {
             let missing = coverage.missing();
             if !missing.is_empty() {
-                eprintln!("never: {}", missing.join("; "));
+                eprintln!("never occurred: {}", missing.join("; "));
             }
             (missing.is_empty() || coverage.operations() < ALL_FROM, coverage.table())
         }

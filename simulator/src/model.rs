@@ -1,9 +1,5 @@
-//! What must be true of shards and their timers.
-//!
-//! The model learns which call comes next, foresees its answer, and compares. Where the library
-//! leaves something open (when a spread timer fires, how far a turn with a budget comes), the model
-//! has bounds. This file has the timers, `model/shards.rs` the shards: turns, counts, sleeps and
-//! clocks.
+//! Predicts the answer of each call. Where the library leaves a choice, such as when a spread timer
+//! fires, the model has bounds. This file has the timers, and `model/shards.rs` the shards.
 
 mod shards;
 
@@ -20,14 +16,14 @@ use crate::coverage::Coverage;
 use crate::ledger::{Ledger, Payload};
 use crate::plan::{Id, Nanos, Plan, Script, Setting, Way};
 
-/// A bug on purpose, between the simulator and the library, that a simulation must find.
+/// A planted bug between the simulator and the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// Some cancels never reach the library.
     LosesCancels,
     /// The payloads of some timers that fired are never dropped.
     KeepsPayloads,
-    /// The model takes each turn to be some ticks later than it is.
+    /// The model assumes that each turn is three ticks later than it is.
     LateTurns,
 }
 
@@ -43,9 +39,7 @@ pub(crate) struct Model {
     /// A shard on its way from one core to another, and its number.
     pub(crate) in_transit: Option<(usize, Shard<Payload>)>,
     pub(crate) coverage: Coverage,
-    /// The first failure.
     pub(crate) failure: Option<String>,
-    /// The number of the step that runs.
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
@@ -55,12 +49,12 @@ pub(crate) struct Model {
 #[derive(Debug)]
 pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
-    /// Moves of the clock that it will miss.
+    /// Number of moves that the clock ignores.
     stalls: usize,
-    /// The number of the thread's own timer.
+    /// The shard number of the thread's own wheel.
     pub(crate) own: usize,
     pub(crate) shard: Option<ShardRef>,
-    /// The timer of a thread of this core that has ended.
+    /// The wheel of the last ended thread of this core.
     pub(crate) gone: Option<ShardRef>,
 }
 
@@ -69,7 +63,7 @@ pub(crate) struct CoreModel {
 pub(crate) struct Timer {
     pub(crate) state: State,
     pub(crate) shard: usize,
-    /// None for a timer without a handle that others can use.
+    /// None for a timer without a handle that other cores can use.
     pub(crate) handle: Option<TimerHandle>,
     /// The earliest and the latest deadline that the request allows, and their ticks.
     due: [Nanos; 2],
@@ -79,13 +73,12 @@ pub(crate) struct Timer {
     /// The turn of its shard in which it was added, or moved; 0 for none.
     added_in: u64,
     moved_in: u64,
-    /// A message about it may be in the mailbox; the turn before the last message.
+    /// A message about it may be in the mailbox; the last turn before its latest message.
     queued: bool,
     queued_in: u64,
-    /// The owner may have linked it where another core has moved it. Then a reset of another core to
-    /// later needs no message.
+    /// Another core has reset it, so a further remote reset to later may need no message.
     may_be_deferrable: bool,
-    /// Another core has added it, and the owner may not know it yet.
+    /// Another core has added it, and the owner may not have admitted it yet.
     is_remote: bool,
     unarrived: bool,
     pub(crate) script: Script,
@@ -103,7 +96,6 @@ pub(crate) enum State {
     Ended,
 }
 
-/// A shard, from its making to its end.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub(crate) struct ShardModel {
@@ -116,7 +108,7 @@ pub(crate) struct ShardModel {
     /// The latest reading of the clock by the owner, and how often a reading went back.
     latest: Nanos,
     regressions: u64,
-    /// The tick of the last turn, and its reading.
+    /// The tick and the clock reading of the last turn.
     target: u64,
     turn_now: Nanos,
     pub(crate) turn: Option<TurnModel>,
@@ -132,7 +124,7 @@ pub(crate) struct ShardModel {
     queued: Vec<Id>,
     /// One of the messages is about a deadline.
     urgent: bool,
-    /// A turn has consumed some of the messages, and it is open which.
+    /// It is unknown which of the `queued` messages were consumed.
     partial: bool,
     unarrived: u64,
     held: u64,
@@ -143,7 +135,7 @@ pub(crate) struct ShardModel {
     /// Calls of the wake hook up to the end of the last sleep.
     wakes: u64,
     asleep: Option<Asleep>,
-    /// The last turn left something.
+    /// The last turn left work behind.
     behind: bool,
     /// Callbacks of the last turn added, moved or cancelled timers.
     was_nested: bool,
@@ -159,17 +151,16 @@ pub(crate) struct TurnModel {
     /// Timers that callbacks cancelled, and all operations of callbacks.
     cancelled: u64,
     nested: u64,
-    /// Timers that adds of callbacks may have collected, for their room.
+    /// Cancelled timers that adds in callbacks may have collected to make room.
     collected_for_room: u64,
-    /// Messages that arrived during the turn, at most.
+    /// Upper bound of the messages that arrived during the turn.
     arrived: u64,
     /// Expiries that lent their payload.
     lent: u64,
     before: Counts,
-    /// The shard wanted a turn at this moment.
+    /// The shard wanted this turn.
     is_wanted: bool,
-    /// The turn consumes all earlier messages. Those that are due after this tick take effect in
-    /// order.
+    /// Set if the turn consumes all earlier messages: timers due after this tick fire in order.
     in_order_after: Option<u64>,
 }
 
@@ -181,7 +172,7 @@ struct Asleep {
     /// A request may, or must, wake the owner.
     may_wake: bool,
     must_wake: bool,
-    /// Longer than a cancelled payload may wait.
+    /// The sleep is longer than a cancelled payload may wait.
     is_long: bool,
 }
 
@@ -208,7 +199,6 @@ impl Model {
         }
     }
 
-    /// Returns the number and the configuration of a new shard.
     pub(crate) fn new_shard(&mut self, core: usize, place: usize) -> (usize, Config) {
         let (number, now) = (self.shards.len(), self.clock(core));
         let Setting { ticks, limits, capacity, .. } = self.setting;
@@ -244,12 +234,12 @@ impl Model {
         (timer, shard)
     }
 
-    /// The number of the thread's own timer, on the core that runs.
+    /// The shard number of the wheel of the core that runs.
     pub(crate) fn own(&self) -> usize {
         self.cores[self.core].own
     }
 
-    /// Keeps what is wrong, if it is the first.
+    /// Records a failure, if it is the first.
     pub(crate) fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds && self.failure.is_none() {
             self.failure = Some(what());
@@ -258,8 +248,8 @@ impl Model {
 
     // ---- adding
 
-    /// Returns the payload of a timer that is added next, and whether the shard is full, if that is
-    /// known. None if the number is taken.
+    /// Returns the payload of a new timer, and whether the shard is full, if that is known. None if
+    /// the number is taken.
     pub(crate) fn begin_add(
         &mut self,
         id: Id,
@@ -279,23 +269,23 @@ impl Model {
         // Timers that other threads have cancelled make room.
         let least = length.saturating_sub(usize::try_from(shard.held).unwrap_or(usize::MAX));
         let is_full = least >= shard.limit;
-        // During a turn that admits timers, some of those may be cancelled already.
+        // A turn may be admitting timers that are already cancelled.
         let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unarrived == 0);
         let is_known = is_full && is_held_known || length < shard.limit;
         Some((payload, is_known.then_some(is_full)))
     }
 
-    /// An add has found the shard full, and may have consumed messages about cancelled timers.
+    /// An add to a full shard may have consumed messages about cancelled timers.
     fn has_looked_for_room(&mut self, shard: usize) {
         let shard = &mut self.shards[shard];
         shard.partial |= !shard.queued.is_empty();
         if let Some(turn) = &mut shard.turn {
-            // Those that the turn has admitted may have been cancelled before.
+            // The turn may have admitted timers that were already cancelled.
             turn.collected_for_room = shard.held + shard.unarrived;
         }
     }
 
-    /// The owner has added a timer.
+    /// Records the answer to an add by the owner.
     pub(crate) fn end_add(
         &mut self,
         id: Id,
@@ -333,14 +323,13 @@ impl Model {
         self.added(id, [due, last]);
     }
 
-    /// Makes a timer periodic, with a period of at least a tick. Returns the period.
+    /// Makes a timer periodic. Returns the period, which is at least a tick.
     pub(crate) fn make_periodic(&mut self, id: Id, period: Nanos) -> Nanos {
         let (timer, shard) = self.timer_and_shard(id);
         timer.period = period.max(shard.tick);
         timer.period
     }
 
-    /// Makes a timer live that its owner has added.
     pub(crate) fn added(&mut self, id: Id, due: [Nanos; 2]) {
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Live;
@@ -352,7 +341,6 @@ impl Model {
         self.link(id, due, true);
     }
 
-    /// Makes a timer live that another core has added.
     pub(crate) fn added_remote(&mut self, id: Id, due: Nanos) {
         let (timer, shard) = self.timer_and_shard(id);
         (timer.state, timer.is_remote, timer.unarrived) = (State::Live, true, true);
@@ -378,7 +366,6 @@ impl Model {
         shard.live.remove(&(timer.ticks[1], id));
     }
 
-    /// Puts a message about a timer into the mailbox of its owner.
     fn enqueue(&mut self, id: Id, urgent: bool) {
         let (timer, shard) = self.timer_and_shard(id);
         shard.urgent |= urgent;
@@ -409,7 +396,6 @@ impl Model {
         }
     }
 
-    /// A shard has refused a timer of another core.
     pub(crate) fn refused_remote(
         &mut self,
         id: Id,
@@ -417,7 +403,7 @@ impl Model {
         is_full: Option<bool>,
         is_gone: bool,
     ) {
-        // Cancelled timers that wait in the mailbox may be room.
+        // The owner may be woken to collect cancelled timers, which make room.
         let (_, shard) = self.timer_and_shard(id);
         if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
             asleep.may_wake = true;
@@ -426,19 +412,18 @@ impl Model {
         self.refused(id, reason, is_full, truth);
     }
 
-    /// Whether a shard refuses the timer of another core; None while it turns, as its length
-    /// changes.
+    /// Whether a shard refuses a remote add, if that is known.
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.seen.added;
         let (limit, there) = (shard.limit as u64, shard.published + arriving);
         let is_full = there.saturating_sub(shard.held.min(shards::MESSAGES)) >= limit;
-        // After a turn that was cut short, more cancelled timers may have been admitted than are known.
+        // After a partial turn, the owner may have admitted more cancels than the model knows.
         let is_known = is_full && !shard.partial || there < limit;
         (is_known && shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
     }
 
-    /// The moment of a timer that is added at an instant.
+    /// The clock reading at which a timer added at an instant is due.
     fn moment(&self, shard: usize, way: Way, delay: Nanos) -> Nanos {
         let now = self.clock(self.shards[shard].core);
         if way == Way::AtPast { now.saturating_sub(delay) } else { now.saturating_add(delay) }
@@ -458,7 +443,7 @@ impl Model {
 
     // ---- cancelling and moving
 
-    /// Whether the core that runs owns a timer; None if it has no handle of it.
+    /// Whether the core that runs owns a timer; None if the core has no handle of it.
     pub(crate) fn owns(&self, id: Id, has_local: bool) -> Option<bool> {
         let timer = self.timers.get(id as usize)?;
         let own = timer.shard == self.own();
@@ -474,7 +459,7 @@ impl Model {
         self.coverage.count(if is_stale { "any, by a stale handle" } else { fresh });
     }
 
-    /// A cancel comes next. Returns the expected answer.
+    /// Records a cancel before its call. Returns the expected answer.
     pub(crate) fn cancels(&mut self, id: Id, own: bool) -> Cancel {
         let timer = &mut self.timers[id as usize];
         match timer.state {
@@ -498,7 +483,7 @@ impl Model {
         timer.state = State::Ended;
         shard.cancelled += 1;
         if own {
-            // The owner counts one that has not arrived when it cancels it.
+            // The owner's cancel of a timer that has not arrived also counts it as added.
             if std::mem::take(&mut timer.unarrived) {
                 shard.unarrived = shard.unarrived.saturating_sub(1);
             }
@@ -511,7 +496,7 @@ impl Model {
             shard.held += u64::from(!timer.unarrived);
             if !timer.is_remote {
                 shard.has_payloads = true;
-                // The owner drops the payload, for which a long sleep ends.
+                // A long sleep ends so that the owner drops the payload.
                 if let Some(asleep) = &mut shard.asleep {
                     asleep.may_wake = true;
                     asleep.must_wake |= asleep.is_long;
@@ -526,10 +511,10 @@ impl Model {
         let is_dropped = self.ledger.drops(id as usize) == 1;
         let is_dropped_at_once = own || self.timer(id).is_remote;
         let must_be = is_dropped_at_once && expected == Cancel::Cancelled;
-        self.check(is_dropped || !must_be, || format!("the canceller keeps the payload of {id}"));
+        self.check(is_dropped || !must_be, || format!("the cancel of {id} dropped no payload"));
     }
 
-    /// A reset comes next. Returns the expected answer.
+    /// Records a reset before its call. Returns the expected answer.
     pub(crate) fn resets(&mut self, id: Id, delay: Nanos, own: bool) -> bool {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
@@ -553,7 +538,7 @@ impl Model {
         answer
     }
 
-    /// The owner sets a period next. Returns the expected answer.
+    /// Records a new period before its call. Returns the expected answer.
     pub(crate) fn sets_period(&mut self, id: Id, period: Nanos) -> bool {
         let &Timer { state, period: before, .. } = self.timer(id);
         let answer = before > 0 && matches!(state, State::Live | State::Running);
@@ -563,9 +548,8 @@ impl Model {
         answer
     }
 
-    /// Whether it is open if this core reads its clock for a reset: the number of another shard
-    /// that has ended may belong to this core's shard now. It makes no difference if the clock
-    /// stands still.
+    /// Whether the model must skip a reset, because this core's shard may have the number of the
+    /// timer's ended shard, so that the reset reads this core's clock.
     pub(crate) fn may_read(&self, id: Id) -> bool {
         let (timer, own) = (self.timer(id), self.own());
         let latest = self.shards[own].latest;
@@ -574,13 +558,13 @@ impl Model {
 
     // ---- firing
 
-    /// A timer fires: never early, in order, once, and not after its end.
+    /// Checks that a timer fires in order, once, not early and not after its end.
     pub(crate) fn fires(&mut self, id: Id) -> Script {
         let timer = self.timer(id).clone();
         let shard = &self.shards[timer.shard];
         let (now, turns) = (shard.turn_now, shard.turns);
         let order = shard.turn.as_ref().map(|turn| turn.order);
-        // The shard knew of the timer when the turn began, and had not come to its tick before.
+        // The shard knew the timer's tick when the turn began, and had not reached it before.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
             let after = turn.in_order_after.filter(|_| timer.queued_in < turns);
             timer.moved_in != turns
@@ -615,7 +599,7 @@ impl Model {
         script
     }
 
-    /// A payload has expired, and the loop takes it or, of a periodic timer, borrows it.
+    /// Checks an expired payload, which the loop takes or, if `is_lent`, borrows.
     pub(crate) fn expires(&mut self, expired: &Expired<&mut Payload>, is_lent: bool) -> Script {
         let id = expired.payload.id;
         let number = self.timer(id).shard;
@@ -644,7 +628,7 @@ impl Model {
         script
     }
 
-    /// The owner has read the deadline of a timer.
+    /// Compares a deadline that the owner has read.
     pub(crate) fn compare_due(&mut self, id: Id, deadline: Option<Instant>) {
         let &Timer { state, shard, .. } = self.timer(id);
         self.check(deadline.is_some() == (state == State::Live), || {
@@ -684,7 +668,7 @@ impl Model {
 
     // ---- the end
 
-    /// A shard ends with its timers, and returns which those are.
+    /// Ends a shard. Returns the timers that were live.
     pub(crate) fn ends(&mut self, number: usize) -> Vec<Id> {
         let live = std::mem::take(&mut self.shards[number].live);
         let mut live: Vec<_> = live.into_iter().map(|(_, id)| id).collect();
@@ -695,7 +679,7 @@ impl Model {
         live
     }
 
-    /// A shard was drained of these timers: each came back with its deadline, and was counted.
+    /// Checks that a drain handed back and counted exactly the live timers.
     pub(crate) fn drained(
         &mut self,
         number: usize,
@@ -715,13 +699,13 @@ impl Model {
         self.check(sums && (live, held, queued) == (0, 0, 0), || format!("{counts:?} at the end"));
     }
 
-    /// Returns a payload of no timer, to be refused by a shard that has ended.
+    /// Returns a payload that an ended shard must refuse.
     pub(crate) fn stray(&mut self, shard: usize) -> Payload {
         self.shards[shard].refused += 1;
         self.ledger.payload(Id::MAX, shard, false)
     }
 
-    /// All payloads of a shard that has ended were dropped, and all panics reported.
+    /// Checks that an ended shard has dropped all payloads and reported all panics.
     pub(crate) fn check_end(&mut self, number: usize) {
         let (shard, totals) = (&self.shards[number], *self.ledger.shard(number));
         let expected = shard.added + shard.refused;
@@ -730,7 +714,7 @@ impl Model {
         });
     }
 
-    /// After the end of all: each payload was dropped once, and no handle reaches anything.
+    /// Checks that each payload was dropped once, and that all handles are stale.
     pub(crate) fn check_timers_ended(&mut self) {
         for id in 0..self.timers.len() {
             let Timer { state, handle, .. } = self.timers[id];
@@ -750,28 +734,27 @@ impl ShardModel {
         due.div_ceil(self.tick)
     }
 
-    /// When a timer is due that is added or moved now. Without a delay, that tick has begun.
+    /// The due time after a delay. Without a delay, the tick of the due time has begun.
     pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }
 
-    /// When a timer for a moment is due. A moment in the past is rounded down to its tick.
+    /// The due time of a moment. A moment in the past is rounded down to its tick.
     fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
         if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
     }
 
-    /// The moment at which a tick begins.
     fn start(&self, tick: u64) -> Nanos {
         tick.saturating_mul(self.tick)
     }
 
-    /// A timer is due between two ticks, for which a sleep that lasts longer must end.
+    /// Records that a timer is due between two ticks, and must end a longer sleep.
     fn wants(&mut self, ticks: [u64; 2]) {
-        /// A timer farther ahead than this may need some turns before its deadline, one per level.
+        /// A timer at this distance or farther may need a turn per level before its deadline.
         const FAR: u64 = (1 << 17) - (1 << 11);
         const ON_ITS_WAY: u64 = 5;
         let [first, last] = ticks.map(|tick| self.start(tick));
-        // Within a turn, or after one that was cut short, the wheel has not gone on to its end.
+        // The wheel of an unfinished turn has not advanced to the target.
         if ticks[1].saturating_sub(self.target) >= FAR || self.turn.is_some() || self.behind {
             self.needless += ON_ITS_WAY;
         }
@@ -782,7 +765,6 @@ impl ShardModel {
     }
 }
 
-/// A duration as clocks count it.
 pub(crate) fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }

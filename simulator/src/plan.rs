@@ -1,13 +1,11 @@
-//! An episode as data. Its steps name timers by number, so that any of them can be left out and the
-//! others still mean what they meant.
+//! An episode as data. Its steps name timers by number, so that any step can be left out.
 
-/// Virtual cores of an episode, each a thread.
 pub(crate) const CORES: usize = 4;
 
-/// Shards of a core: the thread's own timer at place 0, and shards of payloads at the others.
+/// Shards of a core: the thread's own wheel at place 0, and shards of payloads at the others.
 pub(crate) const PLACES: usize = 3;
 
-/// Adds, cancels or resets of a long flood: more than a turn takes in.
+/// The length of a long flood: more than a turn consumes.
 const FLOOD: u64 = 1_500;
 
 const MILLISECOND: Nanos = 1_000_000;
@@ -15,7 +13,6 @@ const SECOND: Nanos = 1_000 * MILLISECOND;
 const DAY: Nanos = 86_400 * SECOND;
 const YEAR: Nanos = 365 * DAY;
 
-/// The number of a timer.
 pub(crate) type Id = u32;
 
 pub(crate) type Nanos = u64;
@@ -23,20 +20,17 @@ pub(crate) type Nanos = u64;
 /// Returns a number below its argument, from a seeded generator or from the bytes of a fuzzer.
 pub type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 
-/// An episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) steps: Vec<Step>,
-    /// The numbers of timers are below this, which is at least 1, as steps name timer 0 if there is
-    /// none.
+    /// Upper bound of timer numbers: at least 1, because steps name timer 0 if there is none.
     pub(crate) timers: usize,
 }
 
-/// What stays as it is for a whole episode.
+/// The constants of an episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// The tick of each place, in nanoseconds.
     pub(crate) ticks: [Nanos; PLACES],
     pub(crate) limits: [usize; PLACES],
     /// Timers that memory is reserved for.
@@ -65,13 +59,13 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Add(Way),
-    /// Adds to another core's timer; `Run` without a delay.
+    /// Adds to another core's wheel. `Run` has no delay.
     AddRemote,
     AddPeriodicRemote,
     Run,
     Cancel(How),
     Reset,
-    /// Resets by the shard, where that belongs to this core.
+    /// Resets through the shard, if it belongs to this core.
     OwnReset,
     SetPeriod,
     IsPending,
@@ -87,13 +81,12 @@ pub(crate) enum Act {
     /// Gives a shard away and takes the one that another core gave.
     Exchange,
     Clock(Move),
-    /// Does many times what other cores do.
+    /// Repeats a remote act for many timers.
     Flood(&'static Act),
     WakePanics,
     Exit,
 }
 
-/// How a timer is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Plain,
@@ -107,27 +100,25 @@ pub(crate) enum Way {
     Try,
 }
 
-/// How a timer is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// By the shard, where that belongs to this core.
+    /// Through the shard, if it belongs to this core.
     Shard,
     Handle,
     Wait,
     Guard,
 }
 
-/// How a clock moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     On,
     Far,
-    /// To the moment for which a shard asks.
+    /// To the time of a shard's next turn.
     ToNext,
     Back,
     Jump,
     Years,
-    /// Not at all, `count` times.
+    /// Ignores the next `count` moves.
     Stall,
 }
 
@@ -146,12 +137,12 @@ pub(crate) enum Script {
     CancelSelf,
     Reset(Id, Nanos),
     Turn,
-    /// Lets the other cores go on in the middle of the callback.
+    /// Runs other cores in the middle of the callback.
     Pause,
 }
 
-/// How often each act comes. Acts that only shards of payloads know come twice as often, as half of
-/// the places are the thread's own timer.
+/// The weight of each act. Acts of shards have twice the weight, because half of the steps name
+/// the thread's own wheel.
 const ACTS: [(u64, Act); 40] = [
     (760, Act::Add(Way::Plain)),
     (95, Act::Add(Way::At)),
@@ -195,13 +186,12 @@ const ACTS: [(u64, Act); 40] = [
     (2, Act::Exit),
 ];
 impl Plan {
-    /// Draws an episode of `length` steps.
     pub(crate) fn draw(length: usize, choose: &mut Choose<'_>) -> Self {
         let mut draw = Draw { choose, timers: 0, ticks: [0; PLACES], kept: Default::default() };
         let setting = draw.setting();
         draw.ticks = setting.ticks;
         let mut steps = Vec::with_capacity(length);
-        // A core does few things or many in a row, so that the others find little or much.
+        // A core takes few or many steps in a row, so that other cores meet few or many messages.
         let longest = (length / 16).clamp(4, 320);
         while steps.len() < length {
             let core = draw.index(CORES);
@@ -211,7 +201,7 @@ impl Plan {
         Self { setting, steps, timers: draw.timers.max(1) as usize }
     }
 
-    /// The number of shards that the episode makes at most.
+    /// Upper bound of the shards that the episode makes.
     pub(crate) fn shards(&self) -> usize {
         let made = |step: &Step| match step.act {
             Act::Exit => PLACES,
@@ -226,7 +216,7 @@ struct Draw<'a, 'choose> {
     choose: &'a mut Choose<'choose>,
     timers: Id,
     ticks: [Nanos; PLACES],
-    /// The last timers of each core that only that core can name.
+    /// Recent timers of each core that only that core can name.
     kept: [Vec<Id>; CORES],
 }
 
@@ -326,7 +316,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// A delay of any size: none, less than twenty ticks, more, and for ever.
+    /// A delay: none, less than twenty ticks, any size, or the maximum.
     fn delay(&mut self) -> Nanos {
         match self.below(20) {
             0..2 => 0,
@@ -353,7 +343,7 @@ impl Draw<'_, '_> {
         first
     }
 
-    /// One of the last timers, the later the likelier, or at times any timer.
+    /// A random timer, most often a recent one.
     fn any_id(&mut self) -> Id {
         let timers = u64::from(self.timers.max(1));
         let back = match self.below(16) {
@@ -365,7 +355,7 @@ impl Draw<'_, '_> {
 }
 
 impl Step {
-    /// The ways to leave out an argument.
+    /// The ways to simplify an argument.
     pub(crate) const SIMPLER: [fn(&mut Self); 8] = [
         |step| step.script = Script::Nothing,
         |step| step.delay = 0,

@@ -1,13 +1,11 @@
-//! Random episodes keep the promises of a shard. A bug that is planted between the simulator and
-//! the library is found, shrunk, and found again by its seed.
+//! Random episodes keep the promises of a shard. Planted bugs are found, shrunk and reproduced.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
 use corewheel_simulator::{Bug, Coverage, Found, drawn, episode, simulate};
 
-// Shards are numbered in the order of their creation, and spread timers depend on the number. So an
-// episode repeats only while no other episode runs in the process.
+// Spread timers depend on shard numbers, so an episode repeats only if no other one is running.
 use common::{alone, operations, seeded};
 
 #[test]
@@ -18,7 +16,6 @@ fn shards_keep_their_promises_in_long_episodes() {
     assert!(done.is_ok(), "{}", done.unwrap_err());
 }
 
-/// In a short episode, each clock and each shard is new, and each shard ends soon.
 #[test]
 fn shards_keep_their_promises_in_short_episodes() {
     let _alone = alone();
@@ -29,12 +26,12 @@ fn shards_keep_their_promises_in_short_episodes() {
     });
 }
 
-/// Finds a bug, and finds it again with its seed.
+/// Finds a planted bug, and reproduces it with its seed.
 fn found(bug: Bug) -> Box<Found> {
     let _alone = alone();
     let is_enough = |done: &Coverage| done.operations() >= 1_000_000;
-    let found = simulate(0, Some(bug), is_enough).expect_err("there is a bug");
-    let again = episode(found.seed, Some(bug)).expect_err("it is there again");
+    let found = simulate(0, Some(bug), is_enough).expect_err("a planted bug");
+    let again = episode(found.seed, Some(bug)).expect_err("the same bug");
     assert_eq!((&again.failure, &again.steps), (&found.failure, &found.steps));
     found
 }
@@ -42,7 +39,7 @@ fn found(bug: Bug) -> Box<Found> {
 #[test]
 fn a_lost_cancel_is_found_and_shrunk() {
     let found = found(Bug::LosesCancels);
-    // A timer, its cancel, and what shows that it lives: a drain will do.
+    // Enough: an add, a cancel, and a step that shows that the timer is still live.
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.steps.iter().any(|step| step.contains("Cancel")), "{found}");
     let command = format!("cargo simulate --seed {} --operations 1", found.seed);
@@ -50,22 +47,21 @@ fn a_lost_cancel_is_found_and_shrunk() {
 }
 
 #[test]
-fn payloads_that_are_kept_are_found_and_shrunk() {
+fn leaked_payloads_are_found_and_shrunk() {
     let found = found(Bug::KeepsPayloads);
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.failure.what.contains("were dropped"), "{found}");
 }
 
 #[test]
-fn a_model_that_is_wrong_about_the_time_is_found_and_shrunk() {
+fn a_model_that_expects_late_turns_is_found_and_shrunk() {
     let found = found(Bug::LateTurns);
     assert!(found.steps.len() <= 3, "{found}");
     assert!(found.failure.what.contains("did not fire"), "{found}");
 }
 
-/// A seed does the same again, whatever the process has done before.
 #[test]
-fn an_episode_is_the_same_again() {
+fn an_episode_is_determined_by_its_seed() {
     let _alone = alone();
     let done = |seed| -> Coverage { episode(seed, None).unwrap_or_else(|found| panic!("{found}")) };
     let first = done(7);

@@ -1,14 +1,14 @@
-//! The keyed hash of a purgatory's keys. It resists clients that choose colliding keys.
+//! The hash of a purgatory's keys. It uses a secret, so that clients cannot choose keys that
+//! collide.
 //!
 //! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
-//! modulo the prime 2^61 - 1. A word of more than 58 bits is two coefficients. Two keys of at most
-//! `n` coefficients have the same value at no more than `n` of 2^60 points. The bits of the value
-//! are mixed, because keys in an arithmetic progression would otherwise form long chains at some
-//! points.
+//! modulo the prime 2^61 - 1. A word of more than 58 bits becomes two coefficients. Two different
+//! keys of at most `n` coefficients have the same value at no more than `n` of the 2^60 possible
+//! points. At some points, the values of keys in an arithmetic progression have equal low bits, so
+//! `finish` mixes the bits.
 //!
-//! So colliding keys can only be chosen with knowledge of the point. Each purgatory has its own
-//! random point. Unlike `SipHash`, the hash of `std`, this hash does not resist attackers that
-//! measure single lookups.
+//! Each purgatory has its own random point. Unlike `SipHash`, the hash of `std`, this hash does not
+//! hide its secret from attackers that measure the time of single lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -20,7 +20,7 @@ const SPLIT_FROM: u64 = 1 << 58;
 
 /// Builds hashers that share a secret point.
 pub(super) struct BuildKeyHasher {
-    /// Below 2^60, which keeps [`KeyHasher::sum`] below 2^63.
+    /// Below 2^60, so that the addition in [`KeyHasher::append`] does not overflow.
     secret_point: u64,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// Appends a coefficient, which is below 2^59.
+    /// Appends a coefficient, which must be below 2^59.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The product is below 2^124.
     fn append(&mut self, word: u64) {
@@ -67,7 +67,7 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // Marks the end of the chunk, because trailing zeros would not change the word.
+            // Marks the end of the chunk: otherwise zeros at its end would not change the word.
             word[chunk.len()] = 1;
             self.append(u64::from_le_bytes(word));
         }
@@ -101,8 +101,8 @@ impl Hasher for KeyHasher {
     #[inline]
     fn finish(&self) -> u64 {
         let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // Exchanges the halves: only the upper half depends on all bits of the sum, and the table
-        // uses the low bits of the hash.
+        // Exchanges the halves, because the table uses the low bits of the hash, and the low bits
+        // of `mixed` depend on few bits of the sum.
         mixed.rotate_left(32)
     }
 }

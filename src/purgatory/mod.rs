@@ -43,10 +43,12 @@
 //!
 //! See the [guide](crate::guide::delayed_operations) for more.
 
-// An operation lives and completes on its own core, so no thread races for it. Its timer is the
-// only completion flag: an operation is completed by its timer, or by code that has cancelled its
-// timer. While its `try_complete` runs, an operation is *checked out*. If its timer fires or
-// `force_complete` is called during that time, its `on_complete` runs after the check.
+// An operation stays and completes on the core where it was added, so threads do not race to
+// complete it. A parked operation completes when its timer fires, or when other code cancels this
+// timer first. So it completes only once. Only after the end of the thread's wheel,
+// `ParkedOperation::completion` prevents a second completion. While its `try_complete` runs, a
+// parked operation is *checked out*. If its timer fires or `force_complete` is called during that
+// time, its `on_complete` runs after the check.
 //
 // When an operation completes, its watches on this core are removed at once, and its watches on
 // other cores by messages.
@@ -56,8 +58,8 @@
 // has acknowledged the watch, the operation checks its condition once more: an event may have
 // preceded the watch.
 //
-// A purgatory that ends notifies the operations of other cores that watch its keys, and they check
-// their conditions once more.
+// When a purgatory ends, it notifies other cores' operations that watch its keys. They check their
+// conditions once more, because they get no more events on these keys.
 
 mod group;
 mod hash;
@@ -95,26 +97,28 @@ use crate::{
     util::sync::per_thread,
 };
 
-/// The delayed operations of one core. Clones share the operations, and stay on their thread.
+/// The delayed operations of one core. Clones share the operations, and cannot leave the thread.
 ///
 /// Operations time out in the turns of the thread's [`local_timer`](crate::local_timer). When the
 /// last clone is dropped, the waiting operations are dropped too, without a call of `on_complete`.
 ///
 /// # Memory
 ///
-/// In addition to the operation and its timer: about 70 bytes for an operation and its first watch,
-/// 50 for each further watch, space for a key in each watch, and up to 16 bytes for each key. The
-/// records of operations and watches are in pages of 1,024 records. A page is freed when it becomes
-/// empty, except eight spare pages of each kind, so that repeated bursts of up to 8,192 operations
-/// allocate nothing. An operation that waits keeps its page. In each interval of 64 turns, one
-/// spare page of each kind is freed if the interval did not need it. The table of keys halves if
-/// the interval had few keys for its size. If the thread is about to sleep for a second or more,
-/// all this happens at once.
+/// Besides the operation itself and its timer, an operation with one watch takes about 70 bytes.
+/// Each further watch takes 50 bytes. Each watch also has space for a key, and the hash table takes
+/// up to 16 bytes for each key.
+///
+/// Pages of 1,024 records hold the operations, and other such pages hold the further watches. Of
+/// both, up to eight empty pages are kept, so a burst of up to 8,192 operations can reuse the pages
+/// of the previous burst. One waiting operation keeps its whole page. After each 64 turns, one
+/// empty page of operations and one of watches is freed if the turns did not need it. If the hash
+/// table was much too large during these turns, it then shrinks in small steps. Before the thread
+/// sleeps for a second or more, all empty pages are freed, and the hash table shrinks at once.
 ///
 /// # Keys
 ///
 /// Keys may come from clients: their hash is keyed with a random secret of the purgatory, so
-/// clients cannot choose keys that collide. A client that can time single lookups to some
+/// clients cannot choose keys that collide. A client that can time single lookups to within a few
 /// nanoseconds may learn the secret.
 ///
 /// # Examples
@@ -234,11 +238,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// holds after an event on one of the `keys`, or until `timeout` has elapsed.
     ///
     /// A key that is given twice is watched twice. An operation without keys completes by its
-    /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). An
-    /// operation that completes at once touches neither the wheel nor the keys.
+    /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If the
+    /// operation completes at once, no timer is added, and `keys` is not iterated.
     ///
-    /// Cost: constant per key on average. The hash table of the keys grows in small steps, so no call
-    /// visits all keys.
+    /// Cost: constant per key on average. The hash table of the keys grows in small steps, so an add
+    /// visits only a few keys.
     ///
     /// # Errors
     ///
@@ -280,12 +284,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     }
 
     /// Checks the operations that watch `key`, in the order in which their watches were added, and
-    /// completes those whose condition holds. Operations of other cores are checked there, after a
-    /// message. Returns how many operations of this core have completed by their condition.
+    /// completes those whose condition holds. An operation of another core is checked on its own
+    /// core, after a message. Returns how many operations of this core the checks have completed.
     ///
     /// Does nothing for a key of another core: use [`notify`](Self::notify).
     ///
-    /// Cost: one lookup in a hash table, and the conditions of the operations that watch the key.
+    /// Cost: one lookup in a hash table, and a [`check`](Self::check) per watch on the key.
     ///
     /// # Examples
     ///
@@ -316,11 +320,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// If the operation's `try_complete` is running, the call requests one more check afterwards
-    /// and returns false.
+    /// If the operation's `try_complete` is running, the call returns false, and `try_complete`
+    /// runs a second time afterwards, but not a third time.
     ///
-    /// Cost: one call of `try_complete`. If it returns true, constant per key that the operation
-    /// watches.
+    /// Cost: one call of `try_complete` and, if that returns true, constant per key that the
+    /// operation watches.
     ///
     /// # Examples
     ///
@@ -357,8 +361,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Checks the operations that watch `key`, on all cores.
     ///
-    /// Events on keys of another core are sent there in batches. A batch is sent when it is full,
-    /// or when the loop next turns or prepares to sleep.
+    /// Events on another core's keys are sent to that core in batches. A batch is sent when it is
+    /// full, or when this thread's loop next turns or prepares to sleep.
     ///
     /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
     /// For a key of another core, a clone of the key, and a place in a batch of up to 64 messages.
@@ -609,8 +613,10 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// # Panics
     ///
-    /// If `index` is out of range, `shards[index]` is not this thread's wheel, this thread has
-    /// joined the group before, or another core has joined with a different number of cores.
+    /// - If `index` is out of range.
+    /// - If `shards[index]` is not this thread's wheel.
+    /// - If this thread has joined the group before.
+    /// - If another core has joined with a different number of cores.
     ///
     /// # Examples
     ///
@@ -675,8 +681,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// The number of events on keys of this core, and of operations that ended without an event. If
-    /// it changes during an add, the added operation checks its condition again, if it still waits.
+    /// Increases with each event on a key of this core, and with each operation that ends in another
+    /// way than by an event. If it changes during an add, the add checks the condition once more.
     change_count: Cell<u64>,
     /// The current nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
@@ -732,8 +738,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(self.watch_remaining(id, changes, next, keys))
     }
 
-    /// Parks an operation with a timer, and with a watch on `key`, which must belong to this core.
-    /// Returns operation and key if the wheel is full or has ended.
+    /// Parks an operation with a timer and, if there is a `key`, with a watch on this key, which
+    /// must belong to this core. Returns operation and key if the wheel has ended, is full, or needs
+    /// the preparations of [`park_slow`](Self::park_slow) first.
     #[track_caller]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
@@ -758,7 +765,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(id)
     }
 
-    /// The slow path of parking: registers with the wheel and makes room if necessary.
+    /// The slow path of [`add`](Self::add): registers with the wheel and makes room in it, as far as
+    /// necessary. Then parks the operation.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -780,8 +788,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds an operation's watches on its remaining keys. After a change during the add, checks the
-    /// condition again.
+    /// Adds an operation's watches on its remaining keys. If `change_count` is no longer `changes`,
+    /// checks the condition again.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_remaining(
@@ -793,8 +801,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) -> Outcome {
         // Stops early if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // An event may have preceded the watch on its key. And the iterator may have ended the
-        // operation after its last key.
+        // An event on a key may have preceded the watch on that key. And the iterator may have
+        // ended the operation after it returned the last key.
         if self.change_count.get() != changes {
             self.check_if_waiting(id);
             waits = self.table.borrow_mut().is_parked(id);
@@ -863,8 +871,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.change_count.set(self.change_count.get() + 1);
     }
 
-    /// Takes all steps of an event. Returns the number of operations that it has completed by their
-    /// condition.
+    /// Checks the operations that watch the key of an event, or asks their cores to check them.
+    /// Returns the number of operations that these checks have completed by their condition.
     #[inline(never)]
     fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
@@ -897,7 +905,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Checks the condition of an operation that is checked out. Then completes the operation or
-    /// checks it in. Returns true if the operation has completed by its condition.
+    /// puts it back into its record. Returns true if it has completed by its condition.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn check(&self, index: u32, mut operation: Op) -> bool {
@@ -933,7 +941,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Completes an operation whose timer has fired or was cancelled. If the operation is checked
-    /// out, its check completes it later.
+    /// out, [`check`](Self::check) completes it after `try_complete` returns.
     fn complete(&self, index: u32, how: Completion) {
         let mut table = self.table.borrow_mut();
         if let Some(operation) = table.take_completed(index, how) {
@@ -962,8 +970,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.after_removal(table, latest);
     }
 
-    /// Drops the keys of a removed operation, and removes its watches on other cores, of which
-    /// `latest` is the latest.
+    /// After the table has removed an operation, drops keys that are no longer watched, and removes
+    /// the operation's watches on other cores. `latest` is the index of its latest [`RemoteWatch`],
+    /// or [`NONE`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
@@ -1029,7 +1038,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.take_waiting(id)?;
-            // Counted here, because the removal may call a wake hook.
+            // Counted before the removal, which may call a wake hook that reads the counts.
             table.totals.handed_back += 1;
             self.remove(table, id.index);
             Some(operation)
@@ -1068,8 +1077,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 let waits = self.table.borrow_mut().add_remote_watch(operation, from, watch);
                 if waits {
                     // Checks the condition, because there may have been an event on the key before
-                    // the watch was added. Does not wait for further acknowledgements, because
-                    // other cores may be slow or have ended.
+                    // the watch was added. Does not wait until the operation's other watches are
+                    // acknowledged, because their cores may be slow or have ended.
                     self.check_if_waiting(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
@@ -1096,7 +1105,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Tells other cores to end their watches for an operation, whose latest watch is `latest`.
+    /// Tells other cores to remove their watches for an operation. `latest` is the index of the
+    /// operation's latest [`RemoteWatch`].
     fn unwatch_remote(&self, mut latest: u32) {
         while latest != NONE {
             let taken = self.table.borrow_mut().take_remote_watch(latest);
@@ -1162,7 +1172,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             Local::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();
-        // Drops the keys that other cores watch.
+        // Drops the keys that operations of other cores still watch.
         let table = mem::replace(self.table.get_mut(), Table::new());
         Local::catch_panic(PanicPlace::Drop, || drop(table));
     }

@@ -1,5 +1,4 @@
-//! A counting allocator: the bytes held by all threads, and how often each thread allocates and
-//! frees. A test that includes this module uses it.
+//! A global allocator that counts the bytes of all threads, and the calls of each thread.
 #![allow(dead_code, reason = "no test uses all of it")]
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
@@ -17,7 +16,7 @@ static ALLOCATOR: Counting = Counting;
 static HELD: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
-    /// Calls of this thread that allocate, and that free.
+    /// The numbers of this thread's allocations and frees.
     static CALLS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -31,7 +30,7 @@ fn count(more: usize, less: usize) {
     });
 }
 
-// The other methods are made of these two: growing counts as both.
+// The default methods call these two, so a reallocation counts as both.
 //
 // SAFETY: every method passes its arguments on to the system's allocator and returns what that
 // returned; the counting allocates nothing, since the thread's counter is a constant without a
@@ -50,12 +49,11 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that are allocated now, by all threads.
 pub(crate) fn held() -> i64 {
     HELD.load(Ordering::Relaxed)
 }
 
-/// How often this thread allocates and frees while `run` runs.
+/// Returns the numbers of this thread's allocations and frees during `run`.
 pub(crate) fn calls(run: impl FnOnce()) -> (u64, u64) {
     let before = CALLS.get();
     run();

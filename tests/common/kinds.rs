@@ -1,4 +1,4 @@
-//! A wheel, a shard and a thread's timer behind one trait.
+//! A `Wheel`, a `Shard` and a thread's wheel behind one trait.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{hint::black_box, time::Duration, time::Instant};
@@ -7,10 +7,9 @@ use corewheel::{Cancel, Key, ManualClock, Shard, TimerHandle, Wheel, local_timer
 
 use crate::common::{TICK, in_virtual_time, manual_shard};
 
-/// 24 bytes.
 const PAYLOAD: [u64; 3] = [7; 3];
 
-/// With the feature `origins` a shard remembers where each timer was added.
+/// Bytes that the feature `origins` adds to each timer.
 const ORIGIN: i64 = if cfg!(feature = "origins") { 16 } else { 0 };
 
 #[derive(Clone, Copy)]
@@ -33,7 +32,7 @@ impl Handle {
 
 pub(crate) struct Did {
     pub(crate) fired: usize,
-    /// Cancelled timers of other threads that were taken in.
+    /// Timers that other threads cancelled and the owner collected.
     pub(crate) collected: usize,
     pub(crate) touched: usize,
     pub(crate) behind: bool,
@@ -48,10 +47,9 @@ pub(crate) trait Timers {
     fn reset(&mut self, handle: Handle, ticks: u32) -> bool;
     /// Returns whether the timer was live.
     fn cancel(&mut self, handle: Handle) -> bool;
-    /// Advances the clock and makes one pass within the budget. Timers fire in the order of their
-    /// deadlines.
+    /// Advances the clock and makes one pass within the budget.
     fn pass(&mut self, ticks: u32, budget: usize) -> Did;
-    /// Announces a sleep, and ends the announcement.
+    /// Announces a sleep, which frees spare memory if the sleep is long.
     fn sleep(&mut self) {}
     fn live(&self) -> usize;
 }
@@ -101,7 +99,7 @@ impl Timers for OfWheel {
         let (before, mut fired) = (self.wheel.touched(), 0);
         for (deadline, _) in self.wheel.advance_within(self.wheel.now() + u64::from(ticks), budget)
         {
-            assert!(deadline >= self.latest, "in order");
+            assert!(deadline >= self.latest, "out of order");
             self.latest = deadline;
             fired += 1;
         }
@@ -145,7 +143,7 @@ impl Timers for OfShard {
         self.clock.advance(TICK * ticks);
         self.shard.turn_within(budget);
         while let Some(expired) = self.shard.next_expired() {
-            assert!(self.latest.is_none_or(|latest| expired.deadline() >= latest), "in order");
+            assert!(self.latest.is_none_or(|latest| expired.deadline() >= latest), "out of order");
             self.latest = Some(expired.deadline());
             fired += 1;
         }

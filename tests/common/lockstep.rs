@@ -11,7 +11,7 @@ use corewheel::{Config, ManualClock, ShardRef, Turn, local_timer};
 
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
-/// Threads with a wheel each, and a state that stays on its thread.
+/// Threads, each with a wheel and with a state that stays on the thread.
 pub(crate) struct Lockstep<S> {
     cores: Vec<Option<Core<S>>>,
     pub(crate) clock: ManualClock,
@@ -35,7 +35,6 @@ impl<S: Default + 'static> Lockstep<S> {
         Self { cores, clock, shards }
     }
 
-    /// Runs `job` on a core and passes its panic on.
     pub(crate) fn on<R: Send + 'static>(
         &self,
         core: usize,
@@ -45,17 +44,17 @@ impl<S: Default + 'static> Lockstep<S> {
         let job = move |state: &mut S| {
             let _ = done.send(panic::catch_unwind(AssertUnwindSafe(|| job(state))));
         };
-        let core = self.cores[core].as_ref().expect("it has not ended");
-        core.jobs.send(Box::new(job)).expect("it listens");
-        result.recv().expect("it answers").unwrap_or_else(|panic| panic::resume_unwind(panic))
+        let core = self.cores[core].as_ref().expect("the core has not ended");
+        core.jobs.send(Box::new(job)).expect("the core listens");
+        result.recv().expect("the core answers").unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 
     pub(crate) fn turn(&self, core: usize) -> Turn {
         self.on(core, |_| local_timer().turn())
     }
 
-    /// Turns all cores until no message is left. An event takes at most three steps: to its core,
-    /// to the core of the operation, and back.
+    /// Turns all cores until no message is left. An event takes at most three steps: to the core of
+    /// its key, to the core of the operation, and back.
     pub(crate) fn settle(&self) {
         for _ in 0..4 {
             for core in (0..self.cores.len()).filter(|&core| self.cores[core].is_some()) {
@@ -65,7 +64,7 @@ impl<S: Default + 'static> Lockstep<S> {
     }
 
     pub(crate) fn end(&mut self, core: usize) {
-        let Core { jobs, thread } = self.cores[core].take().expect("it has not ended");
+        let Core { jobs, thread } = self.cores[core].take().expect("the core has not ended");
         drop(jobs);
         thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
     }
@@ -77,13 +76,13 @@ impl<S: Default + 'static> Core<S> {
         let (refer, referred) = channel();
         let thread = thread::spawn(move || {
             config.install().expect("a new thread");
-            refer.send(local_timer().shard_ref()).expect("somebody waits");
+            refer.send(local_timer().shard_ref()).expect("the starter waits");
             let mut state = S::default();
             for job in received {
                 job(&mut state);
             }
         });
-        (Self { jobs, thread }, referred.recv().expect("it has a timer"))
+        (Self { jobs, thread }, referred.recv().expect("the core has a wheel"))
     }
 }
 

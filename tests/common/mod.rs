@@ -1,4 +1,4 @@
-//! The common part of the tests: how much to do, virtual time, and a seeded source of chance.
+//! Helpers for all tests: scaled workloads, virtual time, and seeded random sources.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -17,18 +17,17 @@ pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Longer than any wait that succeeds, shorter than a hang.
+/// A wait that lasts longer counts as a hang.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
 
-/// How many random operations a property test does: `base`, times `COREWHEEL_TEST_SCALE` where that
-/// is set. Under Miri, which takes a thousand times as long, a hundredth.
+/// Returns `base`, or a hundredth of it under Miri, times `COREWHEEL_TEST_SCALE` if that is set.
 pub(crate) fn operations(base: u64) -> u64 {
     let scale = std::env::var("COREWHEEL_TEST_SCALE").ok();
     let base = if cfg!(miri) { base.div_ceil(100) } else { base };
     base * scale.map_or(1, |scale| scale.parse().expect("COREWHEEL_TEST_SCALE is a number"))
 }
 
-/// Runs `test` with a seeded random source; a failure says which seed it was.
+/// Runs `test` once per seed. A failure names its seed.
 pub(crate) fn seeded(
     seeds: impl IntoIterator<Item = u64>,
     test: impl Fn(&mut fastrand::Rng) + panic::RefUnwindSafe,
@@ -39,18 +38,17 @@ pub(crate) fn seeded(
     }
 }
 
-/// Serializes tests that nothing else of their process may disturb.
+/// Serializes the tests of a process that call it.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A duration as clocks count it.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Runs `test` on a new thread whose wheel is in virtual time, and passes its panic on.
+/// Runs `test` on a new thread with a wheel in virtual time, and propagates its panic.
 pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
     configured(Config::new(), test)
 }
@@ -64,24 +62,22 @@ pub(crate) fn configured<R: Send>(config: Config, run: impl FnOnce(&ManualClock)
     })
 }
 
-/// A shard of payloads in virtual time.
 pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
     (shard_by(&clock), clock)
 }
 
-/// A shard in virtual time, so that no pause of the machine is a stall.
+/// In virtual time, a pause of the machine is no stall.
 pub(crate) fn named_shard(name: &str) -> (Shard<u32>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
 }
 
-/// A shard of payloads whose time is `clock`.
 pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
     Shard::with_config(Config::new().clock(clock)).expect("valid")
 }
 
-/// Runs `test` on a new thread, and passes its panic on.
+/// Runs `test` on a new thread, and propagates its panic.
 pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     let ended = thread::scope(|scope| scope.spawn(test).join());
     ended.unwrap_or_else(|panic| panic::resume_unwind(panic))
@@ -115,11 +111,10 @@ pub(crate) fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
     on_a_thread(move || handle.cancel())
 }
 
-/// Waits until `condition` holds; fails after [`TOO_LONG`].
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < TOO_LONG, "waited in vain until {what}");
+        assert!(begun.elapsed() < TOO_LONG, "timed out before {what}");
         thread::yield_now();
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Op {
     after: Box<dyn FnMut()>,
 }
 
-/// The state of an operation. The operation holds one of its references.
+/// The state that a test shares with its operation.
 #[derive(Debug, Default)]
 pub(crate) struct OpRecord {
     is_met: AtomicBool,
@@ -35,7 +35,7 @@ pub(crate) struct OpRecord {
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
         self.seen.checks.fetch_add(1, Ordering::Relaxed);
-        assert!(!self.seen.is_inside.swap(true, Ordering::Relaxed), "a look inside a look");
+        assert!(!self.seen.is_inside.swap(true, Ordering::Relaxed), "nested calls of try_complete");
         let is_met = self.seen.is_set();
         let during = catch_unwind(AssertUnwindSafe(&mut self.during));
         self.seen.is_inside.store(false, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl DelayedOperation for Op {
     }
 
     fn on_complete(mut self, how: Completion) {
-        assert!(!self.seen.is_inside.load(Ordering::Relaxed), "it ends inside a look");
+        assert!(!self.seen.is_inside.load(Ordering::Relaxed), "completed inside try_complete");
         self.seen.ended.lock().expect("sound").push(how);
         (self.after)();
     }
@@ -98,6 +98,6 @@ pub(crate) fn add_waiting<K: WatchKey>(
     ticks: u32,
 ) -> OperationId {
     let added = own.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
-    let Outcome::Waits(id) = added else { panic!("its condition is not met") };
+    let Outcome::Waits(id) = added else { panic!("the operation completed at once") };
     id
 }

@@ -40,7 +40,7 @@ impl Poller {
         future.poll(&mut self.context())
     }
 
-    /// Returns the future, which is pending when it is polled.
+    /// Polls a future, asserts that it is pending, and returns it.
     pub(crate) fn pending<F: Future + Unpin>(&self, mut future: F) -> F {
         assert!(self.poll(&mut future).is_pending());
         future
@@ -54,7 +54,7 @@ impl Poller {
         self.wakes.0.load(Ordering::SeqCst)
     }
 
-    /// Number of clones of the waker beside its own.
+    /// Number of clones of the poller's waker.
     pub(crate) fn clones(&self) -> usize {
         Arc::strong_count(&self.wakes) - 2
     }

@@ -1,4 +1,4 @@
-//! Tests for every runtime that drives its thread's timer.
+//! Tests for runtimes that drive their thread's wheel.
 
 #[path = "wake_ups.rs"]
 pub(crate) mod wake_ups;
@@ -18,8 +18,7 @@ use corewheel::{future::sleep, local_timer};
 
 pub(crate) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Runs a task on this thread, in a runtime that drives the thread's timer. False if the system has
-/// no such runtime.
+/// Runs a task in a runtime that drives this thread's wheel. Returns false if there is none.
 pub(crate) trait Run: Fn(Task<'_>) -> bool + Clone + Send + 'static {}
 
 impl<F: Fn(Task<'_>) -> bool + Clone + Send + 'static> Run for F {}
@@ -74,7 +73,7 @@ thread_local! {
     static WAITS: Cell<Option<Waker>> = const { Cell::new(None) };
 }
 
-/// Ends the [`rung`] of this thread.
+/// Completes [`rung`] on this thread.
 fn ring() {
     IS_RUNG.set(true);
     WAITS.take().into_iter().for_each(Waker::wake);
@@ -89,7 +88,7 @@ async fn rung() {
     .await;
 }
 
-/// One timer is added before the first runtime of the thread, another by the task of that runtime.
+/// One timer is older than the first runtime, and another is older than the second.
 fn goes_on_with_timers_added_before(run: impl Run) {
     on_a_thread(move || {
         local_timer().add(Duration::from_millis(3), ring);
@@ -107,11 +106,11 @@ fn is_woken_from_other_threads(run: impl Run) {
     let (sender, shard) = mpsc::channel();
     let thread = thread::spawn(move || {
         run(Box::pin(async {
-            sender.send(local_timer().shard_ref()).expect("it is waited for");
+            sender.send(local_timer().shard_ref()).expect("the test waits");
             rung().await;
         }));
     });
-    // A system without such a runtime sends none.
+    // Without such a runtime, no shard is sent.
     if let Ok(shard) = shard.recv() {
         wake_ups::none_is_lost(&shard, 1, 2_000);
         shard.run(ring);

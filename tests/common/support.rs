@@ -1,5 +1,4 @@
-//! Set-up for tests in virtual time: threads, shards, counters, logs and wake-ups. The helpers
-//! of the other modules are here too.
+//! Helpers for tests in virtual time, and re-exports of the other modules.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -23,15 +22,14 @@ pub(crate) use crate::{common::*, lockstep::Lockstep, operation::*, polling::*};
 /// Number of queued messages of one kind that wakes a sleeping owner (P8).
 pub(crate) const WAKE_BACKLOG: usize = 1_024;
 
-/// Forgets a value, and keeps its address where a leak sanitizer finds it.
+/// Leaks a value on purpose. The stored address hides the leak from a leak sanitizer.
 pub(crate) fn forget<T>(value: T) {
     static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let address = Box::into_raw(Box::new(value)).expose_provenance();
     FORGOTTEN.lock().expect("no push panics").push(address);
 }
 
-/// Runs `test` on a new thread in virtual time. Afterwards the counts add up and no callback has
-/// panicked.
+/// Runs `test` in virtual time. Asserts that the counts add up and no callback has panicked.
 pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
     in_virtual_time(|clock| sound(|| test(clock)))
 }
@@ -43,7 +41,7 @@ fn sound<R>(test: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `test` on a new thread in virtual time, with a wake hook that counts.
+/// Runs `test` in virtual time, with a wake hook that counts.
 pub(crate) fn counting_wakes<R: Send>(
     test: impl FnOnce(&ManualClock, &Counter, &ShardRef) -> R + Send,
 ) -> R {
@@ -57,13 +55,13 @@ pub(crate) fn ends_soon(test: impl FnOnce() + Send + 'static) {
     let (end, ended) = mpsc::channel();
     let thread = thread::spawn(move || {
         test();
-        end.send(()).expect("somebody waits");
+        end.send(()).expect("the test waits");
     });
     assert_ne!(ended.recv_timeout(TOO_LONG), Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
     thread.join().expect("no assertion failed");
 }
 
-/// Starts a thread that hands out its shard and then calls `run`.
+/// Starts a thread that sends its shard to the caller and then calls `run`.
 pub(crate) fn owner<R: Send + 'static>(
     config: Config,
     run: impl FnOnce() -> R + Send + 'static,
@@ -74,11 +72,11 @@ pub(crate) fn owner<R: Send + 'static>(
         sender.send(local_timer().shard_ref()).expect("the starter waits");
         run()
     });
-    (shard.recv().expect("the thread has a timer"), thread)
+    (shard.recv().expect("the thread has a wheel"), thread)
 }
 
-/// Starts a thread that calls `prepare`, and then what that returns, again and again. Returns its
-/// shard, and a function that ends the thread.
+/// Starts a thread that calls `prepare`, and then repeatedly the closure that `prepare` returned.
+/// Returns the shard of the thread, and a function that ends the thread.
 pub(crate) fn repeating<S: FnMut()>(
     config: Config,
     prepare: impl FnOnce() -> S + Send + 'static,
@@ -144,7 +142,6 @@ pub(crate) const ADDS: [(&str, Add); 7] = [
     ("add_periodic", |delay, run| _ = local_timer().add_periodic(delay, run)),
 ];
 
-/// A counter that callbacks and threads share.
 #[derive(Clone, Default)]
 pub(crate) struct Counter(Arc<AtomicUsize>);
 
@@ -153,7 +150,6 @@ impl Counter {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Returns the count and sets it to zero.
     pub(crate) fn take(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
@@ -172,12 +168,12 @@ impl Counter {
         OnDrop(self.callback())
     }
 
-    /// Number of other counters and callbacks that share the count.
+    /// Number of clones of the counter and of callbacks that share the count.
     pub(crate) fn shared_by(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
 
-    /// Number of times the owner is woken when another thread runs `ask` during its sleep.
+    /// Number of times that the owner is woken when another thread runs `ask` during its sleep.
     pub(crate) fn during_sleep(&self, ask: impl FnOnce() + Send) -> usize {
         let sleep = local_timer().prepare_sleep();
         assert_ne!(sleep.timeout(), Some(Duration::ZERO));
@@ -186,8 +182,7 @@ impl Counter {
     }
 }
 
-/// Runs `prepare` on a new thread, and the closure that it returns when that thread exits and its
-/// timer has ended.
+/// Runs `prepare` on a new thread, and the returned closure after that thread's wheel has ended.
 pub(crate) fn after_the_timer<R: Send + 'static, F: FnMut() -> R + 'static>(
     prepare: impl FnOnce() -> F + Send,
 ) -> R {
@@ -198,7 +193,7 @@ pub(crate) fn after_the_timer<R: Send + 'static, F: FnMut() -> R + 'static>(
     }
     let (sender, answers) = mpsc::channel();
     on_a_thread(move || {
-        // One is used before the timer and one after it, so one of them is dropped after it.
+        // One is initialized before the wheel and one after it, so one is dropped after the wheel.
         FIRST.with(|_| ());
         let run = Rc::new(RefCell::new(prepare()));
         for place in [&FIRST, &LAST] {
@@ -211,7 +206,7 @@ pub(crate) fn after_the_timer<R: Send + 'static, F: FnMut() -> R + 'static>(
             place.set(Some(OnDrop(Box::new(at_exit))));
         }
     });
-    answers.recv().expect("one of the two is dropped after the timer")
+    answers.recv().expect("one of the two is dropped after the wheel")
 }
 
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
@@ -222,7 +217,6 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Entries that callbacks and threads write, in order.
 pub(crate) struct Log<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T> Clone for Log<T> {

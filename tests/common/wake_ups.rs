@@ -1,4 +1,4 @@
-//! A search for lost wake-ups of a sleeping owner, also for the integrations.
+//! A stress test for lost wake-ups, which the integrations also run.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -6,12 +6,10 @@ use corewheel::ShardRef;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Longer than any wait that succeeds, shorter than a hang.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
-/// Starts threads that add or move a timer that is due soon, and wait until it fires. Random pauses
-/// shift these requests against the moments at which the owner falls asleep. With one thread, no
-/// other request hides a lost wake-up.
+/// Starts threads that add or move a timer that is due soon, and wait until it fires. If there is
+/// only one thread, no other request hides a lost wake-up.
 pub(crate) fn none_is_lost(shard: &ShardRef, requesters: u64, rounds: u64) {
     thread::scope(|scope| {
         for asker in 0..requesters {
@@ -24,7 +22,7 @@ fn ask(shard: &ShardRef, random: &mut fastrand::Rng, rounds: u64) {
     let (ran, runs) = mpsc::channel();
     for round in 0..rounds {
         let ran = ran.clone();
-        let run = move || ran.send(round).expect("it is waited for");
+        let run = move || ran.send(round).expect("the requester waits");
         let soon = Duration::from_micros(random.u64(..100) * random.u64(..2));
         if random.bool() {
             shard.add(soon, run);

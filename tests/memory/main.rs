@@ -25,16 +25,14 @@ use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
 use counting::{calls, held};
 use kinds::{for_each_kind, for_each_shard};
 
-/// Runs a test in virtual time, while no other test of this program runs: tests count the memory of
-/// all threads, and any thread may free the memory of an ended shard.
+/// Runs a test in virtual time and alone, because the tests count the memory of all threads.
 fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
     let _alone = alone();
     free_garbage();
     in_virtual_time(test);
 }
 
-/// Returns references to a thread's timer that has ended, and to timers that another thread had
-/// added.
+/// Returns an ended wheel, and the handles of timers that another thread had added to it.
 fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
     on_a_thread(|| {
         let shard = local_timer().shard_ref();
@@ -45,13 +43,12 @@ fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
     })
 }
 
-/// Frees what earlier timers have left to the epochs: the ends of other timers do that.
+/// Ends some wheels, because that frees the garbage of earlier wheels in the epochs.
 fn free_garbage() {
     (0..10).for_each(|_| drop(ended(1)));
 }
 
-/// Adds and cancels 8,192 timers, here and from another thread. Their empty pages stay, so a later
-/// burst leaves no others behind.
+/// Allocates the spare pages that would otherwise stay after a burst.
 fn fill_kept_pages() {
     let core = local_timer().shard_ref();
     let add = || (0..8_192).map(|_| core.add(HOUR, small())).collect::<Vec<_>>();
@@ -65,7 +62,7 @@ fn signed(count: usize) -> i64 {
     i64::try_from(count).expect("small")
 }
 
-/// Advances the clock, and turns until no message is left.
+/// Advances the clock, and turns until no message or due timer is left.
 fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     clock.advance(TICK * ticks);
     loop {

@@ -1,5 +1,4 @@
-//! A purgatory's memory: a new operation reuses the memory of a completed one, and ended operations
-//! take none.
+//! The memory of a purgatory: new operations reuse it, and the memory of a burst is freed.
 
 use std::{cell::Cell, iter, rc::Rc};
 
@@ -12,7 +11,7 @@ use crate::{
     TICK, alone_in_virtual_time, calls, fill_kept_pages, free_garbage, held, lockstep::Lockstep,
 };
 
-/// An operation that completes at its first event when the flag is set, or never.
+/// Completes at an event if its condition is met and it is not patient.
 struct Op {
     is_met: Rc<Cell<bool>>,
     is_patient: bool,
@@ -29,12 +28,12 @@ impl DelayedOperation for Op {
 
 fn add(own: &Purgatory<u64, Op>, op: Op, keys: [u64; 2], ticks: u32) -> OperationId {
     let outcome = own.try_complete_else_watch(op, keys, TICK * ticks);
-    let Outcome::Waits(id) = outcome.expect("there is room") else { panic!("none is met") };
+    let Outcome::Waits(id) = outcome.expect("there is room") else { panic!("completed") };
     id
 }
 
-/// Each round needs more pages than the spare ones. Each operation has a private key and one that
-/// all share. A third are completed by force, a third by an event, and a third expire.
+/// In each round, a third of the operations complete by force, a third by an event, and a third
+/// expire. A round needs more pages than the spare ones.
 #[test]
 fn equal_rounds_of_operations_allocate_nothing() {
     const MANY: u64 = 5_000;
@@ -59,15 +58,14 @@ fn equal_rounds_of_operations_allocate_nothing() {
             clock.advance(TICK * 6);
             assert_eq!(local_timer().turn().fired, 1);
         };
-        // Several intervals of 64 turns.
+        // Memory is freed at intervals of 64 turns, of which these rounds make several.
         (0..100).for_each(|_| round());
         let counted = calls(|| (0..100).for_each(|_| round()));
         assert_eq!(counted, (0, 0), "allocations and frees");
     });
 }
 
-/// All operations watch one key. They complete by an event or expire, and an awake loop needs 64
-/// turns to free the memory, or frees it before a long sleep. Then only the spare pages are left.
+/// Ends a burst by an event or by timeouts. Asserts that `free` leaves only the spare pages.
 fn assert_that_a_burst_goes_back(many: u64, by_event: bool, free: impl Fn() + Sync) {
     alone_in_virtual_time(|clock| {
         let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));
@@ -92,21 +90,20 @@ fn assert_that_a_burst_goes_back(many: u64, by_event: bool, free: impl Fn() + Sy
 }
 
 #[test]
-fn the_memory_of_a_burst_goes_back() {
+fn memory_of_completed_operations_is_freed_by_turns() {
     let many = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
     let turn = || (0..1_000).for_each(|_| _ = local_timer().turn());
     assert_that_a_burst_goes_back(many, true, turn);
 }
 
 #[test]
-fn the_memory_of_a_burst_goes_back_before_a_long_sleep() {
+fn memory_of_expired_operations_is_freed_before_a_sleep() {
     assert_that_a_burst_goes_back(30_000, false, || drop(local_timer().prepare_sleep()));
 }
 
-/// Number of operations of a burst.
 const BURST: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 
-/// Bytes that one turn, or the end of one operation, frees at most: some pages of the wheel, a page
+/// Most bytes that one turn, or the end of one operation, frees: some pages of the wheel, a page
 /// of each kind of record, and half of the table of keys.
 const STEP: i64 = 2 * 1024 * 1024;
 
@@ -116,14 +113,14 @@ fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
 }
 
 #[test]
-fn the_memory_of_a_burst_goes_back_in_small_steps() {
+fn memory_of_completed_operations_is_freed_in_small_steps() {
     alone_in_virtual_time(|_| {
         let purgatory = Purgatory::new();
         fill_kept_pages();
         let before = held();
         let ids = add_burst(&purgatory);
         let most = held() - before;
-        assert!(most > 2 * STEP, "too few for this test");
+        assert!(most > 2 * STEP, "the burst is too small for this test");
         let (mut latest, mut step) = (held(), 0);
         let ends = ids.into_iter().map(Some).chain(iter::repeat_n(None, 1_000));
         for end in ends {
@@ -140,9 +137,9 @@ fn the_memory_of_a_burst_goes_back_in_small_steps() {
     });
 }
 
-/// The one operation that waits keeps a page of operations and one of watches.
+/// The waiting operation keeps a page of operations and a page of watches.
 #[test]
-fn the_memory_of_a_burst_goes_back_although_one_operation_waits() {
+fn one_waiting_operation_does_not_keep_a_burst_allocated() {
     for sleeps in [false, true] {
         alone_in_virtual_time(|_| {
             let purgatory = Purgatory::new();
@@ -165,9 +162,8 @@ fn the_memory_of_a_burst_goes_back_although_one_operation_waits() {
     }
 }
 
-/// The core has watches of another core's operations, and no operation of its own.
 #[test]
-fn a_core_of_keys_frees_the_watches_of_other_cores() {
+fn a_core_frees_the_ended_watches_of_other_cores() {
     alone_in_virtual_time(|_| {
         let cores = Lockstep::<Option<Purgatory<u64, Op>>>::start(2);
         let group = PurgatoryGroup::by(|_: &u64| 1);
@@ -176,13 +172,13 @@ fn a_core_of_keys_frees_the_watches_of_other_cores() {
             cores.on(core, move |own| *own = Some(group.join(core, &shards)));
         }
         let settle = || while [0, 1].map(|core| cores.turn(core).behind).contains(&true) {};
-        cores.on(0, |own| _ = add_burst(own.as_ref().expect("it has joined")));
+        cores.on(0, |own| _ = add_burst(own.as_ref().expect("the core has joined")));
         settle();
-        cores.on(0, |own| drop(own.as_ref().expect("it has joined").drain()));
+        cores.on(0, |own| drop(own.as_ref().expect("the core has joined").drain()));
         settle();
         (0..1_000).for_each(|_| _ = cores.turn(1));
         let left = cores.on(1, |own| {
-            assert_eq!(own.as_ref().expect("it has joined").counts().watches, 0);
+            assert_eq!(own.as_ref().expect("the core has joined").counts().watches, 0);
             let before = held();
             *own = None;
             before - held()

@@ -1,5 +1,4 @@
-//! Memory of timers that other threads add: the memory of a burst is freed in bounded steps, the
-//! steady state allocates nothing, and an ended timer keeps nothing alive.
+//! The memory of timers that other threads add.
 
 use std::{
     sync::{Arc, mpsc},
@@ -20,7 +19,6 @@ const BURST: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 #[derive(Clone, Copy, Debug)]
 enum End {
     CancelledElsewhere,
-    /// In another order than they were added.
     CancelledElsewhereShuffled,
     CancelledBeforeTheyArrive,
     CancelledByTheOwnerShuffled,
@@ -28,7 +26,7 @@ enum End {
 }
 
 #[test]
-fn a_burst_goes_back_however_it_ends() {
+fn memory_of_a_remote_burst_is_freed_however_it_ends() {
     for end in [
         End::CancelledElsewhere,
         End::CancelledElsewhereShuffled,
@@ -47,8 +45,7 @@ fn a_burst_goes_back_however_it_ends() {
     }
 }
 
-/// Lets another thread add a burst of timers, and ends them. Returns the bytes that the burst took,
-/// and the bytes left after many turns. The handles are kept.
+/// Adds a burst from another thread and ends it. Returns its bytes, and those left afterwards.
 fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let shard = local_timer().shard_ref();
     let cancelled = local_timer().counts().cancelled;
@@ -73,7 +70,7 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
             // The first use of a handle registers the thread with the epochs.
             assert!(handles[0].is_pending());
             let counted = calls(|| cancel_all(&handles));
-            // A thread may free the epochs' record of the adder's thread.
+            // This thread may free the epochs' record of the adding thread.
             assert!(counted.0 == 0 && counted.1 <= 8, "{counted:?}");
         }),
         End::CancelledBeforeTheyArrive => {
@@ -90,10 +87,9 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     (full.max(arrived), held() - before)
 }
 
-/// A few timers of each burst stay, spread over its pages. The next burst uses the free nodes of
-/// these pages.
+/// One in 100 timers of each burst survives.
 #[test]
-fn bursts_of_which_few_stay_take_no_more_and_more() {
+fn bursts_reuse_the_free_nodes_among_surviving_timers() {
     const BURST: usize = 10_000;
     const STAY: usize = BURST / 100;
     alone_in_virtual_time(|clock| {
@@ -111,20 +107,20 @@ fn bursts_of_which_few_stay_take_no_more_and_more() {
             }
         }
         let more = held() - before;
-        println!("{more} bytes more for {} timers more", 10 * STAY);
+        println!("{more} bytes for {} more timers", 10 * STAY);
         assert!(more < signed(10 * STAY * 250) + 100_000, "{more} bytes since the second burst");
     });
 }
 
-// ---- the end
+// ---- ended wheels
 
 #[test]
-fn adding_to_a_timer_that_has_ended_takes_no_memory() {
+fn adding_to_an_ended_wheel_takes_no_memory() {
     let _alone = alone();
     let (shard, handles) = ended(10);
     let before = held();
     for _ in 0..operations(20_000) {
-        let error = shard.try_add(TICK, small()).expect_err("it has ended");
+        let error = shard.try_add(TICK, small()).expect_err("the wheel has ended");
         assert_eq!(error.reason(), AddErrorReason::ShutDown);
         error.into_inner()();
     }
@@ -132,17 +128,16 @@ fn adding_to_a_timer_that_has_ended_takes_no_memory() {
     assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
 }
 
-/// Adds that race with the end of a thread's timer leave no memory behind.
 #[test]
-fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
+fn adds_that_race_with_the_end_of_a_wheel_leak_no_memory() {
     let _alone = alone();
     let before = held();
     for _ in 0..operations(200) {
         let (sender, receiver) = mpsc::channel();
         let owner = thread::spawn(move || {
-            sender.send(local_timer().shard_ref()).expect("it is waited for");
+            sender.send(local_timer().shard_ref()).expect("the test waits");
         });
-        let shard = receiver.recv().expect("it has a timer");
+        let shard = receiver.recv().expect("the thread has a wheel");
         while shard.try_add(TICK, small()).is_ok() {}
         owner.join().expect("no panic");
     }
@@ -150,9 +145,8 @@ fn adding_while_a_timer_ends_takes_no_memory_that_stays() {
     assert!(held() - before < 500_000, "{} bytes left", held() - before);
 }
 
-/// A `ShardRef` keeps the nodes of ended timers, but nothing that a callback has captured.
 #[test]
-fn a_reference_that_outlives_its_timer_keeps_its_books_only() {
+fn a_shard_ref_of_an_ended_wheel_keeps_nodes_but_no_callbacks() {
     // Nearly three pages of nodes.
     const TIMERS: usize = 12_000;
     let _alone = alone();

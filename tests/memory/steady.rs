@@ -1,4 +1,4 @@
-//! Nothing is allocated and nothing freed in the steady state (P4), by any of the threads.
+//! In the steady state, no thread allocates or frees memory (P4).
 
 use std::{
     future,
@@ -20,7 +20,7 @@ use crate::{
     for_each_kind, lockstep::Lockstep, never, polling::Poller, small,
 };
 
-/// Live timers beside those that the test is about, too far ahead to fire.
+/// Number of other live timers, which do not fire during a test.
 const LIVE: u32 = 3_000;
 const ROUNDS: u32 = 5_000;
 
@@ -31,9 +31,8 @@ fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     assert_eq!(counted, (0, 0), "allocations and frees of {what}");
 }
 
-/// Calls `there` on another thread and then `here` on this one, round by round, and asserts that
-/// neither allocates or frees in the second half. The first rounds register the other thread with
-/// the epochs, and free the garbage of earlier shards.
+/// Alternates `there` on another thread with `here` on this one. Asserts that neither allocates or
+/// frees in the second half of the rounds.
 fn assert_steady_on_two(
     what: &str,
     rounds: u32,
@@ -49,8 +48,8 @@ fn assert_steady_on_two(
             }
         });
         for round in 0..rounds {
-            to_other.send(round).expect("it listens");
-            let counted = [done.recv().expect("it answers"), calls(|| here(round))];
+            to_other.send(round).expect("the other thread listens");
+            let counted = [done.recv().expect("the other thread answers"), calls(|| here(round))];
             let is_steady = round < rounds / 2 || counted == [(0, 0); 2];
             assert!(is_steady, "{what}: {counted:?} there and here, round {round}");
         }
@@ -58,7 +57,6 @@ fn assert_steady_on_two(
     });
 }
 
-/// Runs `test` in virtual time, on a thread with `LIVE` timers.
 fn among_others(test: impl FnOnce(&ManualClock) + Send) {
     alone_in_virtual_time(|clock| {
         for id in 1..=LIVE {
@@ -68,13 +66,13 @@ fn among_others(test: impl FnOnce(&ManualClock) + Send) {
     });
 }
 
-/// A delay that varies from round to round, up to `at_most` ticks.
+/// Returns a pseudorandom delay of 1 to `at_most` ticks.
 fn delay(round: u32, at_most: u32) -> Duration {
     TICK * (1 + round.wrapping_mul(0x9E37_79B9) % at_most)
 }
 
 #[test]
-fn an_owned_timer_is_armed_again_without_an_allocation() {
+fn rearming_an_owned_timer_allocates_nothing() {
     among_others(|clock| {
         let timer = OwnedTimer::new(|_| ());
         assert_steady("arming, moving, firing and cancelling", |round| {
@@ -88,7 +86,7 @@ fn an_owned_timer_is_armed_again_without_an_allocation() {
 }
 
 #[test]
-fn what_the_owner_does_allocates_nothing() {
+fn operations_of_the_owner_allocate_nothing() {
     type Round = fn(&ManualClock, u32);
     let rounds: [(&str, Round); 7] = [
         ("add and cancel", |_, round| {
@@ -116,7 +114,7 @@ fn what_the_owner_does_allocates_nothing() {
             let handle = local_timer().add_periodic(delay(round, 100), || {});
             assert_eq!(handle.cancel(), Cancel::Cancelled);
         }),
-        ("questions, sleeps and idle turns", |clock, _| {
+        ("queries, sleeps and idle turns", |clock, _| {
             let timer = local_timer();
             black_box((timer.next_deadline(), timer.time_until_next(), timer.len()));
             black_box((timer.counts(), timer.now()));
@@ -163,7 +161,7 @@ fn what_the_owner_does_allocates_nothing() {
     });
 }
 
-/// Each batch needs another page, and more than are empty.
+/// Each batch fills more than one page.
 #[test]
 fn equal_batches_allocate_nothing() {
     const BATCH: u32 = 5_000;
@@ -187,7 +185,7 @@ fn equal_batches_allocate_nothing() {
 
 /// Shows that the allocator counts.
 #[test]
-fn a_callback_that_captures_more_is_boxed_once() {
+fn a_callback_that_captures_33_bytes_is_boxed_once() {
     among_others(|clock| {
         let captured = [1_u8; 33];
         let callback = move || _ = black_box(captured);
@@ -200,7 +198,7 @@ fn a_callback_that_captures_more_is_boxed_once() {
 }
 
 #[test]
-fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner() {
+fn a_remote_cancel_allocates_nothing_on_either_thread() {
     const BATCH: usize = 100;
     among_others(|_| {
         let add = || [(); BATCH].map(|()| local_timer().add(TICK, never));
@@ -217,9 +215,9 @@ fn a_cancel_from_another_thread_allocates_nothing_there_and_nothing_at_its_owner
     });
 }
 
-/// Each round needs more pages than the spare ones. No turn frees a page that the next round needs.
+/// Each round needs more pages than the spare ones, and no turn frees the other pages.
 #[test]
-fn adding_thousands_elsewhere_and_firing_allocates_nothing() {
+fn remote_adds_and_their_firing_allocate_nothing() {
     alone_in_virtual_time(|clock| {
         let shard = local_timer().shard_ref();
         let add = |_| (0..5_000).for_each(|_| _ = shard.add(TICK * 2, small()));
@@ -230,7 +228,7 @@ fn adding_thousands_elsewhere_and_firing_allocates_nothing() {
 }
 
 #[test]
-fn cancelling_and_moving_elsewhere_allocates_nothing() {
+fn remote_resets_and_cancels_allocate_nothing() {
     alone_in_virtual_time(|clock| {
         let shard = local_timer().shard_ref();
         let mut waiting: [Option<TimerHandle>; 300] = [None; 300];
@@ -280,7 +278,7 @@ fn sleeps_timeouts_and_intervals_allocate_nothing() {
 }
 
 #[test]
-fn sleeps_of_another_thread_allocate_nothing_there_and_nothing_here() {
+fn sleeps_on_another_threads_wheel_allocate_nothing() {
     const BATCH: u32 = 50;
     among_others(|clock| {
         let timers = Timers::new(&[local_timer().shard_ref()]);
@@ -322,8 +320,7 @@ fn sleeps_on_claimed_wheels_allocate_nothing() {
     });
 }
 
-/// Two cores of a group notify each other of events in turn, and reuse the batches that they have
-/// read.
+/// Two cores of a group notify each other, and reuse the batches that they have read.
 #[test]
 fn events_for_another_core_allocate_nothing() {
     let _alone = alone();
@@ -336,7 +333,7 @@ fn events_for_another_core_allocate_nothing() {
     for round in 0..2 * ROUNDS {
         for core in 0..2 {
             let counted = cores.on(core, move |own| {
-                let own = own.as_ref().expect("it has joined");
+                let own = own.as_ref().expect("the core has joined");
                 calls(|| {
                     own.notify(&(1 - core));
                     local_timer().turn();

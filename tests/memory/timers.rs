@@ -1,4 +1,4 @@
-//! A timer takes few bytes, and none after its end. Memory is freed in bounded steps.
+//! The bytes that live timers take, and that ended timers free.
 
 use corewheel::{TimerHandle, local_timer};
 
@@ -37,7 +37,7 @@ fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
 }
 
 #[test]
-fn a_timer_takes_few_bytes_and_gives_them_back() {
+fn timers_take_few_bytes_and_free_them_when_cancelled() {
     let _alone = alone();
     for_each_kind(|make| {
         fill_and_empty(make, |timers, handles| {
@@ -47,7 +47,7 @@ fn a_timer_takes_few_bytes_and_gives_them_back() {
 }
 
 #[test]
-fn what_was_cancelled_from_elsewhere_is_given_back_too() {
+fn timers_free_their_bytes_when_cancelled_remotely() {
     let _alone = alone();
     for_each_shard(|make| {
         fill_and_empty(make, |timers, handles| {
@@ -59,9 +59,8 @@ fn what_was_cancelled_from_elsewhere_is_given_back_too() {
     });
 }
 
-/// Each round cancels one timer and adds two. The second add finds room in an existing page.
 #[test]
-fn growing_in_the_middle_of_churn_leaves_no_room_unused() {
+fn growth_during_churn_fills_existing_pages() {
     const GROWN: usize = 2_000;
     let _alone = alone();
     for_each_kind(|make| {
@@ -79,10 +78,9 @@ fn growing_in_the_middle_of_churn_leaves_no_room_unused() {
     });
 }
 
-/// A loop that sleeps as announced does not turn for memory. Unneeded memory is freed before the
-/// sleep.
+/// A sleeping loop makes no turns, which would free memory.
 #[test]
-fn memory_goes_back_before_a_long_sleep() {
+fn memory_of_cancelled_timers_is_freed_before_a_long_sleep() {
     const MANY: usize = 30_000;
     alone_in_virtual_time(|_| {
         let core = local_timer().shard_ref();

@@ -1,9 +1,5 @@
-//! `Wheel` against a sorted map: arbitrary inserts, removes, resets and advances, with and without
-//! slack and budgets, with `next_deadline` compared and the invariants checked after each
-//! operation.
-//!
-//! The tests in `tests/` run it with the limits of production, those in `src/wheel/tests.rs` with
-//! the tiny ones. The fuzz targets of the wheel choose the operations by their bytes.
+//! `Wheel` against a sorted set: random inserts, removes, resets and advances, with and without
+//! slack and budgets.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 #[path = "../common/mod.rs"]
@@ -17,13 +13,13 @@ use corewheel::{Key, Wheel};
 /// Returns a number below its argument, from a seeded generator or from the bytes of a fuzzer.
 pub(crate) type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 
-/// The wheel and the obvious implementation: a sorted set of deadlines.
+/// A wheel and its model: a sorted set of deadlines.
 pub(crate) struct Pair<const BITS: u32, const LEVELS: usize> {
     pub(crate) wheel: Wheel<usize, BITS, LEVELS>,
     now: u64,
     sorted: BTreeSet<(u64, usize)>,
     live: Vec<Live>,
-    /// Where each value is in `live`.
+    /// The index of each value in `live`.
     places: Vec<Option<usize>>,
     stale: Vec<Key>,
     /// The number of live entries that have been reset.
@@ -50,13 +46,12 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Makes a random operation, with at most `most` entries.
+    /// Makes a random operation, which leaves at most `most` live entries.
     pub(crate) fn any_operation(&mut self, choose: &mut Choose<'_>, most: usize) {
         let has_room = self.live.len() < most;
         match choose(100) {
             0..29 if has_room => {
-                // An entry that is due at once, inserted during an unfinished advance, joins the
-                // remaining due entries.
+                // An insert that is due at once may join the due entries of an unfinished advance.
                 let late = self.wheel.is_behind() && choose(2) == 0;
                 self.insert_at(if late { self.now } else { self.any_deadline(choose) });
             }
@@ -86,7 +81,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             77 => {
                 let stay = index(choose, 4);
                 while self.live.len() > stay {
-                    let place = self.any_live(choose).expect("one is there");
+                    let place = self.any_live(choose).expect("an entry is live");
                     self.remove(place);
                 }
             }
@@ -133,11 +128,11 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     fn insert_within(&mut self, choose: &mut Choose<'_>) {
         let deadline = self.any_deadline(choose);
-        // Where the slack is as long as the delay, many entries share a tick.
+        // If the slack is as long as the delay, many entries share a tick.
         let delay = deadline.saturating_sub(self.now);
         let slack = if choose(2) == 0 { delay } else { magnitude(choose) };
         let key = self.wheel.insert_within(deadline, slack, self.places.len());
-        // The multiple of the largest power of two.
+        // The deadline is the multiple of the largest power of two.
         let first = deadline.max(self.now.saturating_add(1));
         let last = deadline.saturating_add(slack);
         let mut multiples = (0..64).rev().map(|bits| last >> bits << bits);
@@ -172,7 +167,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     pub(crate) fn reset(&mut self, place: usize, deadline: u64) {
         let live = &mut self.live[place];
-        assert!(self.wheel.reset(live.key, deadline), "a live entry can be moved");
+        assert!(self.wheel.reset(live.key, deadline), "a live entry can be reset");
         self.sorted.remove(&(live.deadline, live.value));
         live.deadline = deadline.max(self.now);
         self.sorted.insert((live.deadline, live.value));
@@ -189,8 +184,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         assert_eq!(self.wheel.touched(), touched, "a stale key touches nothing");
     }
 
-    /// Advances to a random time, at times not at all, back, or exactly to `next_deadline`. Takes
-    /// all due entries, as many as a budget allows, or stops half-way.
+    /// Advances to a random time or to `next_deadline`. Takes all due entries, or stops at a budget
+    /// or a limit.
     fn advance(&mut self, choose: &mut Choose<'_>) {
         let to = match choose(20) {
             0 => self.now.saturating_add(magnitude(choose)),
@@ -210,7 +205,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         for (deadline, value) in due {
             let place = self.places[value].expect("an entry fires once");
             assert_eq!(deadline, self.live[place].deadline);
-            assert_eq!(Some(deadline), self.earliest(), "in the order of the deadlines");
+            assert_eq!(Some(deadline), self.earliest(), "in deadline order");
             assert!(deadline <= to, "never early");
             self.is_removed(place);
             taken += 1;
@@ -220,10 +215,10 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         let stopped = taken == limit || touched == budget;
         let left_due = self.earliest().is_some_and(|earliest| earliest <= to);
         assert!(stopped || !left_due, "never late");
-        assert!(stopped || !self.wheel.is_behind(), "it went on to the end");
+        assert!(stopped || !self.wheel.is_behind(), "a complete advance is behind");
         let next = self.wheel.next_deadline();
-        assert!(stopped || next.is_none_or(|next| next > to), "nothing is left to do");
-        assert!(self.wheel.is_behind() || !left_due, "it says that something is left");
+        assert!(stopped || next.is_none_or(|next| next > to), "work is left behind");
+        assert!(self.wheel.is_behind() || !left_due, "due entries are left");
     }
 
     fn earliest(&self) -> Option<u64> {
@@ -248,7 +243,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Returns whether entries have to be cascaded at `tick`, because a slot of theirs starts soon.
+    /// Returns whether a cascade may begin at `tick`, because a slot of an entry starts soon.
     fn is_for_a_portion(&self, tick: u64) -> bool {
         let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
         let starts_of =
@@ -257,7 +252,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         starts.filter(|&start| start > tick).any(|start| start - tick <= self.sorted.len() as u64)
     }
 
-    /// Checks the invariants: always in small geometries, at times in large ones and under Miri.
+    /// Checks the invariants: at random steps in large geometries and under Miri, otherwise always.
     fn check(&self, random: &mut fastrand::Rng) {
         #[cfg(debug_assertions)]
         if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {
@@ -276,7 +271,7 @@ pub(crate) fn magnitude(choose: &mut Choose<'_>) -> u64 {
     choose(u64::MAX) >> choose(64)
 }
 
-/// Returns a time just before the wheel wraps or time ends, or any other.
+/// Returns a start time, often just before the wheel wraps or time ends.
 pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
     match choose(6) {
         0 => 0,
@@ -287,13 +282,13 @@ pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
     }
 }
 
-/// Makes `total` operations, `each` on one wheel.
+/// Makes `total` operations, `each` of them on one wheel.
 pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
     total: u64,
     each: u64,
     most: usize,
 ) {
-    // Shown if it fails.
+    // Printed only if the test fails.
     println!("{BITS} bits, {LEVELS} levels");
     seeded(0..(total / each).max(1), |random| {
         let mut checks = random.fork();

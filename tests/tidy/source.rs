@@ -1,4 +1,4 @@
-//! Reads a source as lines of code and comment and as the names in its code.
+//! Splits a source into code and comments, and collects the names in its code.
 
 pub(crate) struct Source {
     file: String,
@@ -6,15 +6,14 @@ pub(crate) struct Source {
     pub(crate) names: Vec<Name>,
 }
 
-/// A line taken apart. Literals are left out of the code.
+/// The code of a line without its literals, and the comment.
 #[derive(Default)]
 struct Line {
     code: String,
     comment: String,
 }
 
-/// A name in the code with the path it is written with; names in braces have the path before the
-/// brace as well.
+/// A name with its path as written. Inside braces, the path includes the part before the brace.
 pub(crate) struct Name {
     pub(crate) line: usize,
     path: Vec<String>,
@@ -29,7 +28,6 @@ impl Source {
         Self { file: file.to_owned(), names: names(&lines), lines }
     }
 
-    /// The lines with their comments, and their numbers.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, String)> {
         (1..).zip(self.lines.iter().map(|line| format!("{} {}", line.code, line.comment)))
     }
@@ -44,13 +42,12 @@ impl Source {
         path.trim_end_matches("/mod").split('/').collect()
     }
 
-    /// Whether this is `place`, or inside it where it is a directory.
+    /// Returns true for the file `place`, and for the files of the directory `place`.
     pub(crate) fn is_in(&self, place: &str) -> bool {
         self.file == place || place.ends_with('/') && self.file.starts_with(place)
     }
 
-    /// The public types, traits and functions that have no example in their documentation, with
-    /// their lines. Leaves out hidden ones.
+    /// The public types, traits and functions without an example, and their lines.
     pub(crate) fn without_example(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..=self.lines.len()).filter_map(|line| {
             let name = self.at(line).public_item()?;
@@ -65,8 +62,8 @@ impl Source {
         })
     }
 
-    /// The comments on `line` and up to `reach` lines above in the same function; the topmost is
-    /// read to its beginning.
+    /// The comments on `line` and up to `reach` lines above it in the same function. Includes the
+    /// whole topmost comment.
     pub(crate) fn comments_above(&self, line: usize, reach: usize) -> String {
         let above = (1..line).rev().map(|number| (line - number, self.at(number)));
         let near = above.take_while(|(distance, above)| {
@@ -80,8 +77,8 @@ impl Source {
 }
 
 impl Line {
-    /// Takes a line apart; `in_string` is carried from one to the next. Comments in `/* */` and
-    /// quotes in raw strings are not understood: `src/` has neither.
+    /// `in_string` is carried from line to line. Comments in `/* */` and quotes in raw strings are
+    /// not supported: `src/` has neither.
     fn new(text: &str, in_string: &mut bool) -> Self {
         let mut code = String::new();
         let mut chars = text.chars();
@@ -99,7 +96,6 @@ impl Line {
         Self { code: code.trim_end().to_owned(), comment }
     }
 
-    /// The name of the type, trait or function that becomes public here.
     fn public_item(&self) -> Option<&str> {
         let item = self.code.trim_start().strip_prefix("pub ")?;
         let item = item.trim_start_matches("const ").trim_start_matches("unsafe ");
@@ -128,8 +124,7 @@ impl Name {
         self.path.windows(wanted.len()).any(|part| part == wanted)
     }
 
-    /// The path from the crate's root, of a name in the module `own` that goes by the root or by a
-    /// `super`.
+    /// Resolves a path of the module `own` that starts with `crate` or `super`.
     pub(crate) fn absolute<'a>(&'a self, own: &[&'a str]) -> Option<Vec<&'a str>> {
         let supers = self.path.iter().take_while(|part| *part == "super").count();
         let (from, rest) = match self.path[0].as_str() {
@@ -168,7 +163,7 @@ fn erase_tests(lines: &mut [Line], all: bool) {
     }
 }
 
-/// Words, `::` and single signs.
+/// Splits code into words, `::` and single characters.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
@@ -197,7 +192,7 @@ fn names(lines: &[Line]) -> Vec<Name> {
                 "}" => drop(braces.pop()),
                 ";" => import = false,
                 _ if !token.starts_with(is_word) => {}
-                _ if joined => names.last_mut().expect("joined to one").path.push(token.to_owned()),
+                _ if joined => names.last_mut().expect("joined name").path.push(token.to_owned()),
                 _ => {
                     import |= token == "use";
                     let mut path = braces.last().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Calls by the handle of a timer on any thread: in a step, in a callback, in a destructor.
+//! Calls through handles, in steps, callbacks and destructors.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,6 @@ use crate::model::{Bug, State};
 use crate::plan::{How, Id, Nanos, Script};
 
 thread_local! {
-    /// Handles that never leave their thread.
     static LOCAL: RefCell<HashMap<Id, LocalHandle>> = RefCell::default();
 }
 
@@ -24,7 +23,7 @@ fn local(id: Id) -> Option<LocalHandle> {
     LOCAL.with_borrow(|handles| handles.get(&id).copied())
 }
 
-/// Makes a handle that others can use.
+/// Makes a handle that other cores can use.
 pub(super) fn share(id: Id) {
     if let Some(handle) = local(id)
         && with(|model| model.timer(id).shard == model.own())
@@ -45,7 +44,7 @@ pub(super) fn cancel(id: Id, how: How) {
             How::Guard => ["guard dropped", "guard dropped, remote"],
         };
         model.calls(id, own, operations);
-        // It would wait for a callback of this very thread, or for one that has paused.
+        // A paused callback cannot end during this call, so `cancel_wait` would hang.
         let is_running = matches!(model.timer(id).state, State::Running | State::Stopping);
         let how = if is_running && how == How::Wait { How::Handle } else { how };
         let is_turning = model.shards[model.own()].turn.is_some();
@@ -72,7 +71,6 @@ pub(super) fn cancel(id: Id, how: How) {
     check(!is_pending, || format!("timer {id} is pending after its cancel"));
 }
 
-/// Resets a timer by its handle, or by its shard.
 pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
     let (local, by_shard) = (local(id), shard.is_some());
     let called = with(|model| {
@@ -115,7 +113,7 @@ pub(super) fn is_pending(id: Id) {
     }
 }
 
-/// The destructor of a payload. It may cancel another timer, and is the last event of its own.
+/// Runs in the destructor of a payload. It may cancel another timer, and ends its own.
 pub(crate) fn payload_dropped(id: Id) {
     if let Some(Script::DropCancel(other)) = with_any(|model| model.timer(id).script) {
         cancel(other, How::Handle);

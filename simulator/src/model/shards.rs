@@ -1,4 +1,4 @@
-//! What must be true of a shard: in a turn, of its counts, of its sleeps, and when its clock moves.
+//! Checks of the turns, counts, sleeps and clock of a shard.
 
 use std::time::{Duration, Instant};
 
@@ -7,28 +7,28 @@ use corewheel::Counts;
 use super::{Asleep, Bug, Model, TurnModel};
 use crate::plan::{Id, Move, Nanos, Step};
 
-/// The number of messages that a turn consumes at most, and that wake a sleeping owner.
+/// Most messages that a turn consumes. As many of one kind wake a sleeping owner.
 pub(super) const MESSAGES: u64 = 1_024;
-/// Requests about deadlines that a turn puts in order at most.
+/// Most requests about deadlines that a turn puts in order.
 const ORDERED: u64 = 4_096;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
     pub(crate) fired: usize,
-    /// The numbers of timers collected and of entries touched; a pass does not report them.
+    /// The numbers of collected timers and of touched entries; a pass does not report them.
     pub(crate) collected: Option<usize>,
     pub(crate) touched: Option<u64>,
     pub(crate) behind: bool,
-    /// How long the shard wants to wait after the turn.
+    /// The time until the shard's next turn.
     pub(crate) wait: Option<Nanos>,
     pub(crate) given_up: bool,
 }
 
-/// How long an owner sleeps over a payload that another thread has cancelled: the default.
+/// The default time within which an owner drops a payload that another thread cancelled.
 const DROP_WITHIN: Nanos = 100_000_000;
 
 impl Model {
-    /// The owner reads the clock.
+    /// Records that the owner reads the clock.
     pub(crate) fn read(&mut self, shard: usize) -> Nanos {
         let now = self.clock(self.shards[shard].core);
         let shard = &mut self.shards[shard];
@@ -37,15 +37,15 @@ impl Model {
         shard.latest
     }
 
-    /// The latest time that a shard can know: the time of a request from another core.
+    /// The time of a request from another core: the latest time that the shard can know.
     pub(crate) fn latest(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
         shard.latest.max(self.clock(shard.core))
     }
 
-    /// Moves a clock; `wait` is how long a shard of the core wants to wait.
+    /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
     pub(crate) fn move_clock(&mut self, step: Step, how: Move, wait: Option<Nanos>) {
-        /// Farther clocks would bring an episode to the end of time.
+        /// Longer waits would bring an episode to the end of time.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         let (core, by) = (step.to, step.delay);
         self.coverage.count(match how {
@@ -77,7 +77,7 @@ impl Model {
 
     // ---- turns
 
-    /// A turn comes next; `wait` is how long the shard wants to wait.
+    /// Records a turn before its call. `wait` is the shard's wait before the turn.
     pub(crate) fn record_turn_begin(
         &mut self,
         number: usize,
@@ -98,7 +98,7 @@ impl Model {
         shard.target = shard.target.max(reached / shard.tick);
         shard.turns += 1;
         if let Some(asleep) = &mut shard.asleep {
-            // It may be woken for messages that the turn consumes.
+            // The owner may be woken for messages that the turn consumes.
             asleep.may_wake = true;
         }
         shard.turn = Some(TurnModel { before, is_wanted, in_order_after, ..TurnModel::default() });
@@ -127,8 +127,7 @@ impl Model {
             let fits = fired <= 2 * most
                 && collected <= most + turn.collected_for_room
                 && touched <= 6 * most + 4 * turn.nested;
-            // Without messages, periodic timers and resets by other cores, only the wheel works, and touches nothing
-            // twice.
+            // Without messages, periodic timers and remote resets, a pass touches no entry twice.
             let is_pass = report.touched.is_none();
             let moved = after.resets_elsewhere - turn.before.resets_elsewhere;
             let others = turn.before.queued + turn.arrived + turn.nested + turn.lent + moved;
@@ -151,7 +150,7 @@ impl Model {
         self.check_rest_of_turn(number, report, turn.order);
     }
 
-    /// All messages were consumed: payloads of ended timers are dropped.
+    /// After all messages were consumed, the payloads of ended timers are dropped.
     fn mailbox_is_empty(&mut self, number: usize) {
         let shard = &mut self.shards[number];
         (shard.urgent, shard.partial, shard.unarrived, shard.held) = (false, false, 0, 0);
@@ -166,7 +165,7 @@ impl Model {
         });
     }
 
-    /// A turn consumes its share of messages, and all of them if there are no more.
+    /// Checks that a turn consumes its share of the messages, or all if there are fewer.
     fn check_messages_consumed(
         &mut self,
         budget: Option<usize>,
@@ -177,8 +176,8 @@ impl Model {
         let most = budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
         let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
         let consumed = before.saturating_sub(left);
-        // A message that arrived may be counted there as well, or may be one that was there.
-        // Of more requests about deadlines than a turn puts in order, it consumes none.
+        // An arrived message may be part of `left`, or replace an earlier one. A turn may consume
+        // none of more than `ORDERED` requests about deadlines.
         let is_flooded = before + arrived > ORDERED;
         let least = if report.given_up || is_flooded { 0 } else { before.min(most) };
         let takes_all = budget.is_none() && before + arrived <= MESSAGES && !report.given_up;
@@ -190,11 +189,10 @@ impl Model {
         });
     }
 
-    /// All due timers have fired. Those that a budget left are due after those that fired, and the
-    /// shard says that it left them.
+    /// Checks that a turn left due timers only if it says so, and none before those that fired.
     fn check_rest_of_turn(&mut self, number: usize, report: TurnReport, order: u64) {
         let shard = &self.shards[number];
-        // Timers with messages, and timers that were moved in the turn, are open.
+        // Timers with messages, and timers that were moved in the turn, are uncertain.
         let is_certain = |&&(_, id): &&(u64, Id)| {
             let timer = self.timer(id);
             !timer.queued && timer.moved_in != shard.turns
@@ -209,7 +207,7 @@ impl Model {
         self.check(!is_due || says_so, || format!("timer {id} of {tick} was left: {report:?}"));
     }
 
-    /// After a turn that left nothing, a shard does not want another turn at once.
+    /// Checks that a complete turn does not make its shard want another turn at once.
     pub(crate) fn check_rest(&mut self, number: usize, wait: Option<Nanos>) {
         let shard = &self.shards[number];
         let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.target);
@@ -222,7 +220,7 @@ impl Model {
 
     // ---- counts and sleeps
 
-    /// Compares counts and wait with the model: the counts add up and agree; no sleep is too long.
+    /// Compares the counts and the wait of a shard with the model.
     pub(crate) fn compare(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
         let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
         let totals = *self.ledger.shard(number);
@@ -231,7 +229,7 @@ impl Model {
         let ours = [shard.fired, shard.runs, 0, shard.regressions, totals.thrown];
         let sums = added == live + fired + cancelled + handed_back;
         let is_right = sums && theirs == ours && totals.reported == totals.thrown;
-        // Messages of other cores, as far as the owner knows them.
+        // The owner may not know all messages of other cores.
         let (alive, messages) = (shard.live.len() as u64, shard.queued.len() as u64);
         let (arriving, unseen) =
             (shard.added.wrapping_sub(added), shard.cancelled.wrapping_sub(cancelled));
@@ -244,16 +242,16 @@ impl Model {
         let is_exact = shard.partial || [queued, arriving, held] == ours_queued;
         self.check(is_right && fits && is_exact, || {
             format!(
-                "shard {number}: {counts:?}, {totals:?}, {arriving} arriving, {unseen} unseen; fired, runs, handed back, \
-                 regressions, panics: {ours:?}; live {alive}; queued, arriving, held: {ours_queued:?}"
+                "shard {number}: {counts:?}, {totals:?}, {arriving} arriving, {unseen} unseen; \
+                 fired, runs, handed back, regressions, panics: {ours:?}; live {alive}; \
+                 queued, arriving, held: {ours_queued:?}"
             )
         });
         self.shards[number].seen = counts;
-        // A sleep is never longer than the time to the next deadline.
         self.compare_sleep(number, wait, false);
     }
 
-    /// Compares a sleep with the model. Cancelled payloads may make an announced sleep short.
+    /// Checks the length of a sleep. Cancelled payloads may shorten an announced sleep.
     pub(crate) fn compare_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let (shard, now) = (&self.shards[number], self.latest(number));
         let start = shard.live.first().map(|&(tick, _)| shard.start(tick));
@@ -269,8 +267,8 @@ impl Model {
             && (!is_idle || wait.is_none() || may_be_short && wait <= Some(DROP_WITHIN));
         self.check(is_right, || {
             format!(
-                "shard {number} sleeps {wait:?}; the next deadline is in {earliest:?}, urgent messages: \
-                 {is_urgent}, idle: {is_idle}"
+                "shard {number} sleeps {wait:?}; the next deadline is in {earliest:?}, \
+                 urgent messages: {is_urgent}, idle: {is_idle}"
             )
         });
     }
@@ -291,8 +289,7 @@ impl Model {
         self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
     }
 
-    /// A core has slept while others went on: it was woken if it had to be, once, and not for
-    /// nothing.
+    /// Checks that a sleeping core was woken at most once, if necessary, and not without a reason.
     pub(crate) fn wakes_up(&mut self, number: usize, queued: u64) {
         let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
@@ -301,7 +298,7 @@ impl Model {
         if has_panicked {
             self.coverage.count("wake hook panics");
         }
-        // There are two kinds of messages.
+        // `MESSAGES` messages of one of the two kinds wake the owner.
         let must_wake = asleep.must_wake || queued >= 2 * MESSAGES;
         let may_wake = asleep.may_wake || queued >= MESSAGES;
         let is_right =
@@ -311,7 +308,7 @@ impl Model {
         });
     }
 
-    /// `next_deadline` and `time_until_next` agree.
+    /// Checks that `next_deadline` and `time_until_next` agree.
     pub(crate) fn compare_deadline(
         &mut self,
         shard: usize,
