@@ -138,10 +138,10 @@ impl Config {
     ///
     /// The owner's own adds keep the limit exactly. If there is no room, the owner first drops
     /// timers that other threads have cancelled. A remote add ([`ShardRef`](crate::ShardRef)) is
-    /// checked against the number of live timers at the owner's last turn or announced sleep. So
-    /// remote adds may exceed the limit by the number of timers that the owner has added since
-    /// then. Up to 1,024 cancelled timers that the owner has not collected do not count against
-    /// remote adds.
+    /// checked against the remote adds that wait, and the live timers at the owner's last turn or
+    /// announced sleep. So remote adds may exceed the limit by the number of timers that the owner
+    /// has added since then. Up to 1,024 cancelled timers that the owner has not collected do not
+    /// count against remote adds.
     ///
     /// # Examples
     ///
@@ -211,14 +211,14 @@ impl Config {
     /// Sets how long the captures of a cancelled callback may outlive a remote cancel. The default
     /// is 100 ms.
     ///
-    /// The thread that cancels a timer drops its callback if [`ShardRef`](crate::ShardRef) added
-    /// the timer. The owner drops all other callbacks. If the owner is in a sleep longer than
-    /// `time`, the first remote cancel of such a callback wakes the owner. The owner's next sleeps
-    /// are at most `time` long, until it has dropped no callback for `time`. Remote cancels cause
-    /// at most two extra wake-ups per `time`.
+    /// If another thread has added the timer by a [`ShardRef`](crate::ShardRef), the canceller
+    /// drops the callback. The owner drops all other callbacks. If the owner is in a sleep longer
+    /// than `time`, the first remote cancel that leaves it a callback wakes it. The owner's next
+    /// sleeps are at most `time` long, until it has dropped no such callback for `time`. Remote
+    /// cancels cause at most two extra wake-ups per `time`.
     ///
-    /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. A loop that
-    /// sleeps for `time_until_next` drops the captures in its next turn.
+    /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. Without the
+    /// announcement, the owner drops the captures only in its next turn.
     ///
     /// # Examples
     ///
@@ -239,15 +239,15 @@ impl Config {
     /// Sets the hook that wakes the owner from an announced sleep (`prepare_sleep`), such as a
     /// write to an eventfd or a `mio::Waker`.
     ///
-    /// A call just before the sleep begins must end the sleep too. The default hook unparks the
-    /// thread that announced the sleep ([`std::thread::Thread::unpark`]), which does not end a
-    /// poll.
+    /// A call of the hook just before the sleep begins must end the sleep too. The default hook
+    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]), which does
+    /// not end a poll.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
     /// hook that owns a [`ShardRef`](crate::ShardRef) of its own shard is never dropped, and
-    /// neither is the shard. If the hook panics, the owner sleeps until its timeout, or until
-    /// another thread calls the hook.
+    /// neither is the shard. If the hook panics, the owner sleeps until its timeout, or until the
+    /// next call of the hook.
     ///
     /// The hook may send requests to any shard. Such a request may call that shard's hook inside
     /// this hook. Hooks nest at most 32 deep; deeper ones are not called. No hook is called inside
@@ -273,7 +273,7 @@ impl Config {
     }
 
     /// Sets the hook that reports a panic of a callback, a destructor, a purgatory operation, a
-    /// waker or the wake hook. The thread that panicked calls it.
+    /// waker or the wake hook. The thread that panicked calls the hook.
     ///
     /// The panic is caught, after the standard panic hook has printed its message.
     /// [`Counts::panicked`](crate::Counts::panicked) counts it with or without a hook. A panic of

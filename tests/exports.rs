@@ -41,34 +41,34 @@ fn recorded(test: impl FnOnce(&Snapshotter)) {
 }
 
 /// The exported values of a shard, by metric and label `by`.
-type Told = HashMap<String, DebugValue>;
+type Exported = HashMap<String, DebugValue>;
 
 fn gauge(value: f64) -> DebugValue {
     DebugValue::Gauge(value.into())
 }
 
 /// Asserts that `number` durations were exported, each within `expected` seconds.
-fn assert_durations(told: &Told, name: &str, number: usize, expected: Range<f64>) {
-    let DebugValue::Histogram(told) = &told[name] else { panic!("{name}: {told:?}") };
-    assert_eq!(told.len(), number);
-    assert!(told.iter().all(|duration| expected.contains(&duration.0)), "{told:?}");
+fn assert_durations(reported: &Exported, name: &str, number: usize, expected: Range<f64>) {
+    let DebugValue::Histogram(reported) = &reported[name] else { panic!("{name}: {reported:?}") };
+    assert_eq!(reported.len(), number);
+    assert!(reported.iter().all(|duration| expected.contains(&duration.0)), "{reported:?}");
 }
 
-fn assert_counters<const N: usize>(told: &Told, expected: [(&str, u64); N]) {
+fn assert_counters<const N: usize>(reported: &Exported, expected: [(&str, u64); N]) {
     for (name, count) in expected {
-        assert_eq!(told.get(name), Some(&DebugValue::Counter(count)), "{name}");
+        assert_eq!(reported.get(name), Some(&DebugValue::Counter(count)), "{name}");
     }
 }
 
 /// Returns a shard's gauges, and the counts and durations exported since the last call.
-fn told(snapshotter: &Snapshotter, shard: &str) -> Told {
+fn reported(snapshotter: &Snapshotter, shard: &str) -> Exported {
     let name_of = |key: &CompositeKey| {
         let label = |name: &str| key.key().labels().find(|it| it.key() == name).map(Label::value);
         let by = label("by").map(|by| format!(" {by}")).unwrap_or_default();
         (label("name") == Some(shard)).then(|| format!("{}{by}", key.key().name()))
     };
-    let told = snapshotter.snapshot().into_vec().into_iter();
-    told.filter_map(|(key, _, _, value)| Some((name_of(&key)?, value))).collect()
+    let reported = snapshotter.snapshot().into_vec().into_iter();
+    reported.filter_map(|(key, _, _, value)| Some((name_of(&key)?, value))).collect()
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn an_export_reports_changes_since_the_last_one() {
         clock.advance(TICK * 12);
         assert_eq!(turn(&mut shard), 2);
         exporter.export();
-        let first = told(snapshotter, "told");
+        let first = reported(snapshotter, "told");
         assert_counters(
             &first,
             [
@@ -104,7 +104,7 @@ fn an_export_reports_changes_since_the_last_one() {
         clock.advance(TICK);
         assert_eq!(turn(&mut shard), 1);
         exporter.export();
-        let second = told(snapshotter, "told");
+        let second = reported(snapshotter, "told");
         assert_counters(&second, [("corewheel_added_total", 1)]);
         assert_durations(&second, "corewheel_lateness_seconds loop", 1, 0.0..0.001);
     });
@@ -174,14 +174,14 @@ fn a_subscriber_may_use_the_wheel_and_panic() {
     let subscriber = subscriber.with_writer(writer).finish();
     tracing::subscriber::with_default(subscriber, || {
         let clock = ManualClock::new();
-        let (tell, told) = mpsc::channel();
-        let report = move |report: &PanicReport<'_>| tell.send(report.place()).expect("received");
+        let (sender, reported) = mpsc::channel();
+        let report = move |report: &PanicReport<'_>| sender.send(report.place()).expect("received");
         Config::new().clock(&clock).on_panic(report).install().expect("a fresh thread");
         local_timer().add(TICK, || panic!("a callback that panics, as it should here"));
         local_timer().add(TICK, || ());
         clock.advance(TICK * 5);
         assert_eq!(local_timer().turn().fired, 2, "the rest of the turn runs");
-        assert!(told.try_iter().eq([PanicPlace::Callback]), "the hook is called");
+        assert!(reported.try_iter().eq([PanicPlace::Callback]), "the hook is called");
         // The clock goes back, and another shard starts and ends.
         clock.set(TICK * 3);
         local_timer().turn();
@@ -204,8 +204,8 @@ fn an_export_reports_callback_durations() {
         clock.advance(TICK);
         assert_eq!(local_timer().turn().fired, 2);
         Exporter::new().export();
-        let told = told(snapshotter, "timed");
-        assert_durations(&told, "corewheel_callback_seconds", 2, 0.003..0.003_75);
+        let reported = reported(snapshotter, "timed");
+        assert_durations(&reported, "corewheel_callback_seconds", 2, 0.003..0.003_75);
     });
 }
 
@@ -222,8 +222,8 @@ fn a_successor_of_the_same_name_is_counted_from_zero() {
                 assert_eq!(turn(&mut shard), 1);
             }
             exporter.export();
-            let told = told(snapshotter, "a name of two");
-            assert_counters(&told, [("corewheel_fired_total", timers)]);
+            let reported = reported(snapshotter, "a name of two");
+            assert_counters(&reported, [("corewheel_fired_total", timers)]);
         }
     });
 }
@@ -236,14 +236,14 @@ fn an_ended_shard_exports_its_last_counts_and_zero_gauges() {
         (0..3).for_each(|timer| _ = ends.add(TICK, timer));
         let _ = ends.time_until_next();
         exporter.export();
-        assert_eq!(told(snapshotter, "ends")["corewheel_live"], gauge(3.0));
+        assert_eq!(reported(snapshotter, "ends")["corewheel_live"], gauge(3.0));
         drop(ends.drain());
         exporter.export();
-        let last = told(snapshotter, "ends");
+        let last = reported(snapshotter, "ends");
         assert_counters(&last, [("corewheel_handed_back_total", 3)]);
         assert_eq!(last["corewheel_live"], gauge(0.0));
         exporter.export();
-        let after = told(snapshotter, "ends").remove("corewheel_handed_back_total");
+        let after = reported(snapshotter, "ends").remove("corewheel_handed_back_total");
         assert!(!matches!(after, Some(DebugValue::Counter(1..))), "{after:?}");
         drop(ends);
 
@@ -255,14 +255,14 @@ fn an_ended_shard_exports_its_last_counts_and_zero_gauges() {
         clock.advance(TICK * 7);
         let _ = dropped.time_until_next();
         exporter.export();
-        let before = told(snapshotter, "dropped");
+        let before = reported(snapshotter, "dropped");
         let gauges = ["live", "longest_turn_seconds", "overdue_seconds"];
         let gauges = gauges.map(|name| format!("corewheel_{name}"));
         assert!(gauges.iter().all(|name| before[name] != gauge(0.0)), "{before:?}");
         assert_eq!(before["corewheel_overdue_seconds"], gauge(0.006));
         drop(dropped);
         exporter.export();
-        let after = told(snapshotter, "dropped");
+        let after = reported(snapshotter, "dropped");
         assert!(gauges.iter().all(|name| after[name] == gauge(0.0)), "{after:?}");
     });
 }
@@ -279,10 +279,10 @@ fn watch_emits_stall_events_despite_a_panicking_subscriber() {
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
     // Global, because the watch runs on another thread.
     tracing::subscriber::set_global_default(subscriber).expect("none is set yet");
-    let (tell, told) = mpsc::channel();
+    let (sender, reported) = mpsc::channel();
     let watch = Watch::start(TICK * 10, move |stall| {
         if stall.name.starts_with("stands still") {
-            let _ = tell.send(());
+            let _ = sender.send(());
         }
     });
     for name in ["stands still", "stands still as well"] {
@@ -290,7 +290,7 @@ fn watch_emits_stall_events_despite_a_panicking_subscriber() {
         shard.add(TICK, 1);
         assert_eq!(shard.time_until_next(), Some(TICK));
         clock.advance(TICK * 100);
-        told.recv_timeout(Duration::from_secs(20)).expect("the stall is reported");
+        reported.recv_timeout(Duration::from_secs(20)).expect("the stall is reported");
     }
     drop(watch);
     let text = written(log);

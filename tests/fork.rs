@@ -62,7 +62,7 @@ fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
 }
 
 /// Uses the wheel of a thread that the child does not have.
-fn use_a_timer_of_nobody(shard: &ShardRef, handle: TimerHandle) -> Found {
+fn use_the_wheel_of_a_missing_thread(shard: &ShardRef, handle: TimerHandle) -> Found {
     check(handle.is_pending(), "the timer is pending in the child")?;
     check(handle.reset(Duration::ZERO) && handle.reset(HOUR), "the timer can be reset")?;
     let more = shard.try_add(Duration::ZERO, || {}).map_err(|_| "the wheel accepts an add")?;
@@ -116,7 +116,7 @@ fn each_process_has_its_own_copy_of_every_timer() {
         let own = local_timer().add(HOUR, move || _ = count.fetch_add(1, Ordering::Relaxed));
         in_a_child(|| {
             for (shard, &handle) in others.iter().zip(&there) {
-                use_a_timer_of_nobody(shard, handle)?;
+                use_the_wheel_of_a_missing_thread(shard, handle)?;
             }
             use_the_own_timer(own)?;
             check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")?;

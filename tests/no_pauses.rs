@@ -20,7 +20,7 @@ const REVOLUTION: usize = 2_048;
 const CROWDED_FROM: usize = 96;
 
 /// Advances until empty. Asserts that each tick touches at most `most` entries beside those fired.
-fn go_on(wheel: &mut Wheel<u32>, most: usize, what: &str) {
+fn advance_until_empty(wheel: &mut Wheel<u32>, most: usize, what: &str) {
     let mut touched = wheel.touched();
     while !wheel.is_empty() {
         let tick = wheel.now() + 1;
@@ -39,13 +39,13 @@ fn spread_over(ticks: u32) -> Wheel<u32> {
 
 #[test]
 fn a_tick_touches_at_most_two_entries_that_it_does_not_fire() {
-    go_on(&mut spread_over(120_000), 0, "near");
-    go_on(&mut spread_over(FAR), 2, "far");
+    advance_until_empty(&mut spread_over(120_000), 0, "near");
+    advance_until_empty(&mut spread_over(FAR), 2, "far");
 }
 
 type Insert = fn(&mut Wheel<u32>) -> Key;
 
-const FROM: [(&str, Insert); 4] = [
+const INSERTS: [(&str, Insert); 4] = [
     ("late", |wheel| wheel.insert(0, 0)),
     ("near", |wheel| wheel.insert(1_000, 0)),
     ("far", |wheel| wheel.insert(200_001, 0)),
@@ -55,7 +55,7 @@ const FROM: [(&str, Insert); 4] = [
 /// The new deadline of an entry; 0 if it is not reset.
 type Move = fn(u64) -> u64;
 
-const TO: [(&str, Move); 8] = [
+const RESETS: [(&str, Move); 8] = [
     ("where they are", |_| 0),
     ("a tick later", |_| 200_010),
     ("soon", |_| 50),
@@ -68,8 +68,8 @@ const TO: [(&str, Move); 8] = [
 
 #[test]
 fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
-    for (from, insert) in FROM {
-        for (to, deadline) in TO {
+    for (from, insert) in INSERTS {
+        for (to, deadline) in RESETS {
             let mut wheel = Wheel::new();
             let keys: Vec<_> = (0..ENTRIES).map(|_| insert(&mut wheel)).collect();
             for (entry, &key) in (0..).zip(&keys) {
@@ -77,7 +77,7 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
                 assert!(deadline == 0 || wheel.reset(key, deadline));
             }
             let most = CROWDED_FROM + ENTRIES.div_ceil(REVOLUTION) + 1;
-            go_on(&mut wheel, most, &format!("from {from} to {to}"));
+            advance_until_empty(&mut wheel, most, &format!("from {from} to {to}"));
         }
     }
 }

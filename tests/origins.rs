@@ -8,7 +8,7 @@ use std::{
     task::{Context, Waker},
 };
 
-use common::{HOUR, Never, TICK, in_virtual_time, manual_shard, on_a_thread};
+use common::{HOUR, NeverCompletes, TICK, in_virtual_time, manual_shard, on_a_thread};
 use corewheel::{
     Cancel, LocalTimer, When,
     future::{Timers, interval, sleep, timeout},
@@ -98,13 +98,14 @@ fn poll<F: Future>(future: std::pin::Pin<&mut F>) {
 fn futures_and_operations_record_where_they_were_created() {
     in_virtual_time(|_| {
         let timers = Timers::new(&[local_timer().shard_ref()]);
-        let purgatory = Purgatory::<u8, Never>::new();
+        let purgatory = Purgatory::<u8, NeverCompletes>::new();
         let first = line() + 1;
         let mut sleep = pin!(sleep(HOUR));
         let mut timeout = pin!(timeout(HOUR, std::future::pending::<()>()));
         let mut elsewhere = pin!(timers.sleep(HOUR));
         let mut interval = interval(HOUR);
-        let _ = purgatory.try_complete_else_watch(Never, [1], HOUR).expect("there is room");
+        let _ =
+            purgatory.try_complete_else_watch(NeverCompletes, [1], HOUR).expect("there is room");
         poll(sleep.as_mut());
         poll(timeout.as_mut());
         poll(elsewhere.as_mut());

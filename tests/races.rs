@@ -49,9 +49,12 @@ impl Drop for Payload {
     }
 }
 
-type Given = (TimerHandle, Arc<Record>);
+type SharedTimer = (TimerHandle, Arc<Record>);
 
-fn add_all(random: &mut Rng, mut add: impl FnMut(Duration, Payload) -> TimerHandle) -> Vec<Given> {
+fn add_all(
+    random: &mut Rng,
+    mut add: impl FnMut(Duration, Payload) -> TimerHandle,
+) -> Vec<SharedTimer> {
     let mut add_one = || {
         let record = Arc::new(Record::default());
         (add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
@@ -60,14 +63,14 @@ fn add_all(random: &mut Rng, mut add: impl FnMut(Duration, Payload) -> TimerHand
 }
 
 /// Cancels every timer. Returns each answer, and the number of fires that it sees afterwards.
-fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
-    let cancel = |(handle, record): &Given| {
+fn cancel_all(own: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
+    let cancel = |(handle, record): &SharedTimer| {
         record.work[own].store(1, Relaxed);
         let answer = handle.cancel();
         (answer, record.fired.load(Relaxed))
     };
     // The two cancellers start at different timers.
-    let (first, second) = given.split_at(if own == 0 { 0 } else { given.len() / 2 });
+    let (first, second) = timers.split_at(if own == 0 { 0 } else { timers.len() / 2 });
     let mut answers: Vec<_> = second.iter().chain(first).map(cancel).collect();
     answers.rotate_right(first.len());
     answers
@@ -75,9 +78,14 @@ fn cancel_all(own: usize, given: &[Given]) -> Vec<(Cancel, u32)> {
 
 /// Asserts that each timer ended once and that every answer was true. With `ends_late`, a timer
 /// may end before the loop records its fire.
-fn assert_true(ends_late: bool, given: &[Given], answers: &[Vec<(Cancel, u32)>], handed_back: u32) {
+fn assert_each_ended_once(
+    ends_late: bool,
+    timers: &[SharedTimer],
+    answers: &[Vec<(Cancel, u32)>],
+    handed_back: u32,
+) {
     let mut left = 0;
-    for (timer, (_, record)) in given.iter().enumerate() {
+    for (timer, (_, record)) in timers.iter().enumerate() {
         let fired = record.fired.load(Relaxed);
         let told: Vec<_> = answers.iter().map(|of_one| of_one[timer]).collect();
         let has_won = |&one: &usize| told[one].0 == Cancel::Cancelled;
@@ -104,11 +112,11 @@ fn a_shards_timers_end_once_while_other_threads_cancel() {
     seeded(0..operations(300), |random| {
         let clock = ManualClock::new();
         let mut shard = shard_by(&clock);
-        let given = add_all(random, |delay, payload| shard.add(delay, payload));
+        let timers = add_all(random, |delay, payload| shard.add(delay, payload));
         let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
         let (answers, handed_back) = thread::scope(|scope| {
-            let given = &given;
-            let cancellers = [0, 1].map(|own| scope.spawn(move || cancel_all(own, given)));
+            let timers = &timers;
+            let cancellers = [0, 1].map(|own| scope.spawn(move || cancel_all(own, timers)));
             for _ in 0..turns {
                 clock.advance(TICK);
                 shard.turn();
@@ -127,7 +135,12 @@ fn a_shards_timers_end_once_while_other_threads_cancel() {
             (cancellers.map(|canceller| canceller.join().expect("no panic")), handed_back.len())
         });
         assert_eq!((next.fired.load(Relaxed), next.dropped.load(Relaxed)), (0, 1));
-        assert_true(true, &given, &answers, u32::try_from(handed_back).expect("few") - 1);
+        assert_each_ended_once(
+            true,
+            &timers,
+            &answers,
+            u32::try_from(handed_back).expect("few") - 1,
+        );
     });
 }
 
@@ -135,26 +148,31 @@ fn a_shards_timers_end_once_while_other_threads_cancel() {
 fn a_threads_timers_end_once_while_other_threads_cancel() {
     seeded(0..operations(300), |random| {
         let mut random = random.fork();
-        let (given, cancellers) = in_virtual_time(move |clock| {
+        let (timers, cancellers) = in_virtual_time(move |clock| {
             let add = |delay, payload: Payload| local_timer().add(delay, move || payload.fire());
-            let given = Arc::new(add_all(&mut random, add));
+            let timers = Arc::new(add_all(&mut random, add));
             let cancellers = [0, 1].map(|own| {
-                let given = Arc::clone(&given);
-                thread::spawn(move || cancel_all(own, &given))
+                let timers = Arc::clone(&timers);
+                thread::spawn(move || cancel_all(own, &timers))
             });
             for _ in 0..random.u32(..4) {
                 clock.advance(TICK);
                 local_timer().turn();
             }
-            (given, cancellers)
+            (timers, cancellers)
         });
         let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
         // The exit of the thread dropped the pending timers, which only that thread could count.
-        let pending = given.iter().enumerate().filter(|&(timer, (_, record))| {
+        let pending = timers.iter().enumerate().filter(|&(timer, (_, record))| {
             let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
             !won && record.fired.load(Relaxed) == 0
         });
-        assert_true(false, &given, &answers, u32::try_from(pending.count()).expect("few"));
+        assert_each_ended_once(
+            false,
+            &timers,
+            &answers,
+            u32::try_from(pending.count()).expect("few"),
+        );
     });
 }
 

@@ -8,7 +8,7 @@ mod kinds;
 
 use std::{fs::File, io::Read, mem};
 
-use kinds::{Handle, Make, for_each_kind};
+use kinds::{Handle, MakeTimers, for_each_kind};
 
 /// Returns the resident bytes of this process. Allocates nothing.
 fn resident() -> i64 {
@@ -23,12 +23,12 @@ fn resident() -> i64 {
 /// One test, because a concurrent test would change the resident memory.
 #[test]
 fn resident_memory_follows_the_timers() {
-    for_each_kind(few_timers_take_little);
-    for_each_kind(a_burst_goes_back);
+    for_each_kind(ten_timers_take_few_bytes);
+    for_each_kind(memory_of_a_burst_is_freed);
 }
 
 /// The unused entries of a page are not resident.
-fn few_timers_take_little(make: Make<'_>) {
+fn ten_timers_take_few_bytes(make: MakeTimers<'_>) {
     let before = resident();
     let mut wheels: Vec<_> = (0..20).map(|_| make()).collect();
     for timers in &mut wheels {
@@ -42,7 +42,7 @@ fn few_timers_take_little(make: Make<'_>) {
 }
 
 /// Allocations between the pages keep the heap from shrinking.
-fn a_burst_goes_back(make: Make<'_>) {
+fn memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
     const BURST: i64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let mut random = fastrand::Rng::with_seed(1);
     let mut timers = make();

@@ -17,7 +17,7 @@ pub(crate) use self::handles::payload_dropped;
 use crate::handover::{self, Job, Link, check, count, with};
 use crate::ledger::Payload;
 use crate::model::{Bug, TurnReport, nanos};
-use crate::plan::{Act, How, Id, Move, Nanos, PLACES, Plan, Script, Step, Way};
+use crate::plan::{Act, AddMethod, CancelMethod, ClockMove, Id, Nanos, PLACES, Plan, Script, Step};
 
 pub(crate) struct Core {
     number: usize,
@@ -93,14 +93,15 @@ impl Core {
             Act::Share => handles::share(id),
             Act::Turn => self.turn(place, None, None),
             Act::TurnWithin => self.turn(place, Some(count), None),
-            Act::GiveUp => self.turn(place, None, Some(count)),
+            Act::AbandonPass => self.turn(place, None, Some(count)),
             Act::Inspect => self.inspect(place),
             Act::Sleep => self.fall_asleep(place),
             Act::Drain => self.drain(place),
             Act::DropShard => self.drop_shard(place),
             Act::Exchange => self.exchange(place),
             Act::Clock(how) => {
-                let wait = if how == Move::ToNext { self.time_until_next(place) } else { None };
+                let wait =
+                    if how == ClockMove::ToNext { self.time_until_next(place) } else { None };
                 with(|model| model.move_clock(step, how, wait));
             }
             Act::Flood(&act) => {
@@ -173,7 +174,7 @@ impl Core {
         self.wake_up();
         let sleep = local_timer().prepare_sleep();
         self.has_published(place);
-        with(|model| model.falls_asleep(number, sleep.timeout().map(nanos)));
+        with(|model| model.record_sleep(number, sleep.timeout().map(nanos)));
         self.sleep = Some(sleep);
     }
 
@@ -187,22 +188,22 @@ impl Core {
     // ---- timers
 
     /// Adds a timer, with `try_add` if the shard is full or may be.
-    fn add(&mut self, step: Step, way: Way) {
+    fn add(&mut self, step: Step, way: AddMethod) {
         let Step { id, place, delay, more, script, .. } = step;
         let (shard, length) = (self.numbers[place], self.length(place));
         let operations = match way {
-            Way::Plain => ["add", "Shard::add, try_add"],
-            Way::At | Way::AtPast => ["add, an instant", "Shard::add, an instant"],
-            Way::Within => ["add, slack", "Shard::add, slack"],
-            Way::Spread => ["add, spread", "Shard::add, spread"],
-            Way::Periodic => ["add_periodic", "Shard::add_periodic"],
-            Way::Local => ["add_local", "Shard::add, try_add"],
-            Way::Try => ["try_add", "Shard::add, try_add"],
+            AddMethod::Plain => ["add", "Shard::add, try_add"],
+            AddMethod::At | AddMethod::AtPast => ["add, an instant", "Shard::add, an instant"],
+            AddMethod::Within => ["add, slack", "Shard::add, slack"],
+            AddMethod::Spread => ["add, spread", "Shard::add, spread"],
+            AddMethod::Periodic => ["add_periodic", "Shard::add_periodic"],
+            AddMethod::Local => ["add_local", "Shard::add, try_add"],
+            AddMethod::Try => ["try_add", "Shard::add, try_add"],
         };
         let operation = operations[usize::from(place > 0)];
         let added = with(|model| model.begin_add(id, shard, script, length, operation));
         let Some((payload, is_full)) = added else { return };
-        let way = if is_full == Some(false) { way } else { Way::Try };
+        let way = if is_full == Some(false) { way } else { AddMethod::Try };
         add(self.shards[place].as_mut(), payload, way, [delay, more], is_full);
         self.compare(place);
     }
@@ -213,15 +214,15 @@ impl Core {
         (1..PLACES).find(|&place| self.numbers[place] == number)
     }
 
-    fn cancel(&mut self, id: Id, how: How) {
-        let place = self.place_of(id).filter(|_| how == How::Shard);
+    fn cancel(&mut self, id: Id, how: CancelMethod) {
+        let place = self.place_of(id).filter(|_| how == CancelMethod::Shard);
         // A flood may name timers that the episode does not have.
         let handle = with(|model| model.timers.get(id as usize)?.handle);
         let Some((place, handle)) = place.zip(handle) else { return handles::cancel(id, how) };
         let Some(shard) = &mut self.shards[place] else { return };
         let expected = with(|model| {
             model.calls(id, true, ["Shard::cancel"; 2]);
-            model.cancels(id, true)
+            model.record_cancel(id, true)
         });
         let payload = shard.cancel(handle);
         let found = payload.as_ref().map(|payload| payload.id);
@@ -282,7 +283,7 @@ impl Core {
         let after = self.counts(place);
         with(|model| {
             model.record_turn_end(number, budget, report, after);
-            if report.given_up {
+            if report.abandoned {
                 model.coverage.count("pass given up");
             } else if !report.behind {
                 model.check_rest(number, report.wait);
@@ -304,7 +305,7 @@ impl Core {
         let number = self.numbers[place];
         // During the drain, destructors of cancelled timers find the shard ended.
         count("Shard::drain");
-        let live = with(|model| model.ends(number));
+        let live = with(|model| model.record_end(number));
         let back = shard.drain();
         let payload = with(|model| {
             model.drained(number, &live, &back, shard.counts());
@@ -324,7 +325,7 @@ impl Core {
         let Some(shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
         count("shard dropped");
-        with(|model| model.ends(number));
+        with(|model| model.record_end(number));
         drop(shard);
         with(|model| model.check_end(number));
         self.make(place);
@@ -351,7 +352,7 @@ impl Core {
             self.compare(place);
             let number = self.numbers[place];
             with(|model| {
-                model.ends(number);
+                model.record_end(number);
                 model.ending.push(number);
             });
         }
@@ -380,15 +381,15 @@ fn pass(
         None => shard.turn(),
     }
     let mut fired = 0;
-    let mut given_up = give_up == Some(0);
-    while !given_up {
+    let mut abandoned = give_up == Some(0);
+    while !abandoned {
         let expiry =
             if borrows { shard.next_expiry() } else { shard.next_expired().map(Expiry::Ended) };
         let Some(mut expiry) = expiry else { break };
         fired += 1;
         let is_lent = matches!(expiry, Expiry::Periodic(_));
         let id = expiry.as_mut().payload.id;
-        let script = with(|model| model.expires(&expiry.as_mut(), is_lent));
+        let script = with(|model| model.record_expiry(&expiry.as_mut(), is_lent));
         if script == Script::Pause {
             // Other cores may cancel the timer while its payload is lent.
             pause_in_pass();
@@ -406,9 +407,9 @@ fn pass(
         } else {
             drop_quietly(ended);
         }
-        given_up = give_up == Some(fired);
+        abandoned = give_up == Some(fired);
     }
-    TurnReport { fired, behind: shard.is_behind(), given_up, ..TurnReport::default() }
+    TurnReport { fired, behind: shard.is_behind(), abandoned, ..TurnReport::default() }
 }
 
 fn pause_in_pass() {
@@ -442,14 +443,16 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
                 model.begin_add(new, number, Script::Nothing, length, operation)
             });
             if let Some((payload, is_full)) = added {
-                add(shard, payload, Way::Try, [delay, 0], is_full);
+                add(shard, payload, AddMethod::Try, [delay, 0], is_full);
             }
         }
-        Script::Cancel(other) if is_callback => handles::cancel(other, How::Wait),
+        Script::Cancel(other) if is_callback => handles::cancel(other, CancelMethod::Wait),
         Script::DropCancel(_) if is_callback => (),
         // A pass drops its payloads quietly.
-        Script::Cancel(other) | Script::DropCancel(other) => handles::cancel(other, How::Handle),
-        Script::CancelSelf => handles::cancel(id, How::Handle),
+        Script::Cancel(other) | Script::DropCancel(other) => {
+            handles::cancel(other, CancelMethod::Handle);
+        }
+        Script::CancelSelf => handles::cancel(id, CancelMethod::Handle),
         Script::Reset(other, delay) => handles::reset(other, delay, None),
         Script::Turn if is_callback => {
             let (turn, live) = (local_timer().turn(), local_timer().len());
@@ -466,7 +469,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
 
 fn run(payload: &Payload) {
     let id = payload.id;
-    run_script(id, with(|model| model.fires(id)), None);
+    run_script(id, with(|model| model.record_fire(id)), None);
     let thrown = with(|model| {
         if model.timer(id).period > 0 {
             model.run_is_over(id);
@@ -482,25 +485,25 @@ fn run(payload: &Payload) {
 fn add(
     shard: Option<&mut Shard<Payload>>,
     payload: Payload,
-    way: Way,
+    way: AddMethod,
     delays: [Nanos; 2],
     is_full: Option<bool>,
 ) {
     let (id, timer) = (payload.id, local_timer());
     let [delay, more] = delays.map(Duration::from_nanos);
     // Shards have no `add_local`.
-    let way = if shard.is_some() && way == Way::Local { Way::Try } else { way };
+    let way = if shard.is_some() && way == AddMethod::Local { AddMethod::Try } else { way };
     let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
     let when = match way {
-        Way::At | Way::AtPast => instant.into(),
-        Way::Within => When::after(delay).slack(more),
-        Way::Spread => When::after(delay).spread(more),
-        Way::Plain | Way::Periodic | Way::Local | Way::Try => delay.into(),
+        AddMethod::At | AddMethod::AtPast => instant.into(),
+        AddMethod::Within => When::after(delay).slack(more),
+        AddMethod::Spread => When::after(delay).spread(more),
+        AddMethod::Plain | AddMethod::Periodic | AddMethod::Local | AddMethod::Try => delay.into(),
     };
     let added = match shard {
         Some(shard) => match way {
-            Way::Periodic => Ok(Some(shard.add_periodic(delay, payload))),
-            Way::Try => shard.try_add(delay, payload).map(Some).map_err(|error| {
+            AddMethod::Periodic => Ok(Some(shard.add_periodic(delay, payload))),
+            AddMethod::Try => shard.try_add(delay, payload).map(Some).map_err(|error| {
                 // Unlike the thread's own wheel, a shard reads its clock even for a refused add.
                 with(|model| model.read(model.timer(id).shard));
                 refused(error)
@@ -508,12 +511,12 @@ fn add(
             _ => Ok(Some(shard.add(when, payload))),
         },
         None => match way {
-            Way::Periodic => Ok(Some(timer.add_periodic(delay, move || run(&payload)))),
-            Way::Local => {
+            AddMethod::Periodic => Ok(Some(timer.add_periodic(delay, move || run(&payload)))),
+            AddMethod::Local => {
                 handles::keep_local(id, timer.add_local(delay, move || run(&payload)));
                 Ok(None)
             }
-            Way::Try => {
+            AddMethod::Try => {
                 // The closure is too large to be stored inline.
                 let large = ([id; 16], payload);
                 let added = timer.try_add(delay, move || run(&black_box(&large).1));
@@ -547,9 +550,9 @@ fn add_remote(step: Step) {
     let prepared = with(|model| {
         let (own, core) = (model.core == to, &model.cores[to]);
         // A few adds go to the wheel of an ended thread.
-        let gone = core.gone.clone().filter(|_| id.is_multiple_of(16));
-        let (is_gone, number) = (gone.is_some(), core.own);
-        let shard = gone.or_else(|| core.shard.clone())?;
+        let ended_wheel = core.ended_wheel.clone().filter(|_| id.is_multiple_of(16));
+        let (is_gone, number) = (ended_wheel.is_some(), core.own);
+        let shard = ended_wheel.or_else(|| core.shard.clone())?;
         let is_full = if is_gone { Some(true) } else { model.is_full_remote(number) };
         if own && local_timer().len() >= model.shards[number].limit {
             return None;

@@ -73,7 +73,7 @@ impl Conductor {
                 let thread = self.start(core);
                 self.threads.insert(core, thread);
             } else if self.model().failure.is_none() {
-                self.tell(core, Job::Steps(from..to))?;
+                self.run_job(core, Job::Steps(from..to))?;
             }
             from = to;
         }
@@ -87,7 +87,7 @@ impl Conductor {
     }
 
     /// Gives the model to a core, and waits until it comes back.
-    fn tell(&mut self, core: usize, job: Job) -> Result<(), Hangs> {
+    fn run_job(&mut self, core: usize, job: Job) -> Result<(), Hangs> {
         self.model().core = core;
         let model = self.model.take().expect("the model is here");
         let thread = &mut self.threads[core];
@@ -101,7 +101,7 @@ impl Conductor {
     /// Lets a core that has paused in a callback finish its steps.
     fn resume(&mut self, core: usize) -> Result<(), Hangs> {
         while self.threads[core].is_paused {
-            self.tell(core, Job::Resume)?;
+            self.run_job(core, Job::Resume)?;
         }
         Ok(())
     }
@@ -120,11 +120,11 @@ impl Conductor {
     }
 
     fn end(&mut self, core: usize) -> Result<(), Hangs> {
-        self.tell(core, Job::Leave)?;
+        self.run_job(core, Job::Leave)?;
         let ended = self.threads.remove(core).joins.join();
         let model = self.model();
         model.check(ended.is_ok(), || format!("core {core} ended with a panic"));
-        model.cores[core].gone = model.cores[core].shard.take();
+        model.cores[core].ended_wheel = model.cores[core].shard.take();
         for shard in std::mem::take(&mut model.ending) {
             model.check_end(shard);
         }
@@ -134,7 +134,7 @@ impl Conductor {
     fn finish(mut self) -> Result<Coverage, Failure> {
         let model = self.model();
         if let Some((number, shard)) = model.in_transit.take() {
-            model.ends(number);
+            model.record_end(number);
             drop(shard);
             model.check_end(number);
         }

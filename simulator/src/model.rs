@@ -14,7 +14,7 @@ use corewheel::{
 pub(crate) use self::shards::TurnReport;
 use crate::coverage::Coverage;
 use crate::ledger::{Ledger, Payload};
-use crate::plan::{Id, Nanos, Plan, Script, Setting, Way};
+use crate::plan::{AddMethod, Id, Nanos, Plan, Script, Setting};
 
 /// A planted bug between the simulator and the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) struct CoreModel {
     pub(crate) own: usize,
     pub(crate) shard: Option<ShardRef>,
     /// The wheel of the last ended thread of this core.
-    pub(crate) gone: Option<ShardRef>,
+    pub(crate) ended_wheel: Option<ShardRef>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -181,7 +181,7 @@ impl Model {
         let core = |start: Nanos| {
             let clock = ManualClock::new();
             clock.set(Duration::from_nanos(start));
-            CoreModel { clock, stalls: 0, own: 0, shard: None, gone: None }
+            CoreModel { clock, stalls: 0, own: 0, shard: None, ended_wheel: None }
         };
         Self {
             setting: plan.setting.clone(),
@@ -289,7 +289,7 @@ impl Model {
     pub(crate) fn end_add(
         &mut self,
         id: Id,
-        way: Way,
+        way: AddMethod,
         [delay, more]: [Nanos; 2],
         is_full: Option<bool>,
         answer: Result<Option<TimerHandle>, AddErrorReason>,
@@ -303,20 +303,20 @@ impl Model {
             Err(reason) => return self.refused(id, reason, is_full, AddErrorReason::Full),
         };
         self.check(is_full != Some(true), || format!("a full shard took timer {id}"));
-        let delay = if way == Way::Periodic { self.make_periodic(id, delay) } else { delay };
+        let delay = if way == AddMethod::Periodic { self.make_periodic(id, delay) } else { delay };
         let instant = self.moment(shard, way, delay);
         let now = self.read(shard);
         let shard = &self.shards[shard];
         let due = match way {
-            Way::At | Way::AtPast => shard.due_at(now, instant),
+            AddMethod::At | AddMethod::AtPast => shard.due_at(now, instant),
             _ => shard.due_after(now, delay),
         };
         let last = match way {
-            Way::Within => {
+            AddMethod::Within => {
                 let last = due.saturating_add(more) / shard.tick;
                 shard.start(last.max(shard.tick_of(due))).max(due)
             }
-            Way::Spread => now.saturating_add(delay).saturating_add(more),
+            AddMethod::Spread => now.saturating_add(delay).saturating_add(more),
             _ => due,
         };
         self.timers[id as usize].handle = handle;
@@ -424,12 +424,12 @@ impl Model {
     }
 
     /// The clock reading at which a timer added at an instant is due.
-    fn moment(&self, shard: usize, way: Way, delay: Nanos) -> Nanos {
+    fn moment(&self, shard: usize, way: AddMethod, delay: Nanos) -> Nanos {
         let now = self.clock(self.shards[shard].core);
-        if way == Way::AtPast { now.saturating_sub(delay) } else { now.saturating_add(delay) }
+        if way == AddMethod::AtPast { now.saturating_sub(delay) } else { now.saturating_add(delay) }
     }
 
-    pub(crate) fn instant(&self, shard: usize, way: Way, delay: Nanos) -> Instant {
+    pub(crate) fn instant(&self, shard: usize, way: AddMethod, delay: Nanos) -> Instant {
         let clock = &self.cores[self.shards[shard].core].clock;
         let origin = clock.now().checked_sub(clock.elapsed()).expect("the clock showed it");
         origin + Duration::from_nanos(self.moment(shard, way, delay))
@@ -460,7 +460,7 @@ impl Model {
     }
 
     /// Records a cancel before its call. Returns the expected answer.
-    pub(crate) fn cancels(&mut self, id: Id, own: bool) -> Cancel {
+    pub(crate) fn record_cancel(&mut self, id: Id, own: bool) -> Cancel {
         let timer = &mut self.timers[id as usize];
         match timer.state {
             State::Live => {
@@ -515,7 +515,7 @@ impl Model {
     }
 
     /// Records a reset before its call. Returns the expected answer.
-    pub(crate) fn resets(&mut self, id: Id, delay: Nanos, own: bool) -> bool {
+    pub(crate) fn record_reset(&mut self, id: Id, delay: Nanos, own: bool) -> bool {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
         // The shard may want a turn at the earlier deadline.
@@ -559,7 +559,7 @@ impl Model {
     // ---- firing
 
     /// Checks that a timer fires in order, once, not early and not after its end.
-    pub(crate) fn fires(&mut self, id: Id) -> Script {
+    pub(crate) fn record_fire(&mut self, id: Id) -> Script {
         let timer = self.timer(id).clone();
         let shard = &self.shards[timer.shard];
         let (now, turns) = (shard.turn_now, shard.turns);
@@ -600,7 +600,11 @@ impl Model {
     }
 
     /// Checks an expired payload, which the loop takes or, if `is_lent`, borrows.
-    pub(crate) fn expires(&mut self, expired: &Expired<&mut Payload>, is_lent: bool) -> Script {
+    pub(crate) fn record_expiry(
+        &mut self,
+        expired: &Expired<&mut Payload>,
+        is_lent: bool,
+    ) -> Script {
         let id = expired.payload.id;
         let number = self.timer(id).shard;
         let deadline = self.nanos_at(number, expired.deadline());
@@ -612,7 +616,7 @@ impl Model {
             let said = expired.lateness();
             format!("timer {id}, due at {deadline}, is late by {lateness} ns, not by {said:?}")
         });
-        let script = self.fires(id);
+        let script = self.record_fire(id);
         let (timer, shard) = self.timer_and_shard(id);
         let is_periodic = timer.period > 0;
         if !is_lent {
@@ -669,7 +673,7 @@ impl Model {
     // ---- the end
 
     /// Ends a shard. Returns the timers that were live.
-    pub(crate) fn ends(&mut self, number: usize) -> Vec<Id> {
+    pub(crate) fn record_end(&mut self, number: usize) -> Vec<Id> {
         let live = std::mem::take(&mut self.shards[number].live);
         let mut live: Vec<_> = live.into_iter().map(|(_, id)| id).collect();
         live.sort_unstable();

@@ -58,12 +58,12 @@ pub(crate) struct Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    Add(Way),
+    Add(AddMethod),
     /// Adds to another core's wheel. `Run` has no delay.
     AddRemote,
     AddPeriodicRemote,
     Run,
-    Cancel(How),
+    Cancel(CancelMethod),
     Reset,
     /// Resets through the shard, if it belongs to this core.
     OwnReset,
@@ -73,14 +73,14 @@ pub(crate) enum Act {
     Turn,
     TurnWithin,
     /// Begins a turn and takes only `count` of the payloads that expired.
-    GiveUp,
+    AbandonPass,
     Inspect,
     Sleep,
     Drain,
     DropShard,
     /// Gives a shard away and takes the one that another core gave.
     Exchange,
-    Clock(Move),
+    Clock(ClockMove),
     /// Repeats a remote act for many timers.
     Flood(&'static Act),
     WakePanics,
@@ -88,7 +88,7 @@ pub(crate) enum Act {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum AddMethod {
     Plain,
     At,
     /// Adds at an instant that has passed.
@@ -101,7 +101,7 @@ pub(crate) enum Way {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum CancelMethod {
     /// Through the shard, if it belongs to this core.
     Shard,
     Handle,
@@ -110,7 +110,7 @@ pub(crate) enum How {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Move {
+pub(crate) enum ClockMove {
     On,
     Far,
     /// To the time of a shard's next turn.
@@ -144,21 +144,21 @@ pub(crate) enum Script {
 /// The weight of each act. Acts of shards have twice the weight, because half of the steps name
 /// the thread's own wheel.
 const ACTS: [(u64, Act); 40] = [
-    (760, Act::Add(Way::Plain)),
-    (95, Act::Add(Way::At)),
-    (47, Act::Add(Way::AtPast)),
-    (142, Act::Add(Way::Within)),
-    (142, Act::Add(Way::Spread)),
-    (48, Act::Add(Way::Periodic)),
-    (285, Act::Add(Way::Local)),
-    (380, Act::Add(Way::Try)),
+    (760, Act::Add(AddMethod::Plain)),
+    (95, Act::Add(AddMethod::At)),
+    (47, Act::Add(AddMethod::AtPast)),
+    (142, Act::Add(AddMethod::Within)),
+    (142, Act::Add(AddMethod::Spread)),
+    (48, Act::Add(AddMethod::Periodic)),
+    (285, Act::Add(AddMethod::Local)),
+    (380, Act::Add(AddMethod::Try)),
     (450, Act::AddRemote),
     (24, Act::AddPeriodicRemote),
     (92, Act::Run),
-    (530, Act::Cancel(How::Shard)),
-    (530, Act::Cancel(How::Handle)),
-    (180, Act::Cancel(How::Wait)),
-    (180, Act::Cancel(How::Guard)),
+    (530, Act::Cancel(CancelMethod::Shard)),
+    (530, Act::Cancel(CancelMethod::Handle)),
+    (180, Act::Cancel(CancelMethod::Wait)),
+    (180, Act::Cancel(CancelMethod::Guard)),
     (890, Act::Reset),
     (890, Act::OwnReset),
     (200, Act::SetPeriod),
@@ -166,21 +166,21 @@ const ACTS: [(u64, Act); 40] = [
     (100, Act::Share),
     (720, Act::Turn),
     (360, Act::TurnWithin),
-    (120, Act::GiveUp),
+    (120, Act::AbandonPass),
     (400, Act::Inspect),
     (200, Act::Sleep),
     (6, Act::Drain),
     (8, Act::DropShard),
     (60, Act::Exchange),
-    (715, Act::Clock(Move::On)),
-    (65, Act::Clock(Move::Far)),
-    (520, Act::Clock(Move::ToNext)),
-    (90, Act::Clock(Move::Back)),
-    (60, Act::Clock(Move::Jump)),
-    (15, Act::Clock(Move::Years)),
-    (60, Act::Clock(Move::Stall)),
+    (715, Act::Clock(ClockMove::On)),
+    (65, Act::Clock(ClockMove::Far)),
+    (520, Act::Clock(ClockMove::ToNext)),
+    (90, Act::Clock(ClockMove::Back)),
+    (60, Act::Clock(ClockMove::Jump)),
+    (15, Act::Clock(ClockMove::Years)),
+    (60, Act::Clock(ClockMove::Stall)),
     (4, Act::Flood(&Act::AddRemote)),
-    (4, Act::Flood(&Act::Cancel(How::Handle))),
+    (4, Act::Flood(&Act::Cancel(CancelMethod::Handle))),
     (3, Act::Flood(&Act::Reset)),
     (65, Act::WakePanics),
     (2, Act::Exit),
@@ -256,7 +256,7 @@ impl Draw<'_, '_> {
         let count = match act {
             Act::Flood(_) if self.below(8) == 0 => FLOOD,
             Act::Flood(_) => 1 + self.below(199),
-            Act::Clock(Move::Stall) => 1 + self.below(19),
+            Act::Clock(ClockMove::Stall) => 1 + self.below(19),
             Act::TurnWithin => self.below(8),
             _ => self.below(4),
         };
@@ -270,19 +270,19 @@ impl Draw<'_, '_> {
             }
             _ => self.any_id(),
         };
-        if let Act::Add(Way::Local) = act {
+        if let Act::Add(AddMethod::Local) = act {
             self.kept[core].truncate(7);
             self.kept[core].insert(0, id);
         }
         let delay = match act {
-            Act::Clock(Move::On) => self.ticks(3),
-            Act::Clock(Move::Far) => self.magnitude() >> 16,
-            Act::Clock(Move::Back) if self.below(4) == 0 => self.magnitude() >> 8,
-            Act::Clock(Move::Back) => self.ticks(50),
-            Act::Clock(Move::Jump) => SECOND + self.below(3 * DAY - SECOND),
-            Act::Clock(Move::Years) => DAY + self.below(YEAR - DAY),
+            Act::Clock(ClockMove::On) => self.ticks(3),
+            Act::Clock(ClockMove::Far) => self.magnitude() >> 16,
+            Act::Clock(ClockMove::Back) if self.below(4) == 0 => self.magnitude() >> 8,
+            Act::Clock(ClockMove::Back) => self.ticks(50),
+            Act::Clock(ClockMove::Jump) => SECOND + self.below(3 * DAY - SECOND),
+            Act::Clock(ClockMove::Years) => DAY + self.below(YEAR - DAY),
             // With shorter periods, most of the work would be their runs.
-            Act::Add(Way::Periodic) | Act::AddPeriodicRemote | Act::SetPeriod => {
+            Act::Add(AddMethod::Periodic) | Act::AddPeriodicRemote | Act::SetPeriod => {
                 self.delay().saturating_mul(1 + self.below(999))
             }
             _ => self.delay(),

@@ -51,7 +51,7 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // If Linux has disabled the instruction for this process, `Instant::now` fails too.
+        // Linux can disable the instruction for a process, but `Instant::now` then crashes too.
         // SAFETY: every x86_64 processor has the instruction, and it touches no memory.
         unsafe { _rdtsc() }
     }

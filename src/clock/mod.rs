@@ -56,7 +56,7 @@ enum Source {
     Fast {
         origin: Instant,
     },
-    /// `origin` is the instant of creation, at which the clock showed `nanos_at_origin`.
+    /// `origin` is the instant of creation, at which `CLOCK_BOOTTIME` showed `nanos_at_origin`.
     BootTime {
         origin: Instant,
         nanos_at_origin: u64,
@@ -94,24 +94,25 @@ impl Clock {
     /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
     /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must
     /// contain `tsc`: then the kernel uses the counter for its own clock. In virtual machines the
-    /// file often contains `kvm-clock`, which can be changed. If a condition does not hold, this is
-    /// the monotonic clock, and [`is_fast`](Self::is_fast) returns false.
+    /// file often contains `kvm-clock`; an administrator can write `tsc` to it. If a condition does
+    /// not hold, this function returns the monotonic clock, and [`is_fast`](Self::is_fast) returns
+    /// false.
     ///
     /// # Why it can be trusted
     ///
-    /// Each shard reads the monotonic clock about every 13 us, and otherwise only the counter.
-    /// During the first few milliseconds, every reading reads the monotonic clock, to measure the
+    /// A shard that has read the monotonic clock in the last 13 us reads only the counter. During
+    /// the first few milliseconds, every reading reads the monotonic clock, to measure the
     /// counter's rate. The interval allows for the kernel's steering of its clock, which the kernel
     /// limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks that, because its own
-    /// clock depends on it. A counter value outside the 13 us after a reading of the clock is not
-    /// used. If the counter contradicts the clock, its rate is measured again. After repeated
-    /// contradictions, the shard reads only the monotonic clock.
+    /// clock depends on it. A counter value outside the 13 us after a reading of the monotonic
+    /// clock is not used. If the counter contradicts the clock, its rate is measured again. After
+    /// repeated contradictions, the shard reads only the monotonic clock.
     ///
     /// A counter that goes wrong within the 13 us is detected only at the next reading of the
-    /// clock. If the counter runs ahead, timers may fire up to 10 us early. If it falls behind,
-    /// timers added in the 13 us may fire up to 10 us early.
+    /// monotonic clock. If the counter runs ahead, timers may fire up to 10 us early. If it falls
+    /// behind, timers added before that reading may fire early by as much.
     ///
     /// # Examples
     ///
@@ -136,9 +137,8 @@ impl Clock {
 
     /// Returns a monotonic clock that also advances while the machine is suspended.
     ///
-    /// A lease of an hour ends after an hour, even if the machine was suspended for most of that
-    /// hour. The clock is `CLOCK_BOOTTIME` on Linux, and the monotonic clock elsewhere. Both cost
-    /// about the same to read.
+    /// The clock is `CLOCK_BOOTTIME` on Linux, and the monotonic clock elsewhere. Both cost about
+    /// the same to read.
     ///
     /// The timeout of a poll or a park does not count suspensions, so a loop may sleep too long.
     /// Turn when the machine resumes, turn at regular intervals, or wait for a `TimerFd` (feature
@@ -250,8 +250,8 @@ impl Clock {
     /// Converts a reading of `other` to a reading of this clock.
     pub(crate) fn convert_nanos(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
-            // Both clocks count from the start of the machine. A conversion through an `Instant`
-            // would lose a suspension between the creations of the two clocks.
+            // Both origins are times of `CLOCK_BOOTTIME`. A conversion through an `Instant` would
+            // lose a suspension between the creations of the two clocks.
             (
                 Source::BootTime { nanos_at_origin: here, .. },
                 Source::BootTime { nanos_at_origin: there, .. },
@@ -283,7 +283,6 @@ impl Clock {
     }
 }
 
-/// Returns the instant `nanos` after `origin`.
 pub(crate) fn instant_after(origin: Instant, nanos: u64) -> Instant {
     // If an `Instant` cannot represent the result, returns a year after the origin.
     origin

@@ -40,7 +40,7 @@ impl ClockReader {
         Self(is_fast.then(ClockEstimator::new))
     }
 
-    /// Returns bounds of the current time of `clock`, which must be the clock of this reader.
+    /// Returns bounds of the current time of `clock`, which must be this reader's clock.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn read(&mut self, clock: &Clock) -> Reading {

@@ -1,7 +1,7 @@
 //! Converts nanoseconds to ticks and back.
 //!
 //! A deadline is rounded up to a tick, and the time of a turn is rounded down. So no timer is early
-//! (P1). Times saturate at 2^64 nanoseconds, 584 years.
+//! (P1). Times saturate at 2^64 - 1 nanoseconds, 584 years.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::limits::TICK_NANOS_MIN;
 /// n * r / 2^(63 + l) = n / d + n * e / (d * 2^(63 + l)).
 ///
 /// The last term is less than 1 / d, because n < 2^63 and e < d <= 2^l. And n / d is at least 1 / d
-/// below the next integer. So n * r / 2^(63 + l) rounded down equals n / d rounded down, for every
-/// such n and d. Readings from 2^63 on, after 292 years, are divided.
+/// below the next integer. So n * r / 2^(63 + l) rounded down equals n / d rounded down. Readings
+/// from 2^63 on, after 292 years, are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TickLength {
     nanos: u64,
@@ -90,7 +90,7 @@ impl TickLength {
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
-    /// Returns a period in nanoseconds, at least a tick.
+    /// Converts a period to nanoseconds; the minimum is a tick.
     pub(crate) fn period_nanos(self, period: Duration) -> u64 {
         saturating_nanos(period).max(self.nanos)
     }

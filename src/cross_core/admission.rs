@@ -3,9 +3,10 @@
 //! The owner counts its live timers itself, so its own adds keep the limit exactly. It publishes
 //! their number at least at both ends of each pass, at each admission of a remote timer, before a
 //! sleep, and after a cancel during a sleep. Remote timers that are not yet admitted are counted
-//! separately. A remote add is accepted if the sum of both numbers, minus the cancelled timers that
-//! the owner still counts, is below the limit. So remote adds may exceed the limit by the number of
-//! timers that the owner has added since its last publication. Without a limit, nothing is counted.
+//! separately. A remote add is accepted if the sum of both numbers, minus up to 1,024 cancelled
+//! timers that the owner still counts, is below the limit. So remote adds may exceed the limit by
+//! the number of timers that the owner has added since its last publication. Without a limit,
+//! nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -25,7 +26,7 @@ impl AdmissionLimit {
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
-    /// no room. `cancelled` returns the number of cancelled timers that the owner still counts.
+    /// no room. `cancelled` returns the number of cancelled timers that do not count.
     pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;

@@ -14,8 +14,7 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns the place from which the calling function was called. The calling function must be
-    /// `#[track_caller]`.
+    /// Returns the call site of the calling function, which must be `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {

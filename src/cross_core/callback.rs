@@ -15,7 +15,7 @@ type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// A closure of any type, in storage of fixed size.
 ///
-/// From `new` or `build` on, the storage holds a value of the type of `vtable`, until the value is
+/// From `new` or `build` on, the storage holds a value of type `vtable.type_of`, until the value is
 /// moved out or dropped.
 #[repr(C)]
 struct Closure {
@@ -126,7 +126,7 @@ impl Closure {
 }
 
 impl Closure {
-    /// Returns the original closure, unboxed if necessary, if it is an `F`.
+    /// Returns the original closure, unboxed, or `None` if it is not an `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
         if fits::<F>() {
             self.into_value()
@@ -140,7 +140,7 @@ impl Closure {
             return None;
         }
         let mut closure = ManuallyDrop::new(self);
-        // SAFETY: the storage holds a value of the type of `vtable`, which is `F`. The value is
+        // SAFETY: the storage holds a value of type `vtable.type_of`, which is `F`. The value is
         // moved out, and `ManuallyDrop` prevents a second drop.
         Some(unsafe { (&raw mut closure.storage).cast::<F>().read() })
     }
@@ -149,7 +149,7 @@ impl Closure {
 impl Drop for Closure {
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the storage holds a value of the type of `vtable`, and is not used after the
+            // SAFETY: the storage holds a value of type `vtable.type_of`, and is not used after the
             // drop.
             unsafe { drop(&raw mut self.storage) }
         }
@@ -206,7 +206,7 @@ impl Callback {
         debug_assert!(!self.0.vtable.is_repeatable, "a periodic callback runs in its node");
         let mut callback = ManuallyDrop::new(self);
         let call = callback.0.vtable.call;
-        // SAFETY: the storage holds a value of the type of `vtable`. The call moves it out, and
+        // SAFETY: the storage holds a value of type `vtable.type_of`. The call moves it out, and
         // `ManuallyDrop` prevents a second drop.
         unsafe { call(&raw mut callback.0.storage) }
     }
@@ -214,7 +214,7 @@ impl Callback {
     /// Runs a one-shot or periodic callback for the last time, and drops it.
     pub(crate) fn call_and_drop(mut self) {
         if self.0.vtable.is_repeatable {
-            // SAFETY: the storage holds a value of the type of `vtable`, which `self` owns.
+            // SAFETY: the storage holds a value of type `vtable.type_of`, which `self` owns.
             unsafe { (self.0.vtable.call)(&raw mut self.0.storage) }
         } else {
             self.call();
@@ -246,9 +246,9 @@ impl CallbackInPlace {
     pub(crate) fn run(self) {
         // SAFETY: the closure exists (`new`), and is read before its call begins.
         let call = unsafe { self.0.as_ref() }.vtable.call;
-        // SAFETY: as above; nothing is borrowed.
+        // SAFETY: the closure exists (`new`), and `&raw mut` borrows nothing.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
-        // SAFETY: the storage holds a value of the type of `vtable`, and no other code uses it
+        // SAFETY: the storage holds a value of type `vtable.type_of`, and no other code uses it
         // (`new`).
         unsafe { call(storage) }
     }

@@ -1,9 +1,9 @@
-//! Delayed operations: each completes once, early when its condition holds, or else at its timeout.
+//! Delayed operations: each completes when its condition holds, or at the latest at its timeout.
 //!
-//! Kafka calls this a purgatory. There, a produce request waits until followers have caught up, and
-//! a fetch waits for enough bytes. An operation is parked on one core, with a timer and a watch on
-//! each of its keys. When the program reports an event on a key, the operations that watch the key
-//! check their conditions.
+//! Kafka calls this a purgatory. In Kafka, a produce request waits until followers have caught up,
+//! and a fetch waits for enough bytes. An operation is parked on one core, with a timer and a watch
+//! on each of its keys. When the program reports an event on a key, the operations that watch the
+//! key check their conditions.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -43,12 +43,12 @@
 //!
 //! See the [guide](crate::guide::delayed_operations) for more.
 
-// An operation stays and completes on the core where it was added, so threads do not race to
-// complete it. A parked operation completes when its timer fires, or when other code cancels this
-// timer first. So it completes only once. Only after the end of the thread's wheel,
-// `ParkedOperation::completion` prevents a second completion. While its `try_complete` runs, a
-// parked operation is *checked out*. If its timer fires or `force_complete` is called during that
-// time, its `on_complete` runs after the check.
+// An operation stays on the core where it was added, so threads do not race to complete it. A
+// parked operation completes when its timer fires, or when other code cancels this timer first. So
+// it completes only once. After the end of the thread's wheel, `ParkedOperation::completion`
+// prevents a second completion. While its `try_complete` runs, a parked operation is *checked out*.
+// If its timer fires or `force_complete` is called during that time, its `on_complete` runs after
+// the check.
 //
 // When an operation completes, its watches on this core are removed at once, and its watches on
 // other cores by messages.
@@ -59,7 +59,7 @@
 // preceded the watch.
 //
 // When a purgatory ends, it notifies other cores' operations that watch its keys. They check their
-// conditions once more, because they get no more events on these keys.
+// conditions once more.
 
 mod group;
 mod hash;
@@ -104,16 +104,15 @@ use crate::{
 ///
 /// # Memory
 ///
-/// Besides the operation itself and its timer, an operation with one watch takes about 70 bytes.
-/// Each further watch takes 50 bytes. Each watch also has space for a key, and the hash table takes
-/// up to 16 bytes for each key.
+/// Besides operation and timer, an operation with one watch takes about 70 bytes, and each further
+/// watch 50. Each watch also has space for a key. The hash table takes up to 16 bytes for each key.
 ///
-/// Pages of 1,024 records hold the operations, and other such pages hold the further watches. Of
-/// both, up to eight empty pages are kept, so a burst of up to 8,192 operations can reuse the pages
-/// of the previous burst. One waiting operation keeps its whole page. After each 64 turns, one
-/// empty page of operations and one of watches is freed if the turns did not need it. If the hash
-/// table was much too large during these turns, it then shrinks in small steps. Before the thread
-/// sleeps for a second or more, all empty pages are freed, and the hash table shrinks at once.
+/// Operations, further watches, and links to watches on other cores have three kinds of pages, with
+/// 1,024 records each. Of each kind, up to eight empty pages are kept, so repeated bursts of up to
+/// 8,192 operations can reuse them. One waiting operation keeps its whole page. After each 64
+/// turns, one kept page of each kind is freed if the turns did not need it. If the hash table was
+/// much too large during these turns, it shrinks in small steps. Before a sleep of a second or
+/// more, all kept pages are freed, and the table shrinks at once.
 ///
 /// # Keys
 ///
@@ -241,8 +240,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If the
     /// operation completes at once, no timer is added, and `keys` is not iterated.
     ///
-    /// Cost: constant per key on average. The hash table of the keys grows in small steps, so an add
-    /// visits only a few keys.
+    /// Cost: constant per key on average. The hash table of the keys grows in small steps, so an
+    /// add visits only a few keys.
     ///
     /// # Errors
     ///
@@ -320,8 +319,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// If the operation's `try_complete` is running, the call returns false, and `try_complete`
-    /// runs a second time afterwards, but not a third time.
+    /// If the operation's `try_complete` is running, the call returns false, and a second check
+    /// follows, but never a third.
     ///
     /// Cost: one call of `try_complete` and, if that returns true, constant per key that the
     /// operation watches.
@@ -430,7 +429,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// An operation whose `try_complete` is running stays. For a key of another core the result is
     /// empty, because the watches on the key are on that core.
     ///
-    /// Cost: constant per removed operation and per watch of these operations.
+    /// Cost: constant per watch on `key`, and per watch of the removed operations.
     ///
     /// # Examples
     ///
@@ -462,7 +461,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// An operation whose `try_complete` is running stays.
     ///
-    /// Cost: constant per removed operation and per watch of these operations.
+    /// Cost: one step per record in the pages of operations, and constant per watch.
     ///
     /// # Examples
     ///
@@ -681,8 +680,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// Increases with each event on a key of this core, and with each operation that ends in another
-    /// way than by an event. If it changes during an add, the add checks the condition once more.
+    /// Counts events on keys of this core, and operations that end in another way than by an event.
+    /// If the count changes during an add, the add checks the condition once more.
     change_count: Cell<u64>,
     /// The current nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
@@ -739,8 +738,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key, which
-    /// must belong to this core. Returns operation and key if the wheel has ended, is full, or needs
-    /// the preparations of [`park_slow`](Self::park_slow) first.
+    /// must belong to this core. Returns operation and key if the wheel has ended, is full, or
+    /// needs the preparations of [`park_slow`](Self::park_slow).
     #[track_caller]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
@@ -765,8 +764,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(id)
     }
 
-    /// The slow path of [`add`](Self::add): registers with the wheel and makes room in it, as far as
-    /// necessary. Then parks the operation.
+    /// The slow path of [`add`](Self::add): if necessary, registers with the wheel and makes room.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -872,7 +870,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Checks the operations that watch the key of an event, or asks their cores to check them.
-    /// Returns the number of operations that these checks have completed by their condition.
+    /// Returns how many operations these checks have completed by their condition.
     #[inline(never)]
     fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
@@ -963,16 +961,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.call_on_complete(operation, how);
     }
 
-    /// Removes an operation's record and all its watches.
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
         self.count_change();
         let latest = table.remove(index);
         self.after_removal(table, latest);
     }
 
-    /// After the table has removed an operation, drops keys that are no longer watched, and removes
-    /// the operation's watches on other cores. `latest` is the index of its latest [`RemoteWatch`],
-    /// or [`NONE`].
+    /// Drops keys that are no longer watched, and removes an operation's watches on other cores.
+    /// `latest` is the index of the operation's latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
@@ -1105,7 +1101,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Tells other cores to remove their watches for an operation. `latest` is the index of the
+    /// Removes an operation's watches on other cores, by messages. `latest` is the index of the
     /// operation's latest [`RemoteWatch`].
     fn unwatch_remote(&self, mut latest: u32) {
         while latest != NONE {

@@ -1,4 +1,4 @@
-//! The traits of operations and keys, the identifiers of operations, and their counts.
+//! The traits of operations and keys, and the identifiers, results and counts of operations.
 
 use std::{hash::Hash, num::NonZeroU64};
 
@@ -44,19 +44,20 @@ pub trait DelayedOperation: 'static {
     /// when the watch has been added there, and once if the purgatory of that core ends.
     /// `try_complete` must be quick, and must not turn the wheel.
     ///
-    /// If `try_complete` causes an event on a key of its own operation, it is called once more. If
-    /// it causes an event on another key, the operations that watch that key are checked inside the
-    /// call. Nothing limits the nesting of such checks on the stack.
+    /// If `try_complete` causes an event on a key of its own operation and returns false, it is
+    /// called a second time, but never a third. If it causes an event on another key, the
+    /// operations that watch that key are checked inside the call. Nothing limits the depth of such
+    /// nested checks.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
     /// the core where the operation was added.
     ///
     /// `on_complete` may use the purgatory. If it completes other operations, their `on_complete`
-    /// runs inside this call, up to 16 deep. Deeper calls run after the outermost call.
+    /// runs inside this call, up to 16 calls deep. Deeper calls run after the outermost call.
     ///
     /// An operation that holds a clone of its own purgatory keeps that purgatory alive. If the
-    /// thread ends while such an operation waits, both leak.
+    /// thread ends while such an operation waits, operation and purgatory leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -139,8 +140,8 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an operation that waits can be forced by its name only"]
 pub enum Outcome {
-    /// The operation has completed, usually by its condition. Code that ran during the add may also
-    /// have completed it by force or removed it.
+    /// The operation has completed, usually by its condition. Code that ran during the add may
+    /// instead have forced, expired or removed it.
     Completed,
     /// The operation waits.
     Waits(OperationId),
@@ -183,7 +184,7 @@ pub struct OperationId(pub(super) Id);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(Rust, packed(4))] // 12 bytes instead of 16, because messages and watches hold little else.
 pub(super) struct Id {
-    /// A number that is unique in the table.
+    /// A number that the purgatory assigns only once.
     pub(super) number: NonZeroU64,
     pub(super) index: u32,
 }

@@ -1,9 +1,8 @@
 //! Records in pages. A page that becomes empty is freed, except some spare pages.
 //!
-//! Pages have a fixed capacity, so each growth or release of memory takes a bounded time. Each page
-//! has its own free list. Records are taken from one page, the *current* page, until it is full.
-//! Then another page in use becomes the current page. A spare page does so only if all pages in use
-//! are full.
+//! Pages have a fixed capacity, so growth moves the records of at most one page. Each page has its
+//! own free list. Records are taken from one page, the *current* page, until it is full. Then a
+//! partly used page becomes the current page or, if there is none, a spare page or a new page.
 
 use std::mem;
 
@@ -19,10 +18,10 @@ const PAGE_LEN: usize = 1 << RECORD_PAGE_BITS;
 const PAGE_LEN_U32: u32 = 1 << RECORD_PAGE_BITS;
 
 pub(super) trait Record {
-    /// A free record. It has no field to drop.
+    /// A free record. Dropping it has no effect.
     const FREE: Self;
 
-    /// Returns the field that holds the next free record, if this record is free.
+    /// Returns the field that, in a free record, holds the index of the next free record.
     fn next_free(&mut self) -> &mut u32;
 }
 
@@ -33,21 +32,21 @@ pub(super) struct Records<T> {
     len: u32,
     /// The number of the current page, which is in neither of the lists below.
     current: u32,
-    /// The other pages with free records and with records in use.
+    /// The other pages that have both free records and records in use.
     with_room: Vec<u32>,
     /// The other pages whose records are all free.
     spare: Vec<u32>,
-    /// The smallest number of spare pages since the interval began.
+    /// The smallest number of spare pages since the trim interval began.
     spare_min: usize,
 }
 
-/// A page without memory has no record.
+/// A page of records. If its memory was freed, `records` is empty.
 struct Page<T> {
     /// The records that were ever used, free or not.
     records: Vec<T>,
-    /// The first free record, or [`NONE`]. Not valid in the current page.
+    /// The first free record, or [`NONE`]. Stale in the current page.
     free: u32,
-    /// The number of records in use. Not valid in the current page.
+    /// The number of records in use. Stale in the current page.
     used: u32,
 }
 
@@ -70,7 +69,7 @@ impl<T> Records<T> {
         self.len
     }
 
-    /// Returns a record, used or free, if its page exists.
+    /// Returns the record at `index`, used or free, if it exists.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
         self.pages.get(page_of(index))?.records.get(place_of(index))
@@ -92,7 +91,6 @@ impl<T> Records<T> {
         pages.flat_map(|(number, page)| (first_of(number)..).zip(&page.records))
     }
 
-    /// Returns the number of records for which there is memory.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.pages.iter().map(|page| page.records.capacity()).sum()
@@ -107,7 +105,7 @@ impl<T> Records<T> {
         self.free_spare(SPARE_RECORD_PAGES_MAX);
     }
 
-    /// Frees spare pages until `kept` are left.
+    /// Frees spare pages until at most `kept` are left.
     fn free_spare(&mut self, kept: usize) {
         while self.spare.len() > kept {
             let Some(number) = self.spare.pop() else { break };
@@ -123,8 +121,8 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends an interval. Frees a spare page if one was spare during the whole interval. If `all` is
-    /// true, frees all spare pages.
+    /// Ends a trim interval. Frees one spare page if there was always one during the interval. If
+    /// `all` is true, frees all spare pages.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
         let unneeded = if all { self.spare.len() } else { self.spare_min.min(1) };
         self.free_spare(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
@@ -173,8 +171,8 @@ impl<T: Record> Records<T> {
         record
     }
 
-    /// Makes `index`, the [`next_index`](Self::next_index), the first free record of the current
-    /// page. Until now that page was full.
+    /// Makes the page of `index` the current page, with `index` as its first free record. `index`
+    /// must be the [`next_index`](Self::next_index), and the free list `self.free` must be empty.
     #[inline(never)]
     fn make_first_free(&mut self, index: u32) {
         let number = page_of(index);
@@ -183,7 +181,7 @@ impl<T: Record> Records<T> {
         }
         if self.current as usize != number {
             self.pages[self.current as usize].used = PAGE_LEN_U32;
-            // The page is the last one of the first list that is not empty, or new.
+            // The page is the last of `with_room`, else the last of `spare`, else a new page.
             if self.with_room.pop().is_none() && self.spare.pop().is_some() {
                 self.spare_min = self.spare_min.min(self.spare.len());
             }
@@ -201,8 +199,8 @@ impl<T: Record> Records<T> {
         self.free = index;
     }
 
-    /// Puts a record into the list of its page, which is not the current page. Returns true if the
-    /// page is now a spare page.
+    /// Puts a freed record into the free list of its page, which must not be the current page.
+    /// Returns true if the page is now a spare page.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_list(&mut self, index: u32) -> bool {
@@ -237,7 +235,6 @@ pub(super) struct Occupied<'a, T> {
     record: &'a mut T,
     index: u32,
     current: &'a u32,
-    /// The first free record of the current page.
     free: &'a mut u32,
     len: &'a mut u32,
 }
@@ -248,8 +245,8 @@ impl<'a, T: Record> Occupied<'a, T> {
         self.record
     }
 
-    /// Frees the record. The caller takes its contents, and then puts the returned index, unless it
-    /// is [`NONE`], [into a list](Records::put_in_list).
+    /// Frees the record, whose contents the caller must take. If the returned index is not
+    /// [`NONE`], the caller must then [put it into a list](Records::put_in_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
@@ -261,10 +258,11 @@ impl<'a, T: Record> Occupied<'a, T> {
     }
 }
 
-/// Indices are below this value. The other bit is for the table's flag.
+/// Indices are below this value. So the table can use bit 31 as a flag, and an index with this flag
+/// is not [`NONE`].
 const INDICES_END: u32 = (1 << 31) - 1;
 
-/// Panics. Out of line, because a panic with an index costs instructions before the check.
+/// Panics. Out of line and without arguments, so that its calls need few instructions.
 #[cold]
 #[inline(never)]
 fn no_record() -> ! {

@@ -3,16 +3,15 @@
 //!
 //! An operation, its timer and its first watch, the *inline watch*, form one record. An *extra
 //! watch* is a separate record: a further watch of an operation, or a watch of another core's
-//! operation. Records refer to one another by index.
+//! operation.
 //!
 //! The watches of a key form a ring, in the order in which they were added. The first watch holds
-//! the key. Unlinking a watch takes constant time on average. An event walks along the ring of its
-//! key by a *cursor*. When the watch at a cursor is unlinked, the cursor moves to the next watch,
-//! so operations may change the ring during the walk.
+//! the key. An event walks along the ring of its key with a *cursor*. When the watch at a cursor is
+//! unlinked, the cursor moves to the next watch, so operations may change the ring during the walk.
 //!
 //! The first watches of all keys form a hash table: an array of chains that run through the records
-//! of these watches. The table uses linear hashing (Litwin, VLDB 1980): it grows by a few chains at
-//! a time, and a new chain takes its keys from one other chain. So no call visits all keys.
+//! of these watches. The table uses linear hashing (Litwin, VLDB 1980). It grows by a few chains at
+//! a time, and a new chain takes keys from one other chain. So growth visits only a few keys.
 
 use std::{mem, num::NonZeroU64};
 
@@ -35,12 +34,12 @@ pub(super) struct Table<K, Op> {
     remote_watches: Records<RemoteWatch>,
     /// The first watch of the first key of each chain; see [`chain_of`](Self::chain_of).
     chains: Vec<WatchIndex>,
-    /// The smallest power of two that is not less than the number of chains, minus one.
+    /// The number of chains, rounded up to a power of two, minus one.
     chain_mask: usize,
     key_count: usize,
-    /// When a key is added to this many keys, [`at_key_limit`](Self::at_key_limit) is called. Zero
-    /// during a growth. Otherwise less than half of the chains if there were few keys since the
-    /// trim interval began.
+    /// If there are this many keys, an add of a key first calls
+    /// [`at_key_limit`](Self::at_key_limit). Zero while the table grows. Otherwise half the number
+    /// of chains, or less if there were few keys since the trim interval began.
     key_limit: usize,
     is_removing_chains: bool,
     watch_count: usize,
@@ -71,16 +70,16 @@ struct ParkedOperation<K, Op> {
     last_remote_watch: u32,
     /// How the operation was completed. Set while a completed operation is still checked out.
     completion: Option<Completion>,
-    /// Set if an event came while the operation was checked out.
+    /// Set if another check was requested while the operation was checked out.
     check_again: bool,
     next_free: u32,
 }
 
-/// The contents of the record of an operation that was freed.
+/// The contents of a freed record of an operation.
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
     last_remote_watch: u32,
-    /// The index that must be put into a list, or [`NONE`].
+    /// The index that must be put [into a list](Records::put_in_list), or [`NONE`].
     unlisted: u32,
 }
 
@@ -186,7 +185,7 @@ impl<K> KeyEntry<K> {
 pub(super) enum WatchOwner {
     /// An operation of this core.
     Own(Id),
-    /// An operation of another core, and its watch here.
+    /// An operation of another core, and its watch on this core.
     Remote { core: u32, operation: Id, watch: Id },
 }
 
@@ -196,14 +195,14 @@ pub(super) enum KeyWatchers<Op> {
     /// The key has one watch, the inline watch of this operation. The operation is now checked out,
     /// and the caller checks its condition.
     Single(u32, Op),
-    /// All other cases: the caller takes the steps of the event.
+    /// All other cases: the caller calls [`Table::step`] until the event is over.
     Several(EventWalk),
 }
 
 pub(super) enum EventStep<Op> {
     /// The caller checks the condition of this operation, which is checked out.
     Check(u32, Op),
-    /// The caller tells another core to check the operation that has this watch here.
+    /// The caller asks `core` to check its `operation`, whose watch on this core is `watch`.
     Forward { core: u32, operation: Id, watch: Id },
     /// There is nothing to do: no watch is left, or the operation was checked out already and one
     /// more check has been requested.
@@ -212,11 +211,12 @@ pub(super) enum EventStep<Op> {
 
 #[must_use]
 pub(super) enum CheckOutcome {
-    /// The check has completed and removed the operation, whose latest [`RemoteWatch`] this is.
+    /// The condition holds, and the table has removed the operation. Contains the index of the
+    /// operation's latest [`RemoteWatch`], or [`NONE`].
     ConditionHeld(u32),
-    /// The operation was completed during the check, and the caller removes it.
+    /// The operation was forced or expired during the check, and the caller removes it.
     Completed(Completion),
-    /// There was an event during the check, so the caller checks once more.
+    /// Another check was requested during this check, so the caller checks once more.
     CheckAgain,
     /// The operation still waits, and the caller checks it in.
     Waits,
@@ -279,7 +279,6 @@ impl<K, Op> Table<K, Op> {
         self.last_number
     }
 
-    /// Returns the index of the next operation to be parked.
     #[inline]
     pub(super) fn next_index(&self) -> u32 {
         self.operations.next_index()
@@ -296,17 +295,16 @@ impl<K, Op> Table<K, Op> {
         self.get(id).is_some()
     }
 
-    /// Checks an operation out, for the caller to check its condition. Returns `None` if the
-    /// operation was removed or is checked out already. In the second case, requests one more
-    /// check.
+    /// Takes an operation out of its record for a check. Returns `None` if the operation was
+    /// removed. If it is checked out already, requests one more check and returns `None`.
     pub(super) fn check_out(&mut self, id: Id) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
     /// Ends a check, and returns what the caller must do next.
     ///
-    /// If the operation's own code caused an event during the check, one more check follows. There
-    /// is no third check, because each check may cause another event.
+    /// If another check was requested during the check, a second check follows. There is no third
+    /// check: if each check requested another one, they would never end.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(super) fn end_check(
@@ -350,7 +348,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Takes an operation and cancels its timer. Returns `None` if the operation is checked out or
-    /// has completed.
+    /// has ended.
     pub(super) fn take_waiting(&mut self, id: Id) -> Option<Op> {
         let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
         if parked.try_cancel_timer() { parked.operation.take() } else { None }
@@ -367,8 +365,8 @@ impl<K, Op> Table<K, Op> {
         self.unlink_all(index, freed)
     }
 
-    /// Unlinks all watches of an operation, whose record is already free. Returns the index of its
-    /// latest [`RemoteWatch`], or [`NONE`].
+    /// Unlinks the watches on this core of an operation whose record is already free. Returns the
+    /// index of its latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink_all(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
@@ -425,7 +423,7 @@ impl<K, Op> Table<K, Op> {
         watch
     }
 
-    /// Removes the watch of another core's operation, unless it was removed before.
+    /// Removes a watch of another core's operation, unless the watch was removed before.
     pub(super) fn unwatch(&mut self, watch: Id) {
         let found = self.extra_watches.get(watch.index);
         if found.is_some_and(|found| found.number == Some(watch.number)) {
@@ -516,29 +514,29 @@ impl<K, Op> Table<K, Op> {
         self.keys_to_drop.pop()
     }
 
-    /// Returns the first watch of a chain, or none.
+    /// Returns the first watch of the chain of a hash, or none.
     #[inline]
     fn chain(&self, hash: u32) -> WatchIndex {
         self.chains.get(self.chain_of(hash)).copied().unwrap_or(WatchIndex::NONE)
     }
 
-    /// Returns the chain of a hash: its low bits or, if there is no such chain yet, all but the
-    /// highest of these bits.
+    /// Returns the chain of a hash. Its number is the low bits of the hash, or, if there is no such
+    /// chain yet, these bits without the highest one.
     #[inline]
     fn chain_of(&self, hash: u32) -> usize {
         let chain = hash as usize & self.chain_mask;
         if chain < self.chains.len() { chain } else { self.clear_highest_bit(chain) }
     }
 
-    /// Not inlined, because a branch is faster than a conditional move: between growths, the number
-    /// of chains is a power of two.
+    /// Cold, so that the compiler makes a branch, not a conditional move. The branch is rarely
+    /// taken, because the number of chains is usually a power of two.
     #[cold]
     fn clear_highest_bit(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
     }
 
-    /// Adds a few chains if they are too few, or their number is not a power of two. Ends a
-    /// removal.
+    /// Adds a few chains if there are too few for the keys, or if their number is not a power of
+    /// two. Ends a removal of chains.
     #[cold]
     fn at_key_limit(&mut self) {
         self.is_removing_chains = false;
@@ -553,7 +551,7 @@ impl<K, Op> Table<K, Op> {
         self.key_limit = if is_complete { self.chains.len() / 2 } else { 0 };
     }
 
-    /// Adds a chain. Moves those keys to it whose hashes belong to it.
+    /// Adds a chain. Moves the keys whose hashes belong to this chain into it.
     fn add_chain(&mut self) {
         let added = self.chains.len();
         self.chains.push(WatchIndex::NONE);
@@ -568,7 +566,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes the last chain. Moves its keys to the chain from which it took keys.
+    /// Removes the last chain. Moves its keys to the chain from which it once took keys.
     fn remove_chain(&mut self) {
         let Some(mut at) = self.chains.pop() else { return };
         let other = self.chains.len() & (self.chain_mask >> 1);
@@ -585,7 +583,8 @@ impl<K, Op> Table<K, Op> {
             && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
     }
 
-    /// Ends an interval. If there were few keys during the whole interval, begins to remove chains.
+    /// Ends a trim interval. If there were few keys during the whole interval, begins to remove
+    /// chains.
     fn end_chains_interval(&mut self) {
         if self.has_few_keys() {
             self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.key_limit);
@@ -593,7 +592,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes at most `max` chains. A removal goes on to a power of two.
+    /// Removes at most `max` chains. The removal is complete when the keys are no longer few and
+    /// the number of chains is a power of two.
     fn remove_chains(&mut self, max: usize) {
         for _ in 0..max {
             if !self.has_few_keys() && self.chains.len().is_power_of_two() {
@@ -691,8 +691,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// After a record was removed, frees the empty pages that are too many to be spare pages, and
-    /// requests calls of [`trim`](Self::trim) for the others.
+    /// Called after a record was removed. If its page is now a spare page, or if there are few
+    /// keys, frees surplus spare pages and requests calls of [`trim`](Self::trim).
     #[inline(never)]
     fn note_removal(&mut self, is_page_spare: bool) {
         if !is_page_spare && (self.is_trimming || !self.has_few_keys()) {
@@ -706,7 +706,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Counts a turn, and removes some of the chains that are too many. After
+    /// Counts a turn. Removes some surplus chains, or all of them before a long sleep. After
     /// [`TRIM_INTERVAL_TURNS`] turns, or before a long sleep, ends the interval, which may free
     /// pages. Returns true if further calls may free memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
@@ -736,7 +736,8 @@ pub(super) struct EventWalk {
     next: WatchIndex,
     /// Set between two steps, while one of the table's cursors holds the next watch.
     is_suspended: bool,
-    /// Watches with greater numbers were added during the event.
+    /// The last number at the beginning of the event. Watches with greater numbers were added
+    /// later.
     last_number: NonZeroU64,
 }
 
@@ -752,7 +753,7 @@ impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut at = self.chain(hash);
-        // Records of operations have no index with the flag of extra watches.
+        // For the index of an extra watch, which has a flag, `get` returns `None`.
         while at != WatchIndex::NONE {
             let Some(parked) = self.operations.get(at.0) else {
                 return self.find_key_slow(at, hash, key);
@@ -784,8 +785,8 @@ impl<K: Eq, Op> Table<K, Op> {
         KeyEntry { first: self.find_key(hash, &key), key, hash }
     }
 
-    /// Parks an operation at `index`, the [`next_index`](Self::next_index), with a watch on the key
-    /// of `entry`, if there is one.
+    /// Parks an operation at `index`, which must be the [`next_index`](Self::next_index). If there
+    /// is an `entry`, adds a watch on its key.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
     pub(super) fn park(
@@ -836,7 +837,6 @@ impl<K: Eq, Op> Table<K, Op> {
         true
     }
 
-    /// Adds a watch of another core's operation.
     pub(super) fn watch_for_remote(&mut self, core: u32, operation: Id, hash: u32, key: K) -> Id {
         let (key, number) = (self.entry(hash, key), self.next_number());
         Id { number, index: self.add_extra(number, core, operation, key) }
@@ -881,7 +881,8 @@ impl<K: Eq, Op> Table<K, Op> {
         Watch { key, hash, next_key, previous: index, next: index, ..Watch::UNLINKED }
     }
 
-    /// Appends a watch to the ring that begins at `first`. Its copy of the key is dropped later.
+    /// Appends a watch to the ring that begins at `first`. The watch's copy of the key is dropped
+    /// later.
     #[inline(never)]
     fn join_ring(&mut self, first: WatchIndex, index: WatchIndex) {
         let previous = mem::replace(&mut self.watch_mut(first).previous, index);
@@ -893,12 +894,12 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// Begins an event on a key. If the key has only one watch, an inline watch, checks the
-    /// operation of that watch out.
+    /// Begins an event on a key. If the key has only one watch, an inline watch, checks out the
+    /// operation of that watch.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let mut at = self.chain(hash);
-        // Looks each record up once, for the common case of an inline watch.
+        // Does not call `find_key`, so that the record of an inline watch is looked up only once.
         while let Some(parked) = self.operations.get_mut(at.0) {
             let watch = &parked.inline_watch;
             if watch.hash == hash && watch.key.as_ref() == Some(key) {

@@ -1,5 +1,5 @@
-//! The engine of a shard: combines wheel, nodes, mailbox and clock. All of it runs on the owner's
-//! thread; `shared` has the operations of other threads.
+//! The engine of a shard: combines wheel, nodes, mailbox and clock. All of its methods run on the
+//! owner's thread. [`Shared`] has the methods that other threads call.
 //!
 //! The owner ends a timer in several steps, and runs the user's code between two steps, while the
 //! engine is not borrowed.
@@ -67,7 +67,6 @@ pub(crate) struct Engine<T> {
     pub(super) backlog: Backlog,
     budget: usize,
     pub(super) stats: Stats,
-    /// The shard has ended, and its timers were swept.
     pub(super) closed: bool,
     /// Makes the type `!Sync`: only the owner may call methods, even those with `&self`.
     not_sync: PhantomData<Cell<()>>,
@@ -87,7 +86,7 @@ pub(crate) struct ClaimedTimer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DueTime {
     pub(crate) nanos: u64,
-    /// How long after `nanos` the timer may fire.
+    /// How much later than `nanos` the timer may fire.
     pub(crate) slack: u64,
     /// The period of a periodic timer; otherwise 0.
     pub(crate) period: u64,
@@ -183,7 +182,8 @@ impl<T> Engine<T> {
         self.time.tick
     }
 
-    /// Returns the number of live timers. A remotely cancelled timer counts until it is collected.
+    /// Returns the number of live timers. A remotely cancelled timer counts until the owner
+    /// consumes the message about it.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -253,8 +253,7 @@ impl<T> Engine<T> {
         DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
-    /// Returns true if the clock certainly shows `nanos` or more: even the lower bound of its
-    /// reading does.
+    /// Returns true if the clock certainly shows `nanos` or more, by the lower bound of a reading.
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
         self.time.latest.min >= nanos || self.read_clock().min >= nanos
@@ -376,14 +375,15 @@ impl<T> Engine<T> {
         Freed::Later
     }
 
-    /// Counts a remote timer that was cancelled before its admission, and releases its reservation.
+    /// Counts a remotely added timer that was cancelled before its admission, and releases the room
+    /// that is reserved for it.
     pub(super) fn count_cancelled_before_admission(&mut self) {
         self.stats.counts.added += 1;
         self.stats.counts.cancelled += 1;
         self.shared.admission.release();
     }
 
-    /// Moves a timer of this shard to the moment at which the shard's clock shows `due`. Returns
+    /// Changes the deadline of a timer of this shard to `due`, in nanoseconds of the clock. Returns
     /// false if the timer has ended or is running.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs a reset 25 instructions")]
@@ -429,8 +429,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a remote timer before its admission, as a remote thread would. Returns false if the
-    /// timer has ended.
+    /// Resets a remotely added timer before its admission, as another thread would. Returns false
+    /// if the timer has ended.
     #[cold]
     #[inline(never)]
     fn reset_not_admitted(&mut self, handle: TimerHandle, due: u64) -> bool {
@@ -527,8 +527,8 @@ impl<T> Engine<T> {
         self.finish_if_idle(now)
     }
 
-    /// Uses the reading `now` of the caller's loop. If there is no work, counts a turn and returns
-    /// true. Otherwise the caller must begin a pass.
+    /// Takes `now`, a reading by the caller's loop, as the current time. If there is no work,
+    /// counts a turn and returns true. Otherwise the caller must begin a pass.
     pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
         self.time.use_loop_reading(now);
         self.publish_clock();
@@ -572,8 +572,8 @@ impl<T> Engine<T> {
             self.do_housekeeping();
         }
         self.publish_live();
-        // Messages are taken here, and urgent ones are consumed before the first due timer fires.
-        // So timers fire in tick order, regardless of which thread added or moved them.
+        // Within the budget, urgent messages are consumed before the first due timer fires. So
+        // timers fire in tick order, regardless of which thread added or moved them.
         self.budget = budget.min(MESSAGES_PER_TURN_MAX);
         if self.has_messages() {
             self.take_first_messages();
@@ -586,8 +586,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Puts freed remote nodes back into their page. Also retires and frees surplus pages, unless
-    /// the shard has ended: then the slab frees them.
+    /// Returns freed nodes of remotely added timers to their page. Also retires and frees surplus
+    /// pages, unless the shard has ended: then the slab frees them.
     #[inline(never)]
     fn do_housekeeping(&mut self) {
         self.nodes.return_freed_remote_nodes();
@@ -611,8 +611,8 @@ impl<T> Engine<T> {
         self.backlog.reserve_for_low();
     }
 
-    /// Lets the pass consume low-priority messages, and takes them out of the mailbox. Returns true
-    /// if the backlog is not empty.
+    /// Lets the pass consume low-priority messages, and takes queued ones out of the mailbox.
+    /// Returns true if the backlog is not empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
         self.has_messages() && self.take_remaining_slow()
@@ -630,9 +630,9 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// Takes the queued messages out of the mailbox, except those of a kind of which the backlog
-    /// still has messages. A pass takes each kind at most once. Reverses urgent messages into FIFO
-    /// order.
+    /// For each priority, takes the queued messages out of the mailbox, unless the backlog still
+    /// has such messages or this pass must not look for them again. Reverses urgent messages into
+    /// FIFO order, up to a limit per pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
@@ -735,8 +735,8 @@ impl<T> Engine<T> {
         // This add counts as one of those that `allow_adds` has allowed.
         self.add_check_generation = self.add_check_generation.saturating_sub(1);
         if self.limit < INDEX_MAX {
-            // The timer counts as live before its reservation ends. So at least one of the two
-            // counts includes it at any moment; see `admission`.
+            // The live count includes the timer before its reservation ends. So a remote add, which
+            // reads both counts, never misses the timer; see `admission`.
             self.shared.admission.set_live_count(self.stats.live);
             self.shared.admission.release();
         }
@@ -819,7 +819,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns the time at which the shard next needs a turn, in nanoseconds of the clock. Returns
-    /// `None` if no timer ever fires.
+    /// `None` if it needs no turn.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
         // The loop must turn at once: only a pass consumes the backlog, and an urgent message may
         // request an elapsed deadline.
@@ -858,7 +858,7 @@ impl<T> Engine<T> {
         (next, next.is_none_or(|next| next > short))
     }
 
-    /// If the sleep is long, frees empty pages, since no turn would free them during the sleep.
+    /// If the sleep is long, frees surplus pages, since no turn would free them during the sleep.
     /// Returns true if the sleep is long.
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
@@ -980,7 +980,7 @@ impl<T> Engine<T> {
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
         let &Counts { runs, overruns, turns, .. } = &self.stats.counts;
-        // No counter decreases, so an unchanged sum means that none of these counters has changed.
+        // These counters never decrease, so an unchanged sum means that none of them has changed.
         let other_changes = runs
             + cancelled
             + handed_back
@@ -1018,8 +1018,8 @@ impl<T> Engine<T> {
         pending
     }
 
-    /// Closes the mailbox, ends every timer, and frees the shard's number. Returns the timers, or
-    /// none if the shard was already closed. The caller must call
+    /// Closes the mailbox, ends every timer that is not running, and frees the shard's number.
+    /// Returns the ended timers, or none if the shard was already closed. The caller must call
     /// [`free_ended_shards`](registry::free_ended_shards) where user code may run.
     pub(crate) fn close(&mut self) -> SweptTimers<T> {
         let mut found =
@@ -1077,7 +1077,7 @@ impl<T> Engine<T> {
 
 impl<T> Engine<T> {
     /// Consumes urgent messages at the beginning of a pass, until one makes a timer due. Returns
-    /// this timer. If there is none, lets the pass consume low-priority messages.
+    /// this timer. If no message does, lets the pass consume low-priority messages.
     #[cold]
     pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
@@ -1087,8 +1087,8 @@ impl<T> Engine<T> {
         claimed
     }
 
-    /// Consumes the remaining messages, until one makes a timer due. Returns this timer. If
-    /// there is none, ends the pass.
+    /// Consumes the remaining messages, until one makes a timer due. Returns this timer. If no
+    /// message does, ends the pass.
     pub(super) fn next_due_or_end_pass(&mut self) -> Option<ClaimedTimer> {
         let claimed =
             if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
@@ -1112,8 +1112,8 @@ impl<T> Engine<T> {
     }
 
     /// Consumes messages within the budget, until one leaves work to the caller. Returns this work.
-    /// Adds the number of remotely cancelled timers to `collected`. Leaves a payload to the caller
-    /// if `is_wanted` returns true for its node.
+    /// Adds the number of timers found remotely cancelled to `collected`. Leaves the payload of
+    /// such a timer to the caller if `is_wanted` returns true for its node.
     pub(crate) fn next_message_work(
         &mut self,
         collected: &mut usize,
@@ -1124,8 +1124,8 @@ impl<T> Engine<T> {
                 (0, _) => self.take_new_message()?,
                 taken => taken,
             };
-            // `link` is the message after the next one. Its node is prefetched from another core's
-            // cache. The next message's node was prefetched when the previous message was consumed.
+            // Prefetches the node of the message after the next one, to which a message's link
+            // leads. The node of the next message was prefetched with the previous message.
             self.nodes.prefetch(link);
             let node = self.nodes.entry(index);
             match node.state().consume_message() {
@@ -1155,7 +1155,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Reduces the message budget of the pass by messages that the last message has contained.
+    /// Reduces the message budget of the pass, because the last message contained `messages` more.
     pub(crate) fn charge_messages(&mut self, messages: usize) {
         self.backlog.charge(messages);
     }
@@ -1168,8 +1168,8 @@ impl<T> Engine<T> {
         self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
-    /// Takes the queued messages of each kind that the backlog may still poll. Returns the first
-    /// message, or `None` if there is no message or no budget.
+    /// Takes queued messages out of the mailbox, if this pass may still look for them. Returns the
+    /// first message and its link, or `None` if there is no message or no budget.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
         if !self.backlog.has_unpolled_kind() {
@@ -1179,7 +1179,7 @@ impl<T> Engine<T> {
         Some(self.take_message()).filter(|&(index, _)| index != 0)
     }
 
-    /// Collects remotely cancelled timers until a timer can be added, and allows up to `adds` adds.
+    /// Removes remotely cancelled timers until a timer can be added, and allows up to `adds` adds.
     /// Returns `None` if adds are allowed. Returns a payload if the caller must drop it and call
     /// again, and an error if no timer can be added.
     #[cold]
@@ -1209,10 +1209,10 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Counts and unlinks a remotely cancelled timer. The timer is not in the wheel if the owner
-    /// has not admitted it, or if it was due and the owner could not claim it. Returns true if the
-    /// caller must call [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise frees
-    /// the node.
+    /// Counts a remotely cancelled timer, and unlinks it if it is in the wheel. It is not there if
+    /// the owner has not admitted it, or has popped it as due but could not claim it. Returns true
+    /// if the caller must call [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise
+    /// frees the node.
     #[inline]
     fn collect_cancelled(
         &mut self,
@@ -1243,7 +1243,8 @@ impl<T> Engine<T> {
         is_wanted
     }
 
-    /// Takes the payload of a collected timer, and frees its node.
+    /// Takes the payload that [`collect_cancelled`](Self::collect_cancelled) has left in a node,
+    /// and frees the node.
     #[cold]
     pub(crate) fn take_cancelled_payload(&mut self, index: u32) -> T {
         let node = self.nodes.entry(index);
@@ -1252,8 +1253,8 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns two counts of the messages in these lists: of those about live, remotely cancelled
-    /// timers, and of all.
+    /// Returns how many messages in the lists are about live, remotely cancelled timers, and how
+    /// many there are in all.
     fn count_messages(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {

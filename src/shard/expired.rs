@@ -36,7 +36,8 @@ pub struct Expired<T> {
     times: ExpiryTimes,
 }
 
-/// When a timer was due, and when the turn that returned it began, in nanoseconds of the clock.
+/// When a timer was due, and when the turn that returned the timer began, in nanoseconds of the
+/// clock.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the clock shows zero.
@@ -52,8 +53,8 @@ impl<P> Expired<P> {
 
     /// Returns the deadline of the timer, rounded up to a tick.
     ///
-    /// If the deadline had elapsed before the owner linked the timer, the result may be later than
-    /// that deadline, but not later than the last turn.
+    /// If the deadline had elapsed before the owner processed the add or move, the result may be
+    /// later, but not later than the beginning of the turn that returned the timer.
     ///
     /// # Examples
     ///
@@ -75,7 +76,8 @@ impl<P> Expired<P> {
         instant_after(self.times.origin, self.times.due)
     }
 
-    /// Returns how long after the timer's deadline the turn that returned it began.
+    /// Returns the time from [`deadline`](Self::deadline) to the beginning of the turn that
+    /// returned the timer.
     ///
     /// # Examples
     ///

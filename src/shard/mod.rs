@@ -117,9 +117,9 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. The timer fires in the first turn at or after its deadline, which is rounded up to
-    /// a tick. It never fires in a pass that has already begun. A delay of zero is due in the next
-    /// turn; a delay beyond 584 years never elapses.
+    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first turn that
+    /// begins after this call and not before the deadline. A delay of zero is due in the next turn;
+    /// a delay beyond 584 years never elapses.
     ///
     /// Cost: constant, one reading of the clock. An add that finds no free memory allocates a page
     /// for 4,096 timers.
@@ -148,8 +148,8 @@ impl<T> Shard<T> {
     /// # Errors
     ///
     /// If the shard has been drained, has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has used up its 2^54
-    /// generations. The error carries the payload back.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has used up the 2^54
+    /// generations of its handles. The error carries the payload back.
     ///
     /// # Examples
     ///
@@ -177,17 +177,17 @@ impl<T> Shard<T> {
         self.insert_or_refuse(due, TimerKind::Shared, payload, CallSite::caller())
     }
 
-    /// Adds a timer that expires after each `period` until it is cancelled.
-    /// [`next_expiry`](Self::next_expiry) lends its payload at each expiry.
+    /// Adds a timer that expires after each `period` until a cancel or
+    /// [`next_expired`](Self::next_expired) ends it. [`next_expiry`](Self::next_expiry) lends its
+    /// payload at each expiry.
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
     /// are due in one turn, only the first of them happens. A period shorter than a tick, zero
-    /// included, counts as a tick.
-    /// [`set_period`](Self::set_period) changes the period, and [`reset`](Self::reset) moves the
-    /// next expiry.
+    /// included, counts as a tick. [`set_period`](Self::set_period) changes the period, and
+    /// [`reset`](Self::reset) moves the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers also needs 16 bytes for each
-    /// place up to its last periodic timer.
+    /// Cost: the same as [`add`](Self::add). In a page of 4,096 timers, each timer up to the last
+    /// periodic one also needs 16 bytes.
     ///
     /// # Panics
     ///
@@ -275,7 +275,7 @@ impl<T> Shard<T> {
     ///
     /// Returns true if the timer was moved: it will not fire at its old deadline. Returns false if
     /// the timer has ended, another thread has cancelled it, or the handle is of another shard. A
-    /// moved timer never fires in a pass that has already begun.
+    /// turn in progress does not fire the moved timer.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -526,8 +526,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Returns true if work is left: the last pass used up its budget or was abandoned, or an add
-    /// to a full shard has taken messages out of the mailbox and left some to the next pass.
+    /// Returns true if work is left to the next pass. The last pass may have used up its budget or
+    /// been abandoned, or an add to a full shard may have consumed only some queued messages.
     ///
     /// # Examples
     ///
@@ -557,13 +557,13 @@ impl<T> Shard<T> {
     /// At its beginning, a pass consumes the moves that other threads have requested. It returns a
     /// moved timer at once if the wheel has already reached the new deadline. At its end, a pass
     /// drops the payloads of timers that other threads have cancelled. If the loop abandons a pass,
-    /// the next pass begins with the rest.
+    /// the next pass continues it.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
     ///
-    /// Cost: constant for each message consumed, and for each timer as in
-    /// [`Wheel::advance`](crate::Wheel::advance).
+    /// Cost: constant for each consumed message, plus that of
+    /// [`Wheel::advance`](crate::Wheel::advance) for the timers.
     ///
     /// # Examples
     ///
@@ -590,7 +590,7 @@ impl<T> Shard<T> {
     /// and cost are those of [`next_expired`](Self::next_expired).
     ///
     /// A periodic timer is pending again when this call returns it, and its next deadline is after
-    /// this turn. So the loop can move the timer while it handles the expiry.
+    /// the beginning of this turn. So the loop can reset the timer while it handles the expiry.
     /// [`cancel`](Self::cancel) ends the timer and returns the payload.
     ///
     /// # Examples
@@ -630,8 +630,8 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. While a remote move waits in the mailbox, or if the last pass has left messages,
-    /// this is the time of the last turn.
+    /// 584 years. While a remote move is queued, or messages are left to the next pass, this is the
+    /// beginning of the last turn.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:
@@ -682,7 +682,7 @@ impl<T> Shard<T> {
     ///
     /// - a move to a deadline before the end of the sleep,
     /// - the first cancel in a sleep longer than [`Config::drop_within`],
-    /// - every 1,024th queued message about deadlines, or about cancelled timers.
+    /// - every 1,024th queued message about deadlines, and every 1,024th about cancelled timers.
     ///
     /// The sleep of a drained shard has a timeout of zero, because no request would wake the owner.
     ///
@@ -746,8 +746,8 @@ impl<T> Shard<T> {
         self.prepare_sleep().wait_with(wait)
     }
 
-    /// Returns the number of live timers. A remotely cancelled timer counts until a pass has
-    /// collected it.
+    /// Returns the number of live timers. A remotely cancelled timer counts until the owner has
+    /// removed it.
     ///
     /// # Examples
     ///
@@ -799,9 +799,8 @@ impl<T> Shard<T> {
         self.engine.now()
     }
 
-    /// Iterates over the pending timers in no particular order. An item has the handle, the
-    /// deadline and a reference to the payload. Leaves out timers that another thread has
-    /// cancelled.
+    /// Iterates over the pending timers in no particular order. Leaves out timers that another
+    /// thread has cancelled. An item has the handle, the deadline and a reference to the payload.
     ///
     /// Cost: a few nanoseconds for each timer that the shard has memory for.
     ///
@@ -990,7 +989,8 @@ impl<T> Shard<T> {
         self.engine.drain()
     }
 
-    /// Returns the counts of the timers so far. Cost: some nanoseconds for each queued message.
+    /// Returns how many timers were added, fired and so on. Cost: some nanoseconds for each queued
+    /// message.
     ///
     /// # Examples
     ///
@@ -1090,7 +1090,7 @@ impl<T> Shard<T> {
     }
 
     /// Drops timers that other threads have cancelled, until there is room for another timer. Then
-    /// allows at most `most` adds.
+    /// `may_add` permits up to `most` adds.
     fn make_room(&mut self, most: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(most, |_| true)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
@@ -1099,7 +1099,7 @@ impl<T> Shard<T> {
     }
 
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
-        // Repeats the code of `claim_in_pass`: a call would cost 5 instructions per expiry.
+        // Repeats the steps of `claim_in_pass`: a call would cost 5 instructions per expiry.
         let before =
             if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
         let (claimed, ended) = match before {
@@ -1141,7 +1141,8 @@ impl<T> Shard<T> {
             .or_else(|| self.engine.next_due_or_end_pass())
     }
 
-    /// Counts a timer that has fired and ended, frees its node, and returns its payload.
+    /// Counts and returns a timer that has fired and ended. Frees its node, unless a message about
+    /// the timer is queued.
     #[inline]
     fn end_expired(&mut self, claimed: ClaimedTimer, ended: EndedTimer<T>) -> Expired<T> {
         self.engine.count_and_free_ended(claimed, ended.freed);

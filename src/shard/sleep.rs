@@ -6,8 +6,8 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 
 /// A sleep that `prepare_sleep` has announced. Dropping this value ends the announcement, so keep
 /// it exactly until the sleep is over. In `let timeout = local_timer().prepare_sleep().timeout();`
-/// the announcement ends at the semicolon; `sleep_with` prevents this mistake. A new announcement
-/// of the same owner replaces an old one, whose drop then has no effect.
+/// the announcement ends at the semicolon; `sleep_with` prevents this mistake. A new
+/// `PreparedSleep` of the same owner replaces an old one, whose drop then has no effect.
 ///
 /// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
 /// borrows the shard, so no timer can be added while the sleep is announced.
@@ -33,7 +33,7 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 /// ```
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
-    /// `None` if the owner must not sleep.
+    /// The announcement that the drop ends, or `None` if the owner must not sleep.
     announced: Option<(Arc<Shared>, Announcement)>,
     timeout: Option<Duration>,
     shard: PhantomData<(&'shard (), *const ())>,
@@ -41,8 +41,8 @@ pub struct PreparedSleep<'shard> {
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. If
-    /// `is_long`, the first remote cancel ends the sleep, so that the timer's payload is dropped in
-    /// time.
+    /// `is_long`, the first remote cancel ends the sleep, so that the timer's payload is dropped
+    /// within `Config::drop_within`.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -108,7 +108,7 @@ impl PreparedSleep<'_> {
     pub fn park(self) {
         self.wait_with(|timeout| match timeout {
             None => thread::park(),
-            // A wait of zero length costs tens of microseconds in the system.
+            // Even a wait of zero length would enter the kernel.
             Some(Duration::ZERO) => (),
             Some(timeout) => thread::park_timeout(timeout),
         });

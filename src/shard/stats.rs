@@ -10,35 +10,36 @@ pub(super) struct Stats {
     /// The counts, except `live`, `held`, `queued`, `panicked`, `touched` and `clock_regressions`,
     /// which stay zero here.
     pub(super) counts: Counts,
-    /// The number of live timers. It is narrower than the counters: the compiler would merge
-    /// counters of equal width into one wide addition, which stalls on a preceding narrow store.
+    /// The number of live timers. It is narrower than the counters. Otherwise the compiler would
+    /// update both by one wide addition, whose load stalls on a preceding narrow store.
     pub(super) live: u32,
     /// A pass has begun and not ended.
     pub(super) in_pass: bool,
-    /// The driver never abandons a pass. So during a pass, only a callback asks how long to
-    /// sleep, and no sleep is recorded.
+    /// The driver never abandons a pass. So during a pass, only a callback asks how long to sleep.
+    /// No sleep follows, so none is recorded.
     pub(super) never_abandons_passes: bool,
-    /// Work was left to this pass, by the preceding pass or by an add that made room.
+    /// The preceding pass, or an add that consumed messages to make room, has left work.
     backlog_left: bool,
-    /// A turn before this time may be idle. The time is zero if a pass was requested, has not
-    /// ended, or has left work. Otherwise it is the earliest wake-up time published since the last
-    /// pass, or the maximum if none was published.
+    /// A turn before this time may skip its pass. The time is zero until a pass has ended without
+    /// leaving work, and again after a request for a pass. Otherwise it is the earliest wake-up
+    /// time published since that pass, or `u64::MAX`.
     may_skip_pass_until: Cell<u64>,
-    /// The tick of the timers that fired last, and the number of these timers whose lateness is not
-    /// published.
+    /// The tick of the timers that fired last.
     last_due_tick: u64,
+    /// The number of timers of `last_due_tick` whose lateness is not yet published.
     last_due_count: u32,
-    /// The last pass has ended, and its length was not measured yet.
+    /// The last pass has ended, and its length has not been measured.
     turn_is_unmeasured: Cell<bool>,
-    /// The sum of the counters and the number of messages in the backlog when the counts were last
-    /// published. `Engine::publish` compares them to find out whether a count has changed.
+    /// The sum of the counters, and the number of messages in the backlog, when the counts were
+    /// last published. `Engine::publish` publishes again only if one of the two has changed.
     pub(super) last_published_sums: Cell<(u64, u32)>,
     /// The number of the turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
 }
 
 impl Stats {
-    /// Returns true if a turn without due timers and messages has nothing else to do.
+    /// Returns true unless a request, left work, a published wake-up time or unpublished counts
+    /// require a pass at `now`.
     #[inline]
     pub(super) fn may_skip_pass(&self, now: u64) -> bool {
         now < self.may_skip_pass_until.get() && self.counts.turns < self.publish_at_turn.get()
@@ -50,7 +51,7 @@ impl Stats {
         self.request_pass();
     }
 
-    /// Requests that the next turn begins a pass, even if no timer or message is due.
+    /// Requests that the next turn begins a pass, even if no timer is due and no message is queued.
     pub(super) fn request_pass(&self) {
         self.may_skip_pass_until.set(0);
     }
@@ -80,7 +81,7 @@ impl Stats {
         gauges.record_turn_begin(time.turn_start, self.counts.turns);
     }
 
-    /// Ends a pass. If `is_behind` is true, it has left work to the next pass.
+    /// Ends a pass. `is_behind` is true if the pass leaves work to the next one.
     #[inline]
     pub(super) fn end_pass(&mut self, is_behind: bool, time: &Time, gauges: &Gauges) {
         self.in_pass = false;
@@ -125,7 +126,7 @@ impl Stats {
         }
     }
 
-    /// Publishes the lateness of the timers that fired last.
+    /// Publishes the unpublished lateness of the timers that fired last.
     #[inline]
     fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
         let timers = mem::take(&mut self.last_due_count);
@@ -140,7 +141,8 @@ impl Stats {
         let by = match (due > time.previous_turn_start, self.backlog_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // These timers were due before they were added or moved, so they count as on time.
+            // The previous turn began after the deadline, so the timers were added or moved later.
+            // They count as on time.
             (false, false) => return,
         };
         gauges.record_lateness(by, time.turn_start.saturating_sub(due), timers);

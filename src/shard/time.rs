@@ -12,9 +12,9 @@ pub(super) struct Time {
     reader: ClockReader,
     /// The bounds of the present time, as last read. Neither bound ever goes back.
     pub(super) latest: Reading,
-    /// The reading at the beginning of the last turn.
+    /// The lower bound of the reading at the beginning of the last turn.
     pub(super) turn_start: u64,
-    /// The reading at the beginning of the turn before the last one.
+    /// The `turn_start` of the turn before.
     pub(super) previous_turn_start: u64,
     /// The number of times the clock went back.
     pub(super) regressions: u64,
@@ -67,8 +67,8 @@ impl Time {
         self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
-    /// Returns the wake-up time for the next deadline, in nanoseconds. For a deadline up to the
-    /// beginning of the last turn, this is one nanosecond after that beginning.
+    /// Returns the wake-up time for the deadline `next`, in nanoseconds, or `u64::MAX` if there is
+    /// none. The result is always after the beginning of the last turn.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }

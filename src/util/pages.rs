@@ -1,11 +1,11 @@
 //! Tables of pages, and the free places of each page.
 //!
-//! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed size, so no
-//! entry ever moves and no vector of entries doubles. Each page has its own free list, so that a
-//! page can be freed without a search of other lists. The place that was freed last is reused
-//! first, because it is still in the cache. Until then it is in no list, so that most adds need no
-//! list, but its page counts it as used. It joins its page's list when another place is freed, when
-//! no timer is live, or before empty pages are freed.
+//! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed number of
+//! places for entries, so no entry ever moves and no vector of entries doubles. Each page has its
+//! own free list, so that a page can be freed without a search of other lists. The place that was
+//! freed last is reused first, because it is still in the cache. Until then it is in no list, so
+//! most adds touch no list. Its page counts it as used. It joins its page's list when another place
+//! is freed, when no timer is live, or before empty pages are freed.
 //!
 //! # When memory goes back
 //!
@@ -67,7 +67,8 @@ impl<P: Copy + PartialEq> PageTable<P> {
 
     #[inline]
     pub(crate) fn get(&self, number: usize) -> P {
-        // SAFETY: the mask is one less than the number of pages, a power of two (`new`, `set`).
+        // SAFETY: the index is at most `mask`, which is the length of `pages` minus one (`new`,
+        // `set`).
         unsafe { *self.pages.get_unchecked(number & self.mask) }
     }
 
@@ -104,8 +105,8 @@ impl<P: Copy + PartialEq> PageTable<P> {
 #[derive(Debug)]
 pub(crate) struct FreePlaces {
     pages: Vec<PageFreeList>,
-    /// The index of the place that was freed last, or 0. This place is in no list, and its page
-    /// counts it as used.
+    /// The index of the place that was freed last, or 0 for none. This place is in no list, and its
+    /// page counts it as used.
     last_freed: u32,
     /// The page from which the next place is taken, if the page has room.
     current: usize,
@@ -123,7 +124,7 @@ struct PageFreeList {
     /// The first place of the list plus one, or 0 if the list is empty.
     first_free: u16,
     used: u16,
-    /// The first place that was never in the list. All later places were not in it either.
+    /// This place and all later ones were never in the list.
     first_unused: u16,
     /// The page exists, and belongs to this owner.
     is_own: bool,
@@ -191,7 +192,7 @@ impl FreePlaces {
     }
 
     /// Takes the first place of the current page's free list. `link_of` returns the place's link.
-    /// Returns the page's number and the place.
+    /// Returns the page's number and the place, or `None` if the list is empty.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take_from_current_page(
@@ -305,8 +306,8 @@ impl FreePlaces {
         Some(number)
     }
 
-    /// Returns the places of a page that may have been used. For a page that is not in these lists,
-    /// such as one that adders allocated, returns all places.
+    /// Returns the places of a page that may have been used. For a page that is not the owner's,
+    /// such as one for remote adds, returns all places.
     pub(crate) fn used_places(&self, number: usize) -> Range<usize> {
         let page = self.pages.get(number).filter(|page| page.is_own);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_unused))
@@ -358,7 +359,7 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
         handle_alloc_error(layout)
     };
     let align = align_of::<P>().max(MEMORY_ALIGN);
-    // SAFETY: the layout has this many bytes more than the page.
+    // SAFETY: the offset is at most `align`, by which the layout is larger than the page.
     let page = unsafe { memory.add(align - memory.addr().get() % align) }.cast::<P>();
     // SAFETY: at least `MEMORY_ALIGN` bytes are before the page.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
@@ -370,8 +371,8 @@ pub(crate) fn allocate_page<P>() -> NonNull<P> {
 
 /// # Safety
 ///
-/// The page is from [`allocate_page`], its parts have been dropped, and nothing refers to
-/// it any more.
+/// The page is from [`allocate_page`], its parts have been dropped, and nothing refers to it any
+/// more.
 pub(crate) unsafe fn free<P>(page: NonNull<P>) {
     // SAFETY: `allocate_page` made the page (caller), and stored the allocator's address before it.
     let before = unsafe { page.cast::<NonNull<u8>>().sub(1) };
@@ -386,7 +387,7 @@ pub(crate) unsafe fn free<P>(page: NonNull<P>) {
     unsafe { dealloc(memory.as_ptr(), layout_of::<P>()) };
 }
 
-/// Drops a vector, and returns its memory to the system.
+/// Drops a vector. On Linux, its memory returns to the system at once.
 #[cfg(feature = "std")]
 pub(crate) fn free_records<T>(mut records: Vec<T>) {
     records.clear();
@@ -399,8 +400,7 @@ pub(crate) fn free_records<T>(mut records: Vec<T>) {
     }
 }
 
-/// Returns the system pages that lie completely within the memory to the system. The allocator
-/// keeps their addresses.
+/// Gives the whole system pages of the memory back to the system. Their addresses stay allocated.
 ///
 /// # Safety
 ///

@@ -1,14 +1,14 @@
 //! Words that one thread writes together, and any thread reads together.
 //!
 //! There are two copies, written in turn. The version selects the newest copy: the writer fills the
-//! other copy and then raises the version. A reader reads the newest copy, and then the version
-//! again. If the version has not changed, the writer has changed at most the other copy. So a
-//! writer never waits, and a reader tries again only if the writer published during the read.
+//! other copy and then raises the version. A reader reads the version, the newest copy, and the
+//! version again. If the version has not changed, the writer has changed at most the other copy. So
+//! a writer never waits, and a reader tries again only if the writer published during the read.
 //!
-//! V1: the version publishes the copy that it selects (Release, Acquire). V2: if a reader reads a
-//! word that is newer than the version that it has read, it then reads a changed version. The
-//! writer's fence is between raising the version and overwriting the copy that the version no
-//! longer selects. The reader's fence is between reading the copy and reading the version again.
+//! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that has
+//! read a word newer than its version reads a changed version the second time. The writer's fence
+//! is between raising the version and overwriting the copy that the version no longer selects. The
+//! reader's fence is between reading the copy and reading the version again.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 

@@ -12,8 +12,8 @@ use corewheel::{Cancel, Config, PanicPlace, PanicReport, Shard, ShardRef, local_
 
 use crate::support::{
     Counter, HOUR, Log, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
-    counting_wakes, elsewhere, ends_soon, in_virtual_time, manual_shard, never, on_a_core,
-    on_a_thread, turn_after,
+    counting_wakes, ends_soon, from_another_thread, in_virtual_time, manual_shard, must_not_run,
+    on_a_core, on_a_thread, turn_after,
 };
 
 /// The timer is not yet admitted, and no reset is to a deadline before the end of the sleep.
@@ -23,12 +23,12 @@ fn an_owners_reset_in_a_sleep_does_not_suppress_a_later_wake() {
         local_timer().add(TICK * 10, || ());
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), Some(TICK * 10));
-        let unadmitted = elsewhere(|own| own.add(HOUR, never));
+        let unadmitted = from_another_thread(|own| own.add(HOUR, must_not_run));
         for delay in [HOUR * 2, TICK * 10, HOUR] {
             assert!(unadmitted.reset(delay));
             assert_eq!(wakes.get(), 0);
         }
-        elsewhere(|own| _ = own.add(TICK * 2, || ()));
+        from_another_thread(|own| _ = own.add(TICK * 2, || ()));
         assert_eq!(wakes.get(), 1);
         drop(sleep);
         assert_eq!(turn_after(clock, 10).fired, 2);
@@ -45,7 +45,7 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
         reported();
     };
     configured(Config::new().on_wake(fails_twice).on_panic(report), |_| {
-        let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, never)).collect();
+        let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;
         for (until, woken) in [(1, 1), (1_023, 1), (1_024, 2), (2_047, 2), (2_048, 3), (3_000, 3)] {
@@ -66,7 +66,7 @@ fn remotely_moved_timers_expire_in_tick_order() {
     clock.advance(TICK);
     shard.turn();
     assert!(shard.next_expired().is_none());
-    elsewhere(|_| {
+    from_another_thread(|_| {
         for (timer, at) in timers.into_iter().zip([5, 1, 3, 2]) {
             assert!(timer.reset(TICK * at));
         }
@@ -85,7 +85,7 @@ fn remote_closures_run_in_fifo_order() {
         in_virtual_time(|_| {
             let ran = Log::new();
             let submit = |from: usize| {
-                elsewhere(|own| {
+                from_another_thread(|own| {
                     (from..from + count).for_each(|number| _ = own.run(ran.writes(number)));
                 });
             };
@@ -158,7 +158,7 @@ fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
                     begun.wait();
                     drop(callback_mutex.lock().expect("no panic"));
                 });
-                let others = [(); WAKE_BACKLOG].map(|()| local_timer().add(HOUR, never));
+                let others = [(); WAKE_BACKLOG].map(|()| local_timer().add(HOUR, must_not_run));
                 send.send((run, others)).expect("the test waits");
                 turn_after(clock, 1)
             })

@@ -11,8 +11,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    ADDS, Counter, Log, OnDrop, TICK, assert_sum, cancel_elsewhere, configured, never, on_a_core,
-    turn_after, wait_until,
+    ADDS, Counter, Log, OnDrop, TICK, assert_sum, cancel_elsewhere, configured, must_not_run,
+    on_a_core, turn_after, wait_until,
 };
 
 // ---- P5: uses of the wheel
@@ -20,7 +20,7 @@ use crate::support::{
 #[test]
 fn a_callback_may_query_the_wheel_and_drop_a_guard() {
     on_a_core(|clock| {
-        let guard = local_timer().add(TICK * 5, never).guard();
+        let guard = local_timer().add(TICK * 5, must_not_run).guard();
         let (guarded, log) = (guard.handle(), Log::new());
         let written = log.clone();
         local_timer().add(TICK, move || {
@@ -50,7 +50,7 @@ struct UseWheelOnDrop {
 impl Drop for UseWheelOnDrop {
     fn drop(&mut self) {
         let timer = local_timer();
-        if let Ok(added) = timer.try_add(TICK * 9, never) {
+        if let Ok(added) = timer.try_add(TICK * 9, must_not_run) {
             assert!(added.reset(TICK * 8) && self.sibling.reset(TICK * 7));
             assert_eq!(added.cancel(), Cancel::Cancelled);
         }
@@ -65,7 +65,7 @@ impl Drop for UseWheelOnDrop {
 fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
     let drops = Counter::default();
     on_a_core(|clock| {
-        let sibling = local_timer().add(TICK * 5, never);
+        let sibling = local_timer().add(TICK * 5, must_not_run);
         let use_wheel_on_drop = || UseWheelOnDrop { drops: drops.clone(), sibling };
         let add = || {
             let held = use_wheel_on_drop();
@@ -155,7 +155,7 @@ fn when_dropped(dropped: impl FnMut() + 'static) -> impl FnOnce() + 'static {
     let captured = OnDrop(dropped);
     move || {
         let _captured = captured;
-        never();
+        must_not_run();
     }
 }
 
@@ -309,11 +309,11 @@ fn a_sleep_announced_by_a_wake_hook_outlasts_the_hook() {
         let place = Rc::clone(&left);
         let sleep = local_timer().prepare_sleep();
         set_wake_hook(move || *place.borrow_mut() = Some(local_timer().prepare_sleep()));
-        local_timer().add(TICK * 50, never);
+        local_timer().add(TICK * 50, must_not_run);
         assert!(hook_was_called());
         assert_eq!(left.borrow().as_ref().and_then(PreparedSleep::timeout), Some(TICK * 50));
         set_wake_hook(|| ());
-        local_timer().add(TICK * 20, never);
+        local_timer().add(TICK * 20, must_not_run);
         assert!(hook_was_called(), "an earlier timer ends the sleep");
         drop((sleep, left));
     });

@@ -14,7 +14,7 @@ use std::{
 use corewheel::{Cancel, Config, Counts, TimerHandle, future::Timers, local_timer};
 
 use crate::support::{
-    Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, never, on_a_core, owner, wait_until,
+    Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, must_not_run, on_a_core, owner, wait_until,
 };
 
 /// Controls a callback whose run lasts until the test sends `end`.
@@ -125,7 +125,7 @@ fn cancel_wait_waits_for_a_callback_that_panics() {
 fn cancel_wait_in_a_destructor_fails_only_inside_a_turn() {
     on_a_core(|_| {
         let log = Log::new();
-        let other = local_timer().add(TICK * 9, never);
+        let other = local_timer().add(TICK * 9, must_not_run);
         let add = || {
             let written = log.clone();
             let asks = OnDrop(move || written.write(other.cancel_wait()));

@@ -12,7 +12,7 @@ use std::{
 use corewheel::{Config, ConfigError, Core, Cores, ManualClock, local_timer};
 
 use crate::support::{
-    Counter, HOUR, TICK, TOO_LONG, never, on_a_thread, panic_message, wait_until,
+    Counter, HOUR, TICK, TOO_LONG, must_not_run, on_a_thread, panic_message, wait_until,
 };
 
 fn start<R: Send + 'static>(
@@ -89,7 +89,7 @@ fn each_thread_calls_config_and_has_its_own_wheel() {
     clock.advance(TICK / 2);
     let all_added = Barrier::new(4);
     let run = move |core: Core| {
-        (0..=core.index()).for_each(|_| _ = local_timer().add(TICK / 4, never));
+        (0..=core.index()).for_each(|_| _ = local_timer().add(TICK / 4, must_not_run));
         all_added.wait();
         assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
         let until_next = local_timer().time_until_next();
@@ -251,7 +251,7 @@ fn closures_submitted_by_a_callback_before_its_stop_run() {
 #[test]
 fn a_thread_with_a_full_wheel_stops() {
     let cores = Cores::builder().shards(2).config(|_| Config::new().limit(1)).start(|core| {
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         assert!(local_timer().try_add(TICK, || ()).is_err());
         turn_until_stopped(&core, usize::MAX);
         local_timer().len()

@@ -22,8 +22,8 @@ use crate::{
     metrics::{self, next_stall, watch_shard},
     runtime::{Task, drives_the_wheel},
     support::{
-        Counter, HOUR, Log, Poller, TICK, counting_wakes, elsewhere, expired, in_virtual_time,
-        never, on_a_thread, panic_message, panics,
+        Counter, HOUR, Log, Poller, TICK, counting_wakes, expired, from_another_thread,
+        in_virtual_time, must_not_run, on_a_thread, panic_message, panics,
     },
 };
 
@@ -170,9 +170,9 @@ fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
             let counts = published_metrics(NAME).counts;
             (counts.added, counts.live, counts.turns)
         };
-        let timer = local_timer().add(HOUR, never);
+        let timer = local_timer().add(HOUR, must_not_run);
         assert_eq!(counts(), (1, 1, 0));
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         assert_eq!((counts(), published_metrics(NAME).overdue), ((2, 2, 0), Duration::ZERO));
         assert!(timer.reset(Duration::from_millis(1)));
         thread::sleep(Duration::from_millis(20));
@@ -254,7 +254,7 @@ fn a_stall_is_reported_once_when_the_next_deadline_changes() {
     const NAME: &str = "watched while it cancels";
     on_named_core(NAME, || {
         let (_watch, stalls) = watch_shard(LIMIT, NAME);
-        let timers = [1, 2, 3].map(|ticks| local_timer().add(TICK * ticks, never));
+        let timers = [1, 2, 3].map(|ticks| local_timer().add(TICK * ticks, must_not_run));
         next_stall(&stalls);
         for timer in timers {
             timer.cancel();
@@ -299,11 +299,11 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     }
     // The thread's own add does not hide a remote timer added later.
     on_named_core(NAME, || {
-        elsewhere(|shard| shard.add(HOUR, || ()));
+        from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(DELAY);
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         assert_eq!(published_metrics(NAME).overdue, Duration::ZERO);
-        elsewhere(|shard| shard.add(Duration::ZERO, || ()));
+        from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
         thread::sleep(DELAY);
         assert!(published_metrics(NAME).overdue >= DELAY / 2);
         local_timer().turn();
@@ -312,7 +312,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     // A due timer that a dropped driver has not admitted is overdue.
     on_named_core(NAME, || {
         let driver = driver();
-        elsewhere(|shard| shard.add(Duration::ZERO, || ()));
+        from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
         drop(driver);
         thread::sleep(DELAY);
         assert!(published_metrics(NAME).overdue >= DELAY / 2);
@@ -359,7 +359,7 @@ fn add_without_a_driver() {
             // A timer added with a past deadline is not reported.
             local_timer().add(local_timer().now() - HOUR, || ()).cancel();
             thread::sleep(wait);
-            (0..3).for_each(|_| _ = local_timer().add(HOUR, never));
+            (0..3).for_each(|_| _ = local_timer().add(HOUR, must_not_run));
         });
         with_undriven_thread(&format!("remote, {name}"), prepare, |shard| {
             shard.add(millis(1), || ());
@@ -378,10 +378,10 @@ fn add_without_a_driver() {
     }
     // No timer is overdue at an add.
     on_named_core("no report", || {
-        elsewhere(|shard| shard.add(HOUR, || ()));
+        from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
-        local_timer().add(HOUR, never);
-        elsewhere(|shard| shard.add(shard.now() - HOUR, || ()));
+        local_timer().add(HOUR, must_not_run);
+        from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
     });
 }
 
@@ -524,7 +524,7 @@ fn a_drive_task_takes_over_when_another_is_dropped() {
             // The two polls turn, yield, and announce a sleep.
             (0..2).for_each(|_| assert!(poller.poll(other).is_pending()));
             let woken = poller.woken();
-            on_a_thread(|| shard.add(TICK, never));
+            on_a_thread(|| shard.add(TICK, must_not_run));
             assert_eq!(poller.woken(), woken + 1);
         });
     }

@@ -17,9 +17,9 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_the_timer,
-    assert_stale, cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard, never,
-    on_a_core, on_a_thread, operations, owner, panics, shard_by, turn_after,
+    Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_the_wheel,
+    assert_stale, cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard,
+    must_not_run, on_a_core, on_a_thread, operations, owner, panics, shard_by, turn_after,
 };
 
 /// Asserts that `try_add` returns the callback, and that `add` drops it and panics.
@@ -57,10 +57,10 @@ fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
 
 #[test]
 fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
-    after_the_timer(|| {
+    after_the_wheel(|| {
         let shard = local_timer().shard_ref();
-        let handle = local_timer().add(HOUR, never);
-        let local = local_timer().add_local(HOUR, never);
+        let handle = local_timer().add(HOUR, must_not_run);
+        let local = local_timer().add_local(HOUR, must_not_run);
         move || {
             let (timer, runs) = (local_timer(), Counter::default());
             let error = timer.try_add(TICK, runs.callback()).expect_err("the wheel has ended");
@@ -69,10 +69,10 @@ fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
             (error.into_inner())();
             assert_eq!(runs.get(), 1);
             let earlier: Instant = timer.now();
-            assert!(panics(|| timer.add(TICK, never)));
-            assert!(panics(|| timer.add(earlier, never)));
-            assert!(panics(|| timer.add_periodic(TICK, never)));
-            assert!(panics(|| timer.add_local(TICK, never)));
+            assert!(panics(|| timer.add(TICK, must_not_run)));
+            assert!(panics(|| timer.add(earlier, must_not_run)));
+            assert!(panics(|| timer.add_periodic(TICK, must_not_run)));
+            assert!(panics(|| timer.add_local(TICK, must_not_run)));
             assert_shut_down(&shard);
             assert_eq!(timer.prepare_sleep().timeout(), Some(Duration::ZERO));
             assert_eq!((timer.turn(), timer.counts()), (Turn::default(), Counts::default()));
@@ -107,7 +107,7 @@ fn cancel_successors_timer(number: u32) -> Option<Cancel> {
         let (end, ended) = mpsc::channel::<()>();
         let (_, next) = owner(Config::new(), move || {
             let is_next = local_timer().shard_ref().metrics().number == number;
-            let handle = is_next.then(|| local_timer().add(HOUR, never));
+            let handle = is_next.then(|| local_timer().add(HOUR, must_not_run));
             handle_sender.send(handle).expect("the caller waits");
             assert!(ended.recv().is_err());
         });
@@ -123,7 +123,7 @@ fn cancel_successors_timer(number: u32) -> Option<Cancel> {
 #[test]
 fn an_ended_thread_can_cancel_timers_of_its_successor() {
     let own_number = || local_timer().shard_ref().metrics().number;
-    let exiting = after_the_timer(|| {
+    let exiting = after_the_wheel(|| {
         let number = own_number();
         move || cancel_successors_timer(number)
     });
@@ -294,7 +294,7 @@ fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
         });
         for _ in 0..200 {
             on_a_thread(|| {
-                local_timer().add(HOUR, never);
+                local_timer().add(HOUR, must_not_run);
                 for _ in 0..4 {
                     let panicked = panicked.clone();
                     let captured = OnDrop(move || panicked.write(panics(|| local_timer().len())));
@@ -311,7 +311,7 @@ fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
 
 #[test]
 fn a_panicking_panic_payload_does_not_abort_an_exiting_thread() {
-    let is_dropped = after_the_timer(|| {
+    let is_dropped = after_the_wheel(|| {
         let (own, throws) = (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
         add_waiting(&own, OpRecord::new().op_with(|| (), move || _ = &throws), [1], 60_000);
         let mut own = Some(own);

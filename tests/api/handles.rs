@@ -10,7 +10,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    TICK, cancel_elsewhere, elsewhere, never, on_a_core, on_a_thread, turn_after,
+    TICK, cancel_elsewhere, from_another_thread, must_not_run, on_a_core, on_a_thread, turn_after,
 };
 
 /// Tells whether a type implements `$bound`. Only for such types, an inherent constant shadows the
@@ -75,7 +75,7 @@ fn from_bits_restores_a_handle_while_its_timer_is_live() {
         let handles = [
             local_timer().add(TICK, || ()),
             local_timer().add_periodic(TICK, || ()),
-            elsewhere(|shard| shard.add(TICK, || ())),
+            from_another_thread(|shard| shard.add(TICK, || ())),
         ];
         for handle in handles {
             let bits = handle.to_bits();
@@ -120,6 +120,9 @@ fn status_is_pending_then_running_then_ended_on_all_threads() {
         cancel_elsewhere(periodic);
         assert_eq!(status(periodic), TimerStatus::Ended);
         local_timer().turn();
-        assert_eq!(status(local_timer().add_local(TICK, never).share()), TimerStatus::Pending);
+        assert_eq!(
+            status(local_timer().add_local(TICK, must_not_run).share()),
+            TimerStatus::Pending
+        );
     });
 }

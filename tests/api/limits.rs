@@ -9,7 +9,7 @@ use corewheel::{
 
 use crate::support::{
     Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
-    elsewhere, never, on_a_thread, panics, turn_after,
+    from_another_thread, must_not_run, on_a_thread, panics, turn_after,
 };
 
 fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
@@ -17,7 +17,7 @@ fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
 }
 
 fn count_accepted(of: usize) -> usize {
-    elsewhere(|shard| (0..of).filter(|_| shard.try_add(TICK, || {}).is_ok()).count())
+    from_another_thread(|shard| (0..of).filter(|_| shard.try_add(TICK, || {}).is_ok()).count())
 }
 
 fn expect_refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
@@ -34,7 +34,7 @@ fn assert_full(shard: &ShardRef) {
     callback();
     drop(callback);
     assert_eq!((runs.get(), runs.shared_by()), (1, 0));
-    assert!(panics(|| shard.add(TICK, never)));
+    assert!(panics(|| shard.add(TICK, must_not_run)));
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
         let handles = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
         assert_eq!(cancel_elsewhere(handles[0]), Cancel::Cancelled);
         assert_eq!(drops.shared_by(), 2);
-        assert!(local_timer().try_add(TICK, never).is_ok());
+        assert!(local_timer().try_add(TICK, must_not_run).is_ok());
         assert_eq!((drops.shared_by(), local_timer().len()), (1, 2));
         assert_full(&local_timer().shard_ref());
         // An add that drops a cancelled callback contains the panic of its destructor.
@@ -52,7 +52,7 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
         let bomb = OnDrop(|| panic!("as planned"));
         let armed = local_timer().add(HOUR, move || drop(bomb));
         assert_eq!(cancel_elsewhere(armed), Cancel::Cancelled);
-        local_timer().add(Duration::ZERO, never);
+        local_timer().add(Duration::ZERO, must_not_run);
         let counts = local_timer().counts();
         assert_eq!((counts.panicked, counts.live, counts.cancelled), (1, 2, 3));
     });
@@ -68,11 +68,11 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
 #[test]
 fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
     limited(3, |clock| {
-        let handles = [(); 3].map(|()| local_timer().add(HOUR, never));
+        let handles = [(); 3].map(|()| local_timer().add(HOUR, must_not_run));
         // The last of these turns has no work.
         (0..3).for_each(|_| _ = turn_after(clock, 1));
         cancel_all_elsewhere(&handles);
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         assert_eq!(local_timer().len(), 3);
         let turn = local_timer().turn();
         assert_eq!((turn.collected, turn.live, turn.behind), (2, 1, false));
@@ -83,9 +83,10 @@ fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
 #[test]
 fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
     limited(3 * WAKE_BACKLOG, |_| {
-        let all: Vec<_> = (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+        let all: Vec<_> =
+            (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let _ = local_timer().turn();
-        elsewhere(assert_full);
+        from_another_thread(assert_full);
         cancel_all_elsewhere(&all[..1]);
         assert_eq!(count_accepted(10), 1);
         cancel_all_elsewhere(&all[1..]);
@@ -106,11 +107,11 @@ fn a_refused_add_panics_at_the_callers_line() {
     limited(0, |_| {
         let timer = local_timer();
         let adds: [(u32, &dyn Fn()); 5] = [
-            (line!(), &|| _ = timer.add(TICK, never)),
-            (line!(), &|| _ = timer.add(timer.now(), never)),
-            (line!(), &|| _ = timer.add_periodic(TICK, never)),
-            (line!(), &|| _ = timer.add_local(TICK, never)),
-            (line!(), &|| _ = timer.shard_ref().run(never)),
+            (line!(), &|| _ = timer.add(TICK, must_not_run)),
+            (line!(), &|| _ = timer.add(timer.now(), must_not_run)),
+            (line!(), &|| _ = timer.add_periodic(TICK, must_not_run)),
+            (line!(), &|| _ = timer.add_local(TICK, must_not_run)),
+            (line!(), &|| _ = timer.shard_ref().run(must_not_run)),
         ];
         for (line, add) in adds {
             assert!(panics(add));
@@ -152,7 +153,7 @@ fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
             let timers = [(); 5].map(|()| local_timer().add(TICK, || ()));
             let cancel = || assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
             let _ = local_timer().turn();
-            elsewhere(assert_full);
+            from_another_thread(assert_full);
             if cancels_before {
                 cancel();
             }
@@ -171,25 +172,25 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
     let wakes = Counter::default();
     on_a_thread(|| {
         Config::new().limit(100).on_wake(wakes.callback()).install().expect("a new thread");
-        local_timer().add(TICK * 1_000, never);
+        local_timer().add(TICK * 1_000, must_not_run);
         let _ = local_timer().turn();
         let sleep = local_timer().prepare_sleep();
-        let added = elsewhere(|shard| {
-            let added = (0..1_000).map_while(|_| shard.try_add(TICK * 5_000, never).ok());
+        let added = from_another_thread(|shard| {
+            let added = (0..1_000).map_while(|_| shard.try_add(TICK * 5_000, must_not_run).ok());
             added.map(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)).count()
         });
         assert_eq!((added, wakes.get()), (99, 1));
-        elsewhere(assert_full);
+        from_another_thread(assert_full);
         assert_eq!(wakes.get(), 1, "the owner is already awake");
         drop(sleep);
         let _ = local_timer().turn();
-        elsewhere(|shard| assert!(shard.try_add(TICK * 5_000, never).is_ok()));
+        from_another_thread(|shard| assert!(shard.try_add(TICK * 5_000, must_not_run).is_ok()));
         // Without cancelled timers, a wake-up would make no room.
         let _ = local_timer().turn();
-        while local_timer().try_add(TICK * 1_000, never).is_ok() {}
+        while local_timer().try_add(TICK * 1_000, must_not_run).is_ok() {}
         let sleep = local_timer().prepare_sleep();
         assert!(sleep.timeout() > Some(Duration::ZERO));
-        elsewhere(assert_full);
+        from_another_thread(assert_full);
         assert_eq!(wakes.get(), 1);
     });
 }

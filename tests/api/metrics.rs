@@ -16,7 +16,8 @@ use corewheel::{
 
 use crate::support::{
     Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere,
-    configured, elsewhere, expired, named_shard, never, on_a_core, on_a_thread, pass, turn_after,
+    configured, expired, from_another_thread, must_not_run, named_shard, on_a_core, on_a_thread,
+    turn_after, turn_each_tick,
 };
 
 fn owner_metrics() -> ShardMetrics {
@@ -40,9 +41,9 @@ pub(crate) fn metrics_of(name: &str) -> Option<ShardMetrics> {
 #[test]
 fn resets_of_local_remote_and_periodic_timers_are_counted() {
     on_a_core(|_| {
-        let periodic = local_timer().add_periodic(TICK * 5, never);
-        let moved = local_timer().add(TICK * 5, never);
-        let arrived = elsewhere(|shard| shard.add(TICK * 5, never));
+        let periodic = local_timer().add_periodic(TICK * 5, must_not_run);
+        let moved = local_timer().add(TICK * 5, must_not_run);
+        let arrived = from_another_thread(|shard| shard.add(TICK * 5, must_not_run));
         let _ = local_timer().turn();
         assert!(on_a_thread(|| moved.reset(TICK * 9)));
         assert!([periodic, moved, arrived].iter().all(|timer| timer.reset(TICK * 7)));
@@ -79,12 +80,12 @@ fn each_count_is_published_before_a_sleep() {
             |counts| counts.runs
         },
         |_, shard| {
-            assert_eq!(on_a_thread(|| shard.add(TICK, never).cancel()), Cancel::Cancelled);
+            assert_eq!(on_a_thread(|| shard.add(TICK, must_not_run).cancel()), Cancel::Cancelled);
             assert_eq!(local_timer().turn().collected, 1);
             |counts| counts.cancelled
         },
         |_, shard| {
-            assert!(on_a_thread(|| shard.add(TICK, never)).reset(TICK * 2));
+            assert!(on_a_thread(|| shard.add(TICK, must_not_run)).reset(TICK * 2));
             |counts| counts.resets
         },
         |clock, _| {
@@ -93,7 +94,7 @@ fn each_count_is_published_before_a_sleep() {
             |counts| counts.clock_regressions
         },
         |clock, _| {
-            local_timer().add(TICK, never);
+            local_timer().add(TICK, must_not_run);
             clock.advance(TICK);
             announce_sleep();
             assert!(local_timer().turn_within(0).behind);
@@ -119,8 +120,9 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
     /// The published count of a larger backlog, until that backlog is consumed.
     const COUNT_LIMIT: u64 = 3 * BATCH;
     on_a_core(|_| {
-        let timers: Vec<_> = (0..5_000).map(|_| local_timer().add(TICK * 10, never)).collect();
-        let late = local_timer().add(TICK * 10, never);
+        let timers: Vec<_> =
+            (0..5_000).map(|_| local_timer().add(TICK * 10, must_not_run)).collect();
+        let late = local_timer().add(TICK * 10, must_not_run);
         cancel_all_elsewhere(&timers);
         let counts = || owner_metrics().counts;
         assert_eq!((counts().held, counts().queued), (5_000, 5_000), "exact for the owner");
@@ -139,7 +141,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
         assert_eq!((counts().held, counts().queued), (0, 0));
     });
     on_a_core(|_| {
-        let timers = [(); 2].map(|()| local_timer().add(TICK * 100, never));
+        let timers = [(); 2].map(|()| local_timer().add(TICK * 100, must_not_run));
         on_a_thread(|| assert!(timers.iter().all(|timer| timer.reset(TICK * 200))));
         assert_eq!(timers.map(TimerHandle::cancel), [Cancel::Cancelled; 2]);
         for queued in [1, 0] {
@@ -158,11 +160,11 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
         let counts = metrics_of(NAME).expect("the shard is listed").counts;
         (counts.added, counts.live, counts.turns)
     };
-    cores.on(0, |()| _ = local_timer().add(HOUR, never));
+    cores.on(0, |()| _ = local_timer().add(HOUR, must_not_run));
     assert_eq!(seen(), (1, 1, 0), "published at once before the first turn");
     cores.on(0, |()| {
         local_timer().turn();
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         announce_sleep();
     });
     assert_eq!(seen(), (2, 2, 1));
@@ -172,7 +174,7 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
     // A loop that never sleeps publishes after 64 turns.
     on_a_core(|_| {
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         (0..64).for_each(|_| _ = local_timer().turn());
         let Counts { added, live, turns, .. } = published();
         assert_eq!((added, live, turns), (1, 1, 64));
@@ -229,7 +231,7 @@ fn lateness_after_an_exhausted_budget_is_leftover_lateness() {
 fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
     on_a_core(|clock| {
         clock.advance(TICK * 1_000);
-        elsewhere(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
+        from_another_thread(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 7).fired, 2);
         assert_eq!(lateness(), [(1, 5, 5), NO_LATENESS]);
     });
@@ -240,7 +242,7 @@ fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
         clock.advance(TICK * 3);
         assert!(local_timer().turn_within(0).behind);
         let past = local_timer().now().checked_sub(TICK * 2).expect("after the start");
-        elsewhere(|shard| _ = (shard.add(past, || ()), shard.run(|| ())));
+        from_another_thread(|shard| _ = (shard.add(past, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 1).fired, 3);
         announce_sleep();
         let [by_loop, (count, max, _)] = lateness();
@@ -263,7 +265,7 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
         clock.advance(TICK * 50);
         let deadline = clock.now();
         turn_after(clock, 50);
-        let timer = local_timer().add(TICK * 1_000, never);
+        let timer = local_timer().add(TICK * 1_000, must_not_run);
         let _sleep = on_a_thread(|| {
             let mut sleep = timers.sleep(TICK * 2_000);
             assert!(sleep.poll_elapsed(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -315,7 +317,7 @@ fn callbacks_are_timed_if_configured() {
             slow.advance(TICK * 2);
             panic!("as planned");
         });
-        pass(clock, 3);
+        turn_each_tick(clock, 3);
         assert_eq!(in_ticks(&owner_metrics().callback_durations), (3, 2, 6));
     });
 }
@@ -330,8 +332,8 @@ fn levels_report_their_slots_and_occupied_slots() {
         assert_eq!((levels()[0].slot_span, levels()[1].slot_span), (TICK, TICK * 2_048));
         assert_eq!(occupied(), [0; 6]);
         let near = [10, 10, 20].map(|ticks| local_timer().add(TICK * ticks, || ()));
-        local_timer().add(HOUR, never);
-        local_timer().add(HOUR * 24, never);
+        local_timer().add(HOUR, must_not_run);
+        local_timer().add(HOUR * 24, must_not_run);
         assert_eq!(occupied(), [2, 1, 1, 0, 0, 0]);
         near[2].cancel();
         assert_eq!(occupied(), [1, 1, 1, 0, 0, 0]);
@@ -445,7 +447,7 @@ fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
             let sleep = local_timer().prepare_sleep();
             assert!(stalls.recv_timeout(limit * 5).is_err(), "a sleep is no stall");
             drop(sleep);
-            local_timer().add(HOUR, never);
+            local_timer().add(HOUR, must_not_run);
         }
         local_timer().add(Duration::from_millis(1), || ());
         let sleep = local_timer().prepare_sleep();

@@ -7,7 +7,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Never, TICK, cancel_elsewhere, never, on_a_core, on_a_thread, turn_after,
+    Counter, NeverCompletes, TICK, cancel_elsewhere, must_not_run, on_a_core, on_a_thread,
+    turn_after,
 };
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -15,7 +16,7 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 #[test]
 fn duration_max_has_a_deadline_but_never_ends_a_sleep() {
     on_a_thread(|| {
-        let handle = local_timer().add(Duration::MAX, never);
+        let handle = local_timer().add(Duration::MAX, must_not_run);
         assert!(local_timer().deadline(handle).is_some_and(|deadline| deadline > Instant::now()));
         assert_eq!(local_timer().prepare_sleep().timeout(), None);
         assert_eq!((local_timer().turn().fired, handle.cancel()), (0, Cancel::Cancelled));
@@ -25,7 +26,7 @@ fn duration_max_has_a_deadline_but_never_ends_a_sleep() {
 #[test]
 fn a_loop_in_virtual_time_ends_although_a_timer_never_fires() {
     on_a_core(|clock| {
-        let endless = local_timer().add(Duration::MAX, never);
+        let endless = local_timer().add(Duration::MAX, must_not_run);
         let mut turns = 0;
         while let Some(wait) = local_timer().time_until_next() {
             clock.advance(wait);
@@ -44,7 +45,7 @@ fn bug_37_a_timer_added_after_an_endless_timer_fires() {
     on_a_core(|clock| {
         let runs = Counter::default();
         for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_elsewhere].iter().cycle()) {
-            let endless = local_timer().add(Duration::MAX, never);
+            let endless = local_timer().add(Duration::MAX, must_not_run);
             assert_eq!(turn_after(clock, 1).fired, 0);
             assert!(local_timer().next_deadline().is_none() && endless.is_pending());
             assert_eq!(cancel(endless), Cancel::Cancelled);
@@ -77,11 +78,11 @@ fn a_tick_below_a_microsecond_is_refused() {
 fn a_configuration_after_the_first_use_is_refused() {
     let refused = Err(ConfigError::AlreadyRunning);
     let uses: [(fn(), _); 5] = [
-        (|| _ = local_timer().add(TICK, never), refused),
+        (|| _ = local_timer().add(TICK, must_not_run), refused),
         (|| _ = local_timer().turn(), refused),
         (|| _ = local_timer().len(), refused),
         (|| drop(local_timer().prepare_sleep()), refused),
-        (|| drop(Purgatory::<u8, Never>::new()), Ok(())),
+        (|| drop(Purgatory::<u8, NeverCompletes>::new()), Ok(())),
     ];
     for (first_use, answer) in uses {
         on_a_thread(|| {

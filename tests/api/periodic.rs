@@ -6,8 +6,8 @@ use std::{mem, time::Duration};
 use corewheel::{Cancel, local_timer};
 
 use crate::support::{
-    Counter, Log, OnDrop, TICK, assert_stale, assert_sum, elsewhere, manual_shard, never,
-    on_a_core, on_a_thread, panics, pass,
+    Counter, Log, OnDrop, TICK, assert_stale, assert_sum, from_another_thread, manual_shard,
+    must_not_run, on_a_core, on_a_thread, panics, turn_each_tick,
 };
 
 /// The admission must not overwrite a period that the owner has set before.
@@ -18,20 +18,20 @@ fn the_owner_may_set_the_period_before_and_after_admission() {
             let times = Log::new();
             let (written, time, begun) = (times.clone(), clock.clone(), clock.elapsed());
             let run = move || written.write(time.elapsed() - begun);
-            let handle = elsewhere(|shard| shard.add_periodic(TICK * 10, run));
+            let handle = from_another_thread(|shard| shard.add_periodic(TICK * 10, run));
             if is_admitted {
                 local_timer().turn();
             }
             assert!(!on_a_thread(move || local_timer().set_period(handle, TICK)));
             assert!(local_timer().set_period(handle, TICK * 3));
-            pass(clock, 20);
+            turn_each_tick(clock, 20);
             assert!(local_timer().set_period(handle, Duration::ZERO), "becomes one tick");
-            pass(clock, 4);
+            turn_each_tick(clock, 4);
             let expected = [10, 13, 16, 19, 22, 23, 24].map(|ticks| TICK * ticks);
             assert_eq!(times.take(), expected, "admitted: {is_admitted}");
             assert_eq!(handle.cancel(), Cancel::Cancelled);
             assert!(!local_timer().set_period(handle, TICK));
-            let once = elsewhere(|shard| shard.add(TICK * 50, never));
+            let once = from_another_thread(|shard| shard.add(TICK * 50, must_not_run));
             assert!(!local_timer().set_period(once, TICK), "a one-shot timer has no period");
             assert_eq!(once.cancel(), Cancel::Cancelled);
         }

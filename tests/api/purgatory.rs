@@ -19,9 +19,9 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, after_the_timer,
-    cancel_elsewhere, configured, forget, on_a_core, on_a_thread, panic_message, panics, pass,
-    turn_after,
+    Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, after_the_wheel,
+    cancel_elsewhere, configured, forget, on_a_core, on_a_thread, panic_message, panics,
+    turn_after, turn_each_tick,
 };
 
 /// On several cores, key `n` belongs to core `n`.
@@ -153,7 +153,9 @@ fn an_added_operation_makes_room_in_a_full_wheel() {
 fn an_operation_that_expires_during_its_add_leaves_no_watch() {
     on_a_core(|clock| {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
-        let keys = [0, 1, 2].into_iter().inspect(|&key| pass(clock, if key == 1 { 5 } else { 0 }));
+        let keys = [0, 1, 2]
+            .into_iter()
+            .inspect(|&key| turn_each_tick(clock, if key == 1 { 5 } else { 0 }));
         let added = own.try_complete_else_watch(seen.op(), keys, TICK * 2);
         assert_eq!(added.expect("there is room"), Outcome::Completed);
         seen.assert_ended(Completion::Expired);
@@ -214,7 +216,7 @@ fn long_chains_of_completions_use_bounded_stack() {
 #[test]
 fn cancel_force_and_drain_work_after_the_wheel_has_ended() {
     let seen = [(); 4].map(|()| OpRecord::new());
-    let left = after_the_timer(|| {
+    let left = after_the_wheel(|| {
         let own = OpPurgatory::new();
         let ids = [0, 1, 2, 3].map(|key| add_waiting(&own, seen[key].op(), [key], 60_000));
         move || {

@@ -16,13 +16,15 @@ use corewheel::{
     purgatory::{Outcome, Purgatory, PurgatoryGroup},
 };
 
-use crate::support::{Counter, HOUR, Never, TICK, configured, on_a_core, on_a_thread, turn_after};
+use crate::support::{
+    Counter, HOUR, NeverCompletes, TICK, configured, on_a_core, on_a_thread, turn_after,
+};
 
 #[test]
 fn debug_output_shows_the_main_fields() {
     on_a_core(|_| {
-        let purgatory = Purgatory::<&str, Never>::default();
-        let outcome = purgatory.try_complete_else_watch(Never, ["key"], HOUR);
+        let purgatory = Purgatory::<&str, NeverCompletes>::default();
+        let outcome = purgatory.try_complete_else_watch(NeverCompletes, ["key"], HOUR);
         assert!(matches!(outcome, Ok(Outcome::Waits(_))));
         let timers = Timers::new(&[local_timer().shard_ref()]);
         for (shown, start) in [

@@ -14,8 +14,8 @@ use mio::{Events, Poll, Token, Waker};
 use crate::{
     support::{
         ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere,
-        configured, counting_wakes, expired, forget, never, on_a_core, on_a_thread, operations,
-        repeating, turn_after,
+        configured, counting_wakes, expired, forget, must_not_run, on_a_core, on_a_thread,
+        operations, start_repeating, turn_after,
     },
     wake_ups,
 };
@@ -43,7 +43,7 @@ fn a_timer_reset_every_tick_causes_few_idle_wake_ups() {
 #[test]
 fn an_earlier_add_during_a_sleep_calls_the_wake_hook() {
     for (name, add) in ADDS {
-        let add = |delay| add(delay, Box::new(never));
+        let add = |delay| add(delay, Box::new(must_not_run));
         counting_wakes(|_, wakes, _| {
             let sleep = local_timer().prepare_sleep();
             assert_eq!((sleep.timeout(), wakes.take()), (None, 0));
@@ -122,7 +122,8 @@ fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
 #[test]
 fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
     dropping_within(Duration::MAX, |_, wakes| {
-        let all: Vec<_> = (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, never)).collect();
+        let all: Vec<_> =
+            (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let sleep = local_timer().prepare_sleep();
         cancel_all_elsewhere(&all[..WAKE_BACKLOG - 1]);
         assert_eq!(wakes.take(), 0, "one message too few");
@@ -216,13 +217,13 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
 #[test]
 fn a_sleeping_owner_is_woken_by_1024_queued_resets() {
     counting_wakes(|_, wakes, shard| {
-        local_timer().add(HOUR, never);
-        let first = local_timer().add(TICK, never);
+        local_timer().add(HOUR, must_not_run);
+        let first = local_timer().add(TICK, must_not_run);
         let cancelled = wakes.during_sleep(|| assert_eq!(first.cancel(), Cancel::Cancelled));
         assert_eq!(cancelled, 0, "a cancel does not end a short sleep");
         let _ = local_timer().turn();
         let mut handles = Vec::new();
-        let adds = || handles.extend((1..WAKE_BACKLOG).map(|_| shard.add(HOUR * 2, never)));
+        let adds = || handles.extend((1..WAKE_BACKLOG).map(|_| shard.add(HOUR * 2, must_not_run)));
         assert_eq!(wakes.during_sleep(adds), 0);
         let _ = local_timer().turn();
         // The second reset of each timer sends no message.
@@ -232,7 +233,7 @@ fn a_sleeping_owner_is_woken_by_1024_queued_resets() {
         };
         assert_eq!(wakes.during_sleep(reset_twice), 0);
         let _ = local_timer().turn();
-        handles.push(on_a_thread(|| shard.add(HOUR * 2, never)));
+        handles.push(on_a_thread(|| shard.add(HOUR * 2, must_not_run)));
         let _ = local_timer().turn();
         let resets = || handles.iter().for_each(|handle| assert!(handle.reset(HOUR * 4)));
         assert_eq!(wakes.during_sleep(resets), 1);
@@ -256,7 +257,7 @@ fn a_park_with_a_zero_timeout_keeps_the_unpark_token() {
 #[test]
 fn an_add_after_prepare_sleep_unparks_its_own_thread() {
     on_a_thread(|| {
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         let sleep = local_timer().prepare_sleep();
         local_timer().add(Duration::from_millis(2), || {});
         let begun = Instant::now();
@@ -288,14 +289,18 @@ fn no_wake_up_is_lost() {
     for sleeper in [parks, polls] {
         for (requesters, budget, rounds) in [(1, usize::MAX, 2_000), (3, 2, 1_000)] {
             let (config, mut sleep) = sleeper();
-            let (shard, end) = repeating(config.tick(Duration::from_micros(20)), move || {
-                local_timer().add(HOUR, never);
+            let (shard, end) = start_repeating(config.tick(Duration::from_micros(20)), move || {
+                local_timer().add(HOUR, must_not_run);
                 move || {
                     local_timer().sleep_with(&mut sleep);
                     let _ = local_timer().turn_within(budget);
                 }
             });
-            wake_ups::none_is_lost(&shard, requesters, operations(rounds).min(5 * rounds));
+            wake_ups::assert_no_wake_up_is_lost(
+                &shard,
+                requesters,
+                operations(rounds).min(5 * rounds),
+            );
             end();
         }
     }

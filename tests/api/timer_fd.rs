@@ -18,8 +18,8 @@ use rustix::{
 use crate::{
     polling::Poller,
     support::{
-        Counter, HOUR, TOO_LONG, after_the_timer, cancel_all_elsewhere, elsewhere, never,
-        on_a_thread, operations, repeating,
+        Counter, HOUR, TOO_LONG, after_the_wheel, cancel_all_elsewhere, from_another_thread,
+        must_not_run, on_a_thread, operations, start_repeating,
     },
     wake_ups,
 };
@@ -64,7 +64,7 @@ fn the_descriptor_has_its_flags_and_is_unreadable_when_idle() {
         assert_eq!(again.as_raw_fd(), timer.as_raw_fd());
         assert!(!is_readable(&timer, A_WHILE), "without a timer");
         for delay in [HOUR, HOUR * 24 * 365 * 100, Duration::MAX] {
-            local_timer().add(delay, never);
+            local_timer().add(delay, must_not_run);
             timer.turn();
             assert!(!is_readable(&timer, A_WHILE), "due in {delay:?}");
         }
@@ -168,11 +168,11 @@ fn edge_triggered_polling_needs_no_read() {
 #[test]
 fn only_earlier_remote_requests_make_the_descriptor_readable() {
     with_timer_fd(Config::new(), |timer| {
-        elsewhere(|shard| shard.add(HOUR, never));
+        from_another_thread(|shard| shard.add(HOUR, must_not_run));
         while is_readable(&timer, A_WHILE) {
             timer.turn();
         }
-        elsewhere(|shard| shard.run(|| ()));
+        from_another_thread(|shard| shard.run(|| ()));
         turn_until_fired(&timer);
         let late = local_timer().add(HOUR, || ());
         timer.arm();
@@ -192,7 +192,7 @@ fn the_wake_hook_also_runs_and_may_panic() {
         panic!("as planned");
     };
     with_timer_fd(Config::new().on_wake(hook), |timer| {
-        elsewhere(|shard| shard.run(|| ()));
+        from_another_thread(|shard| shard.run(|| ()));
         turn_until_fired(&timer);
         assert_eq!(wakes.get(), 1);
     });
@@ -203,7 +203,7 @@ fn dropping_a_timer_fd_ends_its_announced_sleep() {
     with_timer_fd(Config::new(), |timer| {
         let descriptor = timer.as_fd().try_clone_to_owned().expect("a duplicate");
         drop(timer);
-        elsewhere(|shard| shard.run(|| ()));
+        from_another_thread(|shard| shard.run(|| ()));
         assert!(!is_readable(&descriptor, A_WHILE));
         let again = local_timer().timer_fd().expect("the same descriptor");
         again.arm();
@@ -238,7 +238,7 @@ fn the_descriptor_is_readable_after_a_drive_task_is_dropped() {
 
 #[test]
 fn the_descriptor_is_unreadable_after_its_wheel_has_ended() {
-    after_the_timer(|| {
+    after_the_wheel(|| {
         local_timer().add(Duration::ZERO, || ());
         let timer = local_timer().timer_fd().expect("a descriptor");
         move || {
@@ -252,7 +252,7 @@ fn the_descriptor_is_unreadable_after_its_wheel_has_ended() {
 #[test]
 fn the_descriptor_is_unreadable_after_a_drain() {
     with_timer_fd(Config::new(), |timer| {
-        local_timer().add(HOUR, never);
+        local_timer().add(HOUR, must_not_run);
         timer.arm();
         assert_eq!(local_timer().drain().len(), 1);
         timer.turn();
@@ -264,7 +264,7 @@ fn the_descriptor_is_unreadable_after_a_drain() {
 fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
     for (requesters, budget, rounds) in [(1, usize::MAX, 3_000), (3, 2, 1_000)] {
         let config = Config::new().tick(Duration::from_micros(20));
-        let (shard, end) = repeating(config, move || {
+        let (shard, end) = start_repeating(config, move || {
             let timer = local_timer().timer_fd().expect("a descriptor");
             timer.arm();
             move || {
@@ -272,7 +272,7 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
                 timer.turn_within(budget);
             }
         });
-        wake_ups::none_is_lost(&shard, requesters, operations(rounds).min(5 * rounds));
+        wake_ups::assert_no_wake_up_is_lost(&shard, requesters, operations(rounds).min(5 * rounds));
         end();
     }
 }

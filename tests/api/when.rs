@@ -9,8 +9,8 @@ use std::{
 use corewheel::{ManualClock, Shard, When, local_timer};
 
 use crate::support::{
-    HOUR, Log, TICK, elsewhere, expired, manual_shard, nanos, on_a_core, on_a_thread, pass,
-    turn_after,
+    HOUR, Log, TICK, expired, from_another_thread, manual_shard, nanos, on_a_core, on_a_thread,
+    turn_after, turn_each_tick,
 };
 
 const START: u64 = 1_000;
@@ -83,7 +83,7 @@ fn callback_ticks(form: usize) -> Vec<u64> {
         assert!(remote.reset(when), "before its admission");
         assert!(own.reset(when) && local.reset(when) && guard.reset(when));
         timer.turn();
-        pass(clock, 60);
+        turn_each_tick(clock, 60);
         guard.disarm();
         fired.take()
     })
@@ -176,7 +176,7 @@ fn spread_applies_to_resets_and_remote_adds() {
         for _ in 0..50 {
             assert!(local_timer().add(HOUR, || ()).reset(when));
         }
-        elsewhere(|shard| (0..50).for_each(|_| _ = shard.add(when, || ())));
+        from_another_thread(|shard| (0..50).for_each(|_| _ = shard.add(when, || ())));
         let most = (0..102).map(|_| turn_after(clock, 1).fired).max();
         assert!(most <= Some(3), "{most:?} of 100 in a tick");
         assert!(local_timer().is_empty());

@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-pub(crate) fn held() -> i64 {
+pub(crate) fn allocated_bytes() -> i64 {
     HELD.load(Ordering::Relaxed)
 }
 

@@ -30,7 +30,7 @@ impl Handle {
     }
 }
 
-pub(crate) struct Did {
+pub(crate) struct PassResult {
     pub(crate) fired: usize,
     /// Timers that other threads cancelled and the owner collected.
     pub(crate) collected: usize,
@@ -48,20 +48,20 @@ pub(crate) trait Timers {
     /// Returns whether the timer was live.
     fn cancel(&mut self, handle: Handle) -> bool;
     /// Advances the clock and makes one pass within the budget.
-    fn pass(&mut self, ticks: u32, budget: usize) -> Did;
+    fn pass(&mut self, ticks: u32, budget: usize) -> PassResult;
     /// Announces a sleep, which frees spare memory if the sleep is long.
     fn sleep(&mut self) {}
     fn live(&self) -> usize;
 }
 
-pub(crate) type Make<'a> = &'a dyn Fn() -> Box<dyn Timers>;
+pub(crate) type MakeTimers<'a> = &'a dyn Fn() -> Box<dyn Timers>;
 
-pub(crate) fn for_each_kind(test: impl Fn(Make<'_>) + Sync) {
+pub(crate) fn for_each_kind(test: impl Fn(MakeTimers<'_>) + Sync) {
     test(&|| Box::<OfWheel>::default());
     for_each_shard(test);
 }
 
-pub(crate) fn for_each_shard(test: impl Fn(Make<'_>) + Sync) {
+pub(crate) fn for_each_shard(test: impl Fn(MakeTimers<'_>) + Sync) {
     test(&|| Box::new(OfShard::new()));
     in_virtual_time(|clock| test(&|| Box::new(OfThread(clock.clone()))));
 }
@@ -95,7 +95,7 @@ impl Timers for OfWheel {
         value.is_some()
     }
 
-    fn pass(&mut self, ticks: u32, budget: usize) -> Did {
+    fn pass(&mut self, ticks: u32, budget: usize) -> PassResult {
         let (before, mut fired) = (self.wheel.touched(), 0);
         for (deadline, _) in self.wheel.advance_within(self.wheel.now() + u64::from(ticks), budget)
         {
@@ -104,7 +104,7 @@ impl Timers for OfWheel {
             fired += 1;
         }
         let touched = count(self.wheel.touched() - before);
-        Did { fired, collected: 0, touched, behind: self.wheel.is_behind() }
+        PassResult { fired, collected: 0, touched, behind: self.wheel.is_behind() }
     }
 
     fn live(&self) -> usize {
@@ -138,7 +138,7 @@ impl Timers for OfShard {
         self.shard.cancel(handle.timer()).is_some()
     }
 
-    fn pass(&mut self, ticks: u32, budget: usize) -> Did {
+    fn pass(&mut self, ticks: u32, budget: usize) -> PassResult {
         let (before, mut fired) = (self.shard.counts(), 0);
         self.clock.advance(TICK * ticks);
         self.shard.turn_within(budget);
@@ -150,7 +150,7 @@ impl Timers for OfShard {
         let (after, behind) = (self.shard.counts(), self.shard.is_behind());
         assert!(!behind || self.shard.time_until_next() == Some(Duration::ZERO));
         let collected = count(after.cancelled - before.cancelled);
-        Did { fired, collected, touched: count(after.touched - before.touched), behind }
+        PassResult { fired, collected, touched: count(after.touched - before.touched), behind }
     }
 
     fn sleep(&mut self) {
@@ -178,12 +178,12 @@ impl Timers for OfThread {
         handle.timer().cancel() == Cancel::Cancelled
     }
 
-    fn pass(&mut self, ticks: u32, budget: usize) -> Did {
+    fn pass(&mut self, ticks: u32, budget: usize) -> PassResult {
         self.0.advance(TICK * ticks);
         let turn = local_timer().turn_within(budget);
         assert!(!turn.behind || local_timer().time_until_next() == Some(Duration::ZERO));
         let (touched, behind) = (count(turn.touched), turn.behind);
-        Did { fired: turn.fired, collected: turn.collected, touched, behind }
+        PassResult { fired: turn.fired, collected: turn.collected, touched, behind }
     }
 
     fn sleep(&mut self) {

@@ -83,9 +83,9 @@ pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     ended.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-pub(crate) struct Never;
+pub(crate) struct NeverCompletes;
 
-impl DelayedOperation for Never {
+impl DelayedOperation for NeverCompletes {
     fn try_complete(&mut self) -> bool {
         false
     }
@@ -93,7 +93,7 @@ impl DelayedOperation for Never {
     fn on_complete(self, _: Completion) {}
 }
 
-pub(crate) fn never() {
+pub(crate) fn must_not_run() {
     unreachable!("this callback must not run");
 }
 

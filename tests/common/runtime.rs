@@ -73,14 +73,14 @@ thread_local! {
     static WAITS: Cell<Option<Waker>> = const { Cell::new(None) };
 }
 
-/// Completes [`rung`] on this thread.
-fn ring() {
+/// Completes [`notified`] on this thread.
+fn notify() {
     IS_RUNG.set(true);
     WAITS.take().into_iter().for_each(Waker::wake);
 }
 
 /// Waits without a timer, which would hide a lost wake-up.
-async fn rung() {
+async fn notified() {
     poll_fn(|cx| {
         WAITS.set(Some(cx.waker().clone()));
         if IS_RUNG.take() { Poll::Ready(()) } else { Poll::Pending }
@@ -91,13 +91,13 @@ async fn rung() {
 /// One timer is older than the first runtime, and another is older than the second.
 fn goes_on_with_timers_added_before(run: impl Run) {
     on_a_thread(move || {
-        local_timer().add(Duration::from_millis(3), ring);
+        local_timer().add(Duration::from_millis(3), notify);
         let task = async {
-            rung().await;
-            local_timer().add(Duration::from_millis(10), ring);
+            notified().await;
+            local_timer().add(Duration::from_millis(10), notify);
         };
         if run(Box::pin(task)) {
-            run(Box::pin(rung()));
+            run(Box::pin(notified()));
         }
     });
 }
@@ -107,13 +107,13 @@ fn is_woken_from_other_threads(run: impl Run) {
     let thread = thread::spawn(move || {
         run(Box::pin(async {
             sender.send(local_timer().shard_ref()).expect("the test waits");
-            rung().await;
+            notified().await;
         }));
     });
     // Without such a runtime, no shard is sent.
     if let Ok(shard) = shard.recv() {
-        wake_ups::none_is_lost(&shard, 1, 2_000);
-        shard.run(ring);
+        wake_ups::assert_no_wake_up_is_lost(&shard, 1, 2_000);
+        shard.run(notify);
     }
     thread.join().expect("no panic");
 }

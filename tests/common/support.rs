@@ -31,10 +31,10 @@ pub(crate) fn forget<T>(value: T) {
 
 /// Runs `test` in virtual time. Asserts that the counts add up and no callback has panicked.
 pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
-    in_virtual_time(|clock| sound(|| test(clock)))
+    in_virtual_time(|clock| with_valid_counts(|| test(clock)))
 }
 
-fn sound<R>(test: impl FnOnce() -> R) -> R {
+fn with_valid_counts<R>(test: impl FnOnce() -> R) -> R {
     let (result, counts) = (test(), local_timer().counts());
     assert_sum(counts);
     assert_eq!(counts.panicked, 0, "a callback has panicked");
@@ -46,7 +46,8 @@ pub(crate) fn counting_wakes<R: Send>(
     test: impl FnOnce(&ManualClock, &Counter, &ShardRef) -> R + Send,
 ) -> R {
     let wakes = Counter::default();
-    let test = |clock: &ManualClock| sound(|| test(clock, &wakes, &local_timer().shard_ref()));
+    let test =
+        |clock: &ManualClock| with_valid_counts(|| test(clock, &wakes, &local_timer().shard_ref()));
     configured(Config::new().on_wake(wakes.callback()), test)
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn owner<R: Send + 'static>(
 
 /// Starts a thread that calls `prepare`, and then repeatedly the closure that `prepare` returned.
 /// Returns the shard of the thread, and a function that ends the thread.
-pub(crate) fn repeating<S: FnMut()>(
+pub(crate) fn start_repeating<S: FnMut()>(
     config: Config,
     prepare: impl FnOnce() -> S + Send + 'static,
 ) -> (ShardRef, impl FnOnce()) {
@@ -97,12 +98,12 @@ pub(crate) fn repeating<S: FnMut()>(
     (shard, end)
 }
 
-pub(crate) fn elsewhere<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
+pub(crate) fn from_another_thread<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
     let shard = local_timer().shard_ref();
     on_a_thread(|| ask(&shard))
 }
 
-pub(crate) fn pass(clock: &ManualClock, ticks: u32) {
+pub(crate) fn turn_each_tick(clock: &ManualClock, ticks: u32) {
     (0..ticks).for_each(|_| _ = turn_after(clock, 1));
 }
 
@@ -183,7 +184,7 @@ impl Counter {
 }
 
 /// Runs `prepare` on a new thread, and the returned closure after that thread's wheel has ended.
-pub(crate) fn after_the_timer<R: Send + 'static, F: FnMut() -> R + 'static>(
+pub(crate) fn after_the_wheel<R: Send + 'static, F: FnMut() -> R + 'static>(
     prepare: impl FnOnce() -> F + Send,
 ) -> R {
     type AtExit = RefCell<Option<OnDrop<Box<dyn FnMut()>>>>;

@@ -10,15 +10,17 @@ const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// Starts threads that add or move a timer that is due soon, and wait until it fires. If there is
 /// only one thread, no other request hides a lost wake-up.
-pub(crate) fn none_is_lost(shard: &ShardRef, requesters: u64, rounds: u64) {
+pub(crate) fn assert_no_wake_up_is_lost(shard: &ShardRef, requesters: u64, rounds: u64) {
     thread::scope(|scope| {
-        for asker in 0..requesters {
-            scope.spawn(move || ask(shard, &mut fastrand::Rng::with_seed(asker), rounds));
+        for requester in 0..requesters {
+            scope.spawn(move || {
+                add_and_wait(shard, &mut fastrand::Rng::with_seed(requester), rounds);
+            });
         }
     });
 }
 
-fn ask(shard: &ShardRef, random: &mut fastrand::Rng, rounds: u64) {
+fn add_and_wait(shard: &ShardRef, random: &mut fastrand::Rng, rounds: u64) {
     let (ran, runs) = mpsc::channel();
     for round in 0..rounds {
         let ran = ran.clone();

@@ -20,9 +20,11 @@ mod timers;
 
 use std::hint::black_box;
 
-use common::{HOUR, Never, TICK, alone, in_virtual_time, never, on_a_thread, operations};
+use common::{
+    HOUR, NeverCompletes, TICK, alone, in_virtual_time, must_not_run, on_a_thread, operations,
+};
 use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
-use counting::{calls, held};
+use counting::{allocated_bytes, calls};
 use kinds::{for_each_kind, for_each_shard};
 
 /// Runs a test in virtual time and alone, because the tests count the memory of all threads.

@@ -8,7 +8,8 @@ use corewheel::{
 };
 
 use crate::{
-    TICK, alone_in_virtual_time, calls, fill_kept_pages, free_garbage, held, lockstep::Lockstep,
+    TICK, allocated_bytes, alone_in_virtual_time, calls, fill_kept_pages, free_garbage,
+    lockstep::Lockstep,
 };
 
 /// Completes at an event if its condition is met and it is not patient.
@@ -70,20 +71,20 @@ fn assert_that_a_burst_goes_back(many: u64, by_event: bool, free: impl Fn() + Sy
     alone_in_virtual_time(|clock| {
         let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));
         fill_kept_pages();
-        let before = held();
+        let before = allocated_bytes();
         for number in 0..many {
             let is_met = Rc::clone(&is_met);
             let op = Op { is_met, is_patient: false, _payload: Some(Box::default()) };
             add(&purgatory, op, [number, many], 5);
         }
-        let most = held() - before;
+        let most = allocated_bytes() - before;
         is_met.set(by_event);
         purgatory.check_and_complete(&many);
         clock.advance(TICK * 5);
         local_timer().turn();
         assert!(purgatory.is_empty());
         free();
-        let left = held() - before;
+        let left = allocated_bytes() - before;
         println!("{} bytes held for each; {left} left", most / i64::try_from(many).expect("few"));
         assert!(left < 192 * 1024, "{left} bytes are left of {most}");
     });
@@ -117,18 +118,18 @@ fn memory_of_completed_operations_is_freed_in_small_steps() {
     alone_in_virtual_time(|_| {
         let purgatory = Purgatory::new();
         fill_kept_pages();
-        let before = held();
+        let before = allocated_bytes();
         let ids = add_burst(&purgatory);
-        let most = held() - before;
+        let most = allocated_bytes() - before;
         assert!(most > 2 * STEP, "the burst is too small for this test");
-        let (mut latest, mut step) = (held(), 0);
+        let (mut latest, mut step) = (allocated_bytes(), 0);
         let ends = ids.into_iter().map(Some).chain(iter::repeat_n(None, 1_000));
         for end in ends {
             match end {
                 Some(id) => assert!(purgatory.force_complete(id)),
                 None => _ = local_timer().turn(),
             }
-            let now = held();
+            let now = allocated_bytes();
             (latest, step) = (now, step.max(latest - now));
         }
         println!("{step} bytes at once of {most}");
@@ -144,7 +145,7 @@ fn one_waiting_operation_does_not_keep_a_burst_allocated() {
         alone_in_virtual_time(|_| {
             let purgatory = Purgatory::new();
             fill_kept_pages();
-            let before = held();
+            let before = allocated_bytes();
             let mut ids = add_burst(&purgatory);
             let one = ids.swap_remove(ids.len() / 2);
             assert!(ids.drain(..).all(|id| purgatory.force_complete(id)));
@@ -154,7 +155,7 @@ fn one_waiting_operation_does_not_keep_a_burst_allocated() {
             } else {
                 (0..1_000).for_each(|_| _ = local_timer().turn());
             }
-            let left = held() - before;
+            let left = allocated_bytes() - before;
             println!("{left} bytes left");
             assert!(left < 2 * 192 * 1024 + 512 * 1024, "{left} bytes are left");
             assert!(purgatory.force_complete(one));
@@ -179,9 +180,9 @@ fn a_core_frees_the_ended_watches_of_other_cores() {
         (0..1_000).for_each(|_| _ = cores.turn(1));
         let left = cores.on(1, |own| {
             assert_eq!(own.as_ref().expect("the core has joined").counts().watches, 0);
-            let before = held();
+            let before = allocated_bytes();
             *own = None;
-            before - held()
+            before - allocated_bytes()
         });
         println!("{left} bytes left");
         assert!(left < 192 * 1024, "{left} bytes were left");

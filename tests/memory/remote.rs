@@ -8,8 +8,8 @@ use std::{
 use corewheel::{AddErrorReason, Cancel, ManualClock, local_timer};
 
 use crate::{
-    HOUR, TICK, alone, alone_in_virtual_time, calls, cancel_all, ended, fill_kept_pages,
-    free_garbage, held, on_a_thread, operations, signed, small, turn_after,
+    HOUR, TICK, allocated_bytes, alone, alone_in_virtual_time, calls, cancel_all, ended,
+    fill_kept_pages, free_garbage, on_a_thread, operations, signed, small, turn_after,
 };
 
 // ---- bursts
@@ -51,7 +51,7 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let cancelled = local_timer().counts().cancelled;
     let mut random = fastrand::Rng::with_seed(1);
     let mut handles = Vec::with_capacity(BURST);
-    let before = held();
+    let before = allocated_bytes();
     on_a_thread(|| {
         handles.extend((0..BURST).map(|_| shard.add(TICK * random.u32(10_000..70_000), small())));
         match end {
@@ -62,9 +62,9 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
             _ => (),
         }
     });
-    let full = held() - before;
+    let full = allocated_bytes() - before;
     turn_after(clock, 1);
-    let arrived = held() - before;
+    let arrived = allocated_bytes() - before;
     match end {
         End::CancelledElsewhere | End::CancelledElsewhereShuffled => on_a_thread(|| {
             // The first use of a handle registers the thread with the epochs.
@@ -84,7 +84,7 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     assert!(local_timer().is_empty());
     (0..2_000).for_each(|_| _ = turn_after(clock, 1));
     assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
-    (full.max(arrived), held() - before)
+    (full.max(arrived), allocated_bytes() - before)
 }
 
 /// One in 100 timers of each burst survives.
@@ -103,10 +103,10 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
             (0..400).for_each(|_| _ = turn_after(clock, 1));
             assert_eq!(local_timer().len(), round * STAY);
             if round == 2 {
-                before = held();
+                before = allocated_bytes();
             }
         }
-        let more = held() - before;
+        let more = allocated_bytes() - before;
         println!("{more} bytes for {} more timers", 10 * STAY);
         assert!(more < signed(10 * STAY * 250) + 100_000, "{more} bytes since the second burst");
     });
@@ -118,20 +118,20 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
 fn adding_to_an_ended_wheel_takes_no_memory() {
     let _alone = alone();
     let (shard, handles) = ended(10);
-    let before = held();
+    let before = allocated_bytes();
     for _ in 0..operations(20_000) {
         let error = shard.try_add(TICK, small()).expect_err("the wheel has ended");
         assert_eq!(error.reason(), AddErrorReason::ShutDown);
         error.into_inner()();
     }
-    assert!(held() - before < 10_000, "{} bytes", held() - before);
+    assert!(allocated_bytes() - before < 10_000, "{} bytes", allocated_bytes() - before);
     assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
 }
 
 #[test]
 fn adds_that_race_with_the_end_of_a_wheel_leak_no_memory() {
     let _alone = alone();
-    let before = held();
+    let before = allocated_bytes();
     for _ in 0..operations(200) {
         let (sender, receiver) = mpsc::channel();
         let owner = thread::spawn(move || {
@@ -142,7 +142,7 @@ fn adds_that_race_with_the_end_of_a_wheel_leak_no_memory() {
         owner.join().expect("no panic");
     }
     free_garbage();
-    assert!(held() - before < 500_000, "{} bytes left", held() - before);
+    assert!(allocated_bytes() - before < 500_000, "{} bytes left", allocated_bytes() - before);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_shard_ref_of_an_ended_wheel_keeps_nodes_but_no_callbacks() {
     const TIMERS: usize = 12_000;
     let _alone = alone();
     let captured = Arc::new(());
-    let before = held();
+    let before = allocated_bytes();
     let shard = on_a_thread(|| {
         let shard = local_timer().shard_ref();
         on_a_thread(|| {
@@ -164,10 +164,10 @@ fn a_shard_ref_of_an_ended_wheel_keeps_nodes_but_no_callbacks() {
         shard
     });
     assert_eq!(Arc::strong_count(&captured), 1, "all callbacks have been dropped");
-    let kept = held() - before;
+    let kept = allocated_bytes() - before;
     println!("{kept} bytes kept for {TIMERS}");
     assert!(kept < signed(TIMERS) * 150, "{kept} bytes");
     drop(shard);
     free_garbage();
-    assert!(held() - before < 300_000, "{} bytes left", held() - before);
+    assert!(allocated_bytes() - before < 300_000, "{} bytes left", allocated_bytes() - before);
 }

@@ -16,8 +16,8 @@ use corewheel::{
 };
 
 use crate::{
-    Never, TICK, alone, alone_in_virtual_time, calls, cancel_all, common::turn_after,
-    for_each_kind, lockstep::Lockstep, never, polling::Poller, small,
+    NeverCompletes, TICK, alone, alone_in_virtual_time, calls, cancel_all, common::turn_after,
+    for_each_kind, lockstep::Lockstep, must_not_run, polling::Poller, small,
 };
 
 /// Number of other live timers, which do not fire during a test.
@@ -60,7 +60,7 @@ fn assert_steady_on_two(
 fn among_others(test: impl FnOnce(&ManualClock) + Send) {
     alone_in_virtual_time(|clock| {
         for id in 1..=LIVE {
-            local_timer().add(TICK * 10_000_000 * id, never);
+            local_timer().add(TICK * 10_000_000 * id, must_not_run);
         }
         test(clock);
     });
@@ -201,7 +201,7 @@ fn a_callback_that_captures_33_bytes_is_boxed_once() {
 fn a_remote_cancel_allocates_nothing_on_either_thread() {
     const BATCH: usize = 100;
     among_others(|_| {
-        let add = || [(); BATCH].map(|()| local_timer().add(TICK, never));
+        let add = || [(); BATCH].map(|()| local_timer().add(TICK, must_not_run));
         let handles = Mutex::new(add());
         assert_steady_on_two(
             "cancel",
@@ -324,7 +324,7 @@ fn sleeps_on_claimed_wheels_allocate_nothing() {
 #[test]
 fn events_for_another_core_allocate_nothing() {
     let _alone = alone();
-    let cores: Lockstep<Option<Purgatory<usize, Never>>> = Lockstep::start(2);
+    let cores: Lockstep<Option<Purgatory<usize, NeverCompletes>>> = Lockstep::start(2);
     let group = PurgatoryGroup::by(|&key: &usize| key);
     for core in 0..2 {
         let (group, shards) = (group.clone(), cores.shards.clone());

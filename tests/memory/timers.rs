@@ -3,26 +3,26 @@
 use corewheel::{TimerHandle, local_timer};
 
 use crate::{
-    HOUR, alone, alone_in_virtual_time, cancel_all, cancel_elsewhere, fill_kept_pages,
-    for_each_kind, for_each_shard, held,
-    kinds::{Handle, Make, Timers},
+    HOUR, allocated_bytes, alone, alone_in_virtual_time, cancel_all, cancel_elsewhere,
+    fill_kept_pages, for_each_kind, for_each_shard,
+    kinds::{Handle, MakeTimers, Timers},
     on_a_thread, signed, small,
 };
 
 /// Asserts the bytes that live timers take, and the bytes left after `cancel_all`.
-fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
+fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
     // A million takes seconds without optimization.
     let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };
     for &count in sizes {
-        let before = held();
+        let before = allocated_bytes();
         let mut timers = make();
         let mut random = fastrand::Rng::with_seed(1);
         let mut handles = Vec::with_capacity(count);
         let own = signed(count * size_of::<Handle>());
         timers.pass(1, usize::MAX);
-        let empty = held() - before - own;
+        let empty = allocated_bytes() - before - own;
         handles.extend((0..count).map(|_| timers.add(random.u32(10_000..70_000))));
-        let full = held() - before - own;
+        let full = allocated_bytes() - before - own;
         let most = timers.bytes() * signed(count);
         assert!(full - empty <= most, "{} bytes for {count}", full - empty);
         assert!(count < 1_000_000 || full <= most, "{full} bytes for {count}, with the slots");
@@ -30,7 +30,7 @@ fn fill_and_empty(make: Make<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
         // These turns free a page each.
         (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
         assert_eq!(timers.live(), 0);
-        let left = held() - before - own;
+        let left = allocated_bytes() - before - own;
         assert!(left - empty <= (full - empty) / 10, "{left} bytes left of {full}, empty {empty}");
         assert!(count < 1_000_000 || left <= full / 10, "{left} bytes left of {full}");
     }
@@ -65,7 +65,7 @@ fn growth_during_churn_fills_existing_pages() {
     let _alone = alone();
     for_each_kind(|make| {
         let mut timers = make();
-        let empty = held();
+        let empty = allocated_bytes();
         let mut going = timers.add(10_000);
         for _ in 0..GROWN {
             assert!(timers.cancel(going));
@@ -73,7 +73,7 @@ fn growth_during_churn_fills_existing_pages() {
             timers.add(10_000);
         }
         assert_eq!(timers.live(), GROWN + 1);
-        let grown = held() - empty;
+        let grown = allocated_bytes() - empty;
         assert!(grown <= timers.bytes() * signed(GROWN), "{grown} bytes for {GROWN}");
     });
 }
@@ -86,7 +86,7 @@ fn memory_of_cancelled_timers_is_freed_before_a_long_sleep() {
         let core = local_timer().shard_ref();
         fill_kept_pages();
         for from_another_thread in [false, true] {
-            let before = held();
+            let before = allocated_bytes();
             let add = |_| core.add(HOUR, small());
             let timers: Vec<TimerHandle> = if from_another_thread {
                 let timers = on_a_thread(|| (0..MANY).map(add).collect());
@@ -95,12 +95,12 @@ fn memory_of_cancelled_timers_is_freed_before_a_long_sleep() {
             } else {
                 (0..MANY).map(add).collect()
             };
-            let full = held() - before;
+            let full = allocated_bytes() - before;
             cancel_all(&timers);
             drop(timers);
             local_timer().add(HOUR, || ());
             drop(local_timer().prepare_sleep());
-            let left = held() - before;
+            let left = allocated_bytes() - before;
             assert!(left <= full / 10, "{left} bytes left of {full}");
         }
     });

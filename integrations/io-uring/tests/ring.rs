@@ -132,7 +132,7 @@ fn no_wake_up_is_lost() {
         }
     });
     if let Ok(shard) = shard.recv() {
-        wake_ups::none_is_lost(&shard, 1, 3_000);
+        wake_ups::assert_no_wake_up_is_lost(&shard, 1, 3_000);
         shard.run(move || over.store(true, Ordering::Relaxed));
     }
     owner.join().expect("no panic");

@@ -9,7 +9,7 @@ use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 use crate::handover::{check, count, with, with_any};
 use crate::ledger::Payload;
 use crate::model::{Bug, State};
-use crate::plan::{How, Id, Nanos, Script};
+use crate::plan::{CancelMethod, Id, Nanos, Script};
 
 thread_local! {
     static LOCAL: RefCell<HashMap<Id, LocalHandle>> = RefCell::default();
@@ -34,33 +34,33 @@ pub(super) fn share(id: Id) {
     }
 }
 
-pub(super) fn cancel(id: Id, how: How) {
+pub(super) fn cancel(id: Id, how: CancelMethod) {
     let local = local(id);
     let called = with(|model| {
         let own = model.owns(id, local.is_some())?;
         let operations = match how {
-            How::Shard | How::Handle => ["cancel", "cancel, remote"],
-            How::Wait => ["cancel_wait", "cancel_wait, remote"],
-            How::Guard => ["guard dropped", "guard dropped, remote"],
+            CancelMethod::Shard | CancelMethod::Handle => ["cancel", "cancel, remote"],
+            CancelMethod::Wait => ["cancel_wait", "cancel_wait, remote"],
+            CancelMethod::Guard => ["guard dropped", "guard dropped, remote"],
         };
         model.calls(id, own, operations);
         // A paused callback cannot end during this call, so `cancel_wait` would hang.
         let is_running = matches!(model.timer(id).state, State::Running | State::Stopping);
-        let how = if is_running && how == How::Wait { How::Handle } else { how };
+        let how = if is_running && how == CancelMethod::Wait { CancelMethod::Handle } else { how };
         let is_turning = model.shards[model.own()].turn.is_some();
         let is_lost = model.bug == Some(Bug::LosesCancels) && id.is_multiple_of(7) && !own;
-        Some((own, model.timer(id).handle, model.cancels(id, own), how, is_turning, is_lost))
+        Some((own, model.timer(id).handle, model.record_cancel(id, own), how, is_turning, is_lost))
     });
     let Some((own, handle, expected, how, is_turning, is_lost)) = called else { return };
     let answer = match (handle, how) {
         _ if is_lost => expected,
         (None, _) => local.map_or(Cancel::Ended, LocalHandle::cancel),
-        (Some(handle), How::Wait) => {
+        (Some(handle), CancelMethod::Wait) => {
             let answer = handle.cancel_wait();
             check(answer.is_err() == is_turning, || format!("cancel_wait of {id}: {answer:?}"));
             answer.unwrap_or_else(|_| handle.cancel())
         }
-        (Some(handle), How::Guard) => {
+        (Some(handle), CancelMethod::Guard) => {
             drop(handle.guard());
             expected
         }
@@ -80,7 +80,7 @@ pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
         }
         let by_owner = if by_shard { "Shard::reset" } else { "reset" };
         model.calls(id, own, [by_owner, "reset, remote"]);
-        Some((model.timer(id).handle, model.resets(id, delay, own)))
+        Some((model.timer(id).handle, model.record_reset(id, delay, own)))
     });
     let Some((handle, expected)) = called else { return };
     let delay = Duration::from_nanos(delay);
@@ -116,7 +116,7 @@ pub(super) fn is_pending(id: Id) {
 /// Runs in the destructor of a payload. It may cancel another timer, and ends its own.
 pub(crate) fn payload_dropped(id: Id) {
     if let Some(Script::DropCancel(other)) = with_any(|model| model.timer(id).script) {
-        cancel(other, How::Handle);
+        cancel(other, CancelMethod::Handle);
     }
     with_any(|model| {
         let timer = &mut model.timers[id as usize];

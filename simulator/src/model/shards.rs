@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use corewheel::Counts;
 
 use super::{Asleep, Bug, Model, TurnModel};
-use crate::plan::{Id, Move, Nanos, Step};
+use crate::plan::{ClockMove, Id, Nanos, Step};
 
 /// Most messages that a turn consumes. As many of one kind wake a sleeping owner.
 pub(super) const MESSAGES: u64 = 1_024;
@@ -21,7 +21,7 @@ pub(crate) struct TurnReport {
     pub(crate) behind: bool,
     /// The time until the shard's next turn.
     pub(crate) wait: Option<Nanos>,
-    pub(crate) given_up: bool,
+    pub(crate) abandoned: bool,
 }
 
 /// The default time within which an owner drops a payload that another thread cancelled.
@@ -44,30 +44,30 @@ impl Model {
     }
 
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
-    pub(crate) fn move_clock(&mut self, step: Step, how: Move, wait: Option<Nanos>) {
+    pub(crate) fn move_clock(&mut self, step: Step, how: ClockMove, wait: Option<Nanos>) {
         /// Longer waits would bring an episode to the end of time.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         let (core, by) = (step.to, step.delay);
         self.coverage.count(match how {
-            Move::On | Move::Far | Move::ToNext => "time passes",
-            Move::Back => "clock back",
-            Move::Jump => "clock jumps",
-            Move::Years => "clock jumps years",
-            Move::Stall => "clock stalls",
+            ClockMove::On | ClockMove::Far | ClockMove::ToNext => "time passes",
+            ClockMove::Back => "clock back",
+            ClockMove::Jump => "clock jumps",
+            ClockMove::Years => "clock jumps years",
+            ClockMove::Stall => "clock stalls",
         });
         let now = self.clock(core);
         let of = &mut self.cores[core];
         let to = match how {
-            Move::Stall => {
+            ClockMove::Stall => {
                 of.stalls = step.count;
                 return;
             }
-            Move::Back => now.saturating_sub(by),
+            ClockMove::Back => now.saturating_sub(by),
             _ if of.stalls > 0 => {
                 of.stalls -= 1;
                 return;
             }
-            Move::ToNext => {
+            ClockMove::ToNext => {
                 now.saturating_add(wait.filter(|&wait| wait <= WAIT_MAX).unwrap_or_default())
             }
             _ => now.saturating_add(by),
@@ -135,13 +135,13 @@ impl Model {
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
         }
         let shard = &mut self.shards[number];
-        (shard.published, shard.behind) = (after.live, report.behind || report.given_up);
+        (shard.published, shard.behind) = (after.live, report.behind || report.abandoned);
         shard.partial |= !shard.queued.is_empty();
         shard.was_nested = turn.nested > 0;
         if after.queued == 0 && !shard.behind {
             self.mailbox_is_empty(number);
         }
-        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.given_up {
+        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.abandoned {
             let left = self.shards[number].needless.checked_sub(1);
             self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
             self.shards[number].needless = left.unwrap_or(0);
@@ -179,8 +179,8 @@ impl Model {
         // An arrived message may be part of `left`, or replace an earlier one. A turn may consume
         // none of more than `ORDERED` requests about deadlines.
         let is_flooded = before + arrived > ORDERED;
-        let least = if report.given_up || is_flooded { 0 } else { before.min(most) };
-        let takes_all = budget.is_none() && before + arrived <= MESSAGES && !report.given_up;
+        let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };
+        let takes_all = budget.is_none() && before + arrived <= MESSAGES && !report.abandoned;
         let is_right = consumed <= most + turn.collected_for_room
             && consumed + arrived >= least
             && (!takes_all || !report.behind);
@@ -203,7 +203,7 @@ impl Model {
             format!("timer {id}, due at tick {tick}, was left, and tick {order} fired")
         });
         self.check(!is_due || is_behind, || format!("timer {id} of tick {tick} did not fire"));
-        let says_so = report.given_up || report.behind && report.wait == Some(0);
+        let says_so = report.abandoned || report.behind && report.wait == Some(0);
         self.check(!is_due || says_so, || format!("timer {id} of {tick} was left: {report:?}"));
     }
 
@@ -273,7 +273,7 @@ impl Model {
         });
     }
 
-    pub(crate) fn falls_asleep(&mut self, number: usize, timeout: Option<Nanos>) {
+    pub(crate) fn record_sleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.compare_sleep(number, timeout, true);
         let (totals, now) = (*self.ledger.shard(number), self.latest(number));
         let needless = totals.wakes - self.shards[number].wakes;

@@ -4,7 +4,7 @@
 //!
 //! An *anchor* is a reading of the clock between two readings of the counter, `count_before` and
 //! `count_after`. Let the clock's rate be between `min` and `max` nanoseconds per count. Then the
-//! time since the anchor is between `(count - count_after) * min` and
+//! time since the anchor is in the interval from `(count - count_after) * min` to
 //! `(count - count_before) * max`.
 //!
 //! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
@@ -15,11 +15,11 @@
 //! # A faulty counter
 //!
 //! A count is used only if it is greater than the last count and within the window; otherwise the
-//! clock itself is read. So if the counter jumps ahead, `min` is ahead of the clock by at most a
-//! window. `max` falls behind the clock only if the counter stops or goes backwards, and then runs
-//! on within the window. Each new anchor is checked against the last anchor. A contradiction
-//! counts as a fault, and the rate is measured again. After eight faults, each within a minute of
-//! the previous one, the counter is abandoned.
+//! clock itself is read. So if the counter jumps ahead, the interval's lower end is ahead of the
+//! clock by at most a window. The upper end falls behind the clock only if the counter slows, stops
+//! or goes backwards, and then runs on within the window. Each new anchor is checked against the
+//! last anchor. A contradiction counts as a fault, and the rate is measured again. After eight
+//! faults, each within a minute of the previous one, the counter is abandoned.
 
 use super::Reading;
 
@@ -42,7 +42,8 @@ const BRACKET_SHARE: u64 = 8;
 const CALIBRATION_MIN: u64 = 1_000_000;
 const CALIBRATION_MAX: u64 = 1_000_000_000;
 
-/// Two measured rates agree if they differ by less than one part in this number.
+/// Two rates that agree, and the bounds of one precise rate, differ by at most one part in this
+/// number.
 const RATE_AGREEMENT: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.
@@ -153,7 +154,6 @@ impl ClockEstimator {
 
     fn start_window(&mut self, rate: Rate, anchor: Anchor) {
         self.state = Calibration::Calibrated { since: anchor, rate };
-        // The rate `max` gives the shortest window.
         let counts = (WINDOW_NANOS << 32) / rate.max;
         let bracket = anchor.count_after.checked_sub(anchor.count_before);
         if bracket.is_some_and(|bracket| bracket <= counts / BRACKET_SHARE) {

@@ -30,8 +30,7 @@ impl<T> TryLock<T> {
     /// Calls `act` under the lock; returns `None` if another thread holds it.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: weaker than `Mutex::try_lock`. An unconditional swap would write `true` even if
-        // another thread holds the lock, and loom would let threads read this `true` after the
-        // release.
+        // another thread holds the lock. Loom would let threads read this `true` after the release.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
@@ -71,7 +70,7 @@ impl<T> SetOnce<T> {
     }
 }
 
-/// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer: a
+/// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer. A
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
 /// Each call is directly before the operation on the pointer. Loom switches threads only before its
@@ -158,7 +157,7 @@ macro_rules! constant {
 pub(crate) use global as constant;
 
 /// Declares a thread local that is initialised by its first use. Under `crossbeam_loom`, each
-/// thread of the model has its own.
+/// thread of the model has its own; otherwise the threads of a model share one.
 #[cfg(not(crossbeam_loom))]
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
