@@ -138,7 +138,7 @@ impl Config {
     ///
     /// The owner's own adds keep the limit exactly. If there is no room, the owner first drops
     /// timers that other threads have cancelled. A remote add ([`ShardRef`](crate::ShardRef)) is
-    /// checked against the remote adds that wait, and the live timers at the owner's last turn or
+    /// checked against the unconsumed remote adds, and the live timers at the owner's last turn or
     /// announced sleep. So remote adds may exceed the limit by the number of timers that the owner
     /// has added since then. Up to 1,024 cancelled timers that the owner has not collected do not
     /// count against remote adds.

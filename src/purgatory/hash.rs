@@ -2,13 +2,13 @@
 //! collide.
 //!
 //! The words of a key are the coefficients of a polynomial, which is evaluated at a secret point
-//! modulo the prime 2^61 - 1. A word of more than 58 bits becomes two coefficients. Two different
-//! keys of at most `n` coefficients have the same value at no more than `n` of the 2^60 possible
-//! points. At some points, the values of keys in an arithmetic progression have equal low bits, so
-//! `finish` mixes the bits.
+//! modulo the prime 2^61 - 1. Each purgatory has a random point. A word of more than 58 bits
+//! becomes two coefficients. Two different keys of at most `n` coefficients have the same value at
+//! no more than `n` of the 2^60 possible points. At some points, the values of keys in an
+//! arithmetic progression have equal low bits, so `finish` mixes the bits.
 //!
-//! Each purgatory has its own random point. Unlike `SipHash`, the hash of `std`, this hash does not
-//! hide its secret from attackers that measure the time of single lookups.
+//! Unlike `SipHash`, the hash of `std`, this hash does not hide its secret from attackers that time
+//! single lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 

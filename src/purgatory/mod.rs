@@ -104,8 +104,9 @@ use crate::{
 ///
 /// # Memory
 ///
-/// Besides operation and timer, an operation with one watch takes about 70 bytes, and each further
-/// watch 50. Each watch also has space for a key. The hash table takes up to 16 bytes for each key.
+/// Besides its own size and its timer, an operation with one watch takes about 70 bytes. Each
+/// further watch takes 50, and each watch has space for a key. The hash table takes up to 16 bytes
+/// for each key.
 ///
 /// Operations, further watches, and links to watches on other cores have three kinds of pages, with
 /// 1,024 records each. Of each kind, up to eight empty pages are kept, so repeated bursts of up to
@@ -676,14 +677,14 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
     }
 }
 
-/// The operations of one core. No field is borrowed while an operation's own code runs.
+/// No field is borrowed while an operation's own code runs.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
     /// Counts events on keys of this core, and operations that end in another way than by an event.
     /// If the count changes during an add, the add checks the condition once more.
     change_count: Cell<u64>,
-    /// The current nesting depth of `on_complete` calls.
+    /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
     /// outermost call.
@@ -739,7 +740,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key, which
     /// must belong to this core. Returns operation and key if the wheel has ended, is full, or
-    /// needs the preparations of [`park_slow`](Self::park_slow).
+    /// needs [`park_slow`](Self::park_slow).
     #[track_caller]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
@@ -786,8 +787,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Adds an operation's watches on its remaining keys. If `change_count` is no longer `changes`,
-    /// checks the condition again.
+    /// After the last key, if `change_count` is not `changes`, checks the condition again.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_remaining(
@@ -891,8 +891,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Checks the condition of an operation, if it waits. Returns true if the check has completed
-    /// the operation.
+    /// Returns true if the check has completed the operation.
     fn check_if_waiting(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
@@ -1029,7 +1028,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.take_all_waiting(ids.into_iter())
     }
 
-    /// Removes operations and returns them. Operations that are checked out stay.
+    /// Operations that are checked out stay.
     fn take_all_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
@@ -1044,7 +1043,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     // ---- other cores
 
-    /// Returns this core's membership and the key's core, if the key belongs to another core.
     #[inline]
     fn other_core_of(&self, key: &K) -> Option<(&Member<K>, u32)> {
         let member = self.member.as_ref()?;
@@ -1073,8 +1071,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 let waits = self.table.borrow_mut().add_remote_watch(operation, from, watch);
                 if waits {
                     // Checks the condition, because there may have been an event on the key before
-                    // the watch was added. Does not wait until the operation's other watches are
-                    // acknowledged, because their cores may be slow or have ended.
+                    // the watch was added.
                     self.check_if_waiting(operation);
                 } else {
                     self.send(from, Message::Unwatch { watch });
@@ -1174,7 +1171,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     }
 }
 
-/// Returns true if the operation's condition holds. A panic counts as false.
+/// A panic counts as false.
 #[inline]
 fn condition_holds<Op: DelayedOperation>(operation: &mut Op) -> bool {
     let mut condition_holds = false;

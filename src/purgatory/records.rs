@@ -44,9 +44,9 @@ pub(super) struct Records<T> {
 struct Page<T> {
     /// The records that were ever used, free or not.
     records: Vec<T>,
-    /// The first free record, or [`NONE`]. Stale in the current page.
+    /// The first free record, or [`NONE`]. Stale in the current page, which uses [`Records::free`].
     free: u32,
-    /// The number of records in use. Stale in the current page.
+    /// The number of records in use. Not updated in the current page.
     used: u32,
 }
 
@@ -63,7 +63,6 @@ impl<T> Records<T> {
         }
     }
 
-    /// Returns the number of records in use.
     #[inline]
     pub(super) fn len(&self) -> u32 {
         self.len
@@ -129,7 +128,6 @@ impl<T: Record> Records<T> {
         self.spare_min = self.spare.len();
     }
 
-    /// Returns the index of the next record to be occupied.
     #[inline]
     pub(super) fn next_index(&self) -> u32 {
         if self.free == NONE { self.next_in_other_page() } else { self.free }
@@ -230,7 +228,6 @@ impl<T: Record> Records<T> {
     }
 }
 
-/// A record in use.
 pub(super) struct Occupied<'a, T> {
     record: &'a mut T,
     index: u32,

@@ -180,10 +180,8 @@ impl<K> KeyEntry<K> {
     }
 }
 
-/// The operation of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchOwner {
-    /// An operation of this core.
     Own(Id),
     /// An operation of another core, and its watch on this core.
     Remote { core: u32, operation: Id, watch: Id },
@@ -365,8 +363,8 @@ impl<K, Op> Table<K, Op> {
         self.unlink_all(index, freed)
     }
 
-    /// Unlinks the watches on this core of an operation whose record is already free. Returns the
-    /// index of its latest [`RemoteWatch`], or [`NONE`].
+    /// Unlinks the watches on this core of an operation whose record is already free. Returns
+    /// `freed.last_remote_watch`.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink_all(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
@@ -389,7 +387,7 @@ impl<K, Op> Table<K, Op> {
         self.note_removal(is_spare);
     }
 
-    /// Removes an extra watch. Returns the next watch of its operation.
+    /// Returns the next extra watch of the same operation.
     fn remove_extra(&mut self, index: u32) -> WatchIndex {
         let (extra, unlisted) = self.extra_watches.occupied(index).free();
         extra.number = None;
@@ -449,8 +447,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns `next`, the watch after `index` in its ring. Returns none if `index` is the last
-    /// watch of the ring.
+    /// Returns `next`, the watch after `index` in its ring, or none if `index` is the last watch.
     #[inline]
     fn successor(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
@@ -509,7 +506,6 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns a key that the caller must drop while the table is not borrowed.
     pub(super) fn next_key_to_drop(&mut self) -> Option<K> {
         self.keys_to_drop.pop()
     }
@@ -749,7 +745,6 @@ impl EventWalk {
 }
 
 impl<K: Eq, Op> Table<K, Op> {
-    /// Returns the first watch of a key, or none.
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut at = self.chain(hash);
@@ -813,7 +808,7 @@ impl<K: Eq, Op> Table<K, Op> {
         Id { number, index }
     }
 
-    /// Adds a watch of an operation of this core. Returns false if the operation has ended.
+    /// Returns false if the operation has ended.
     pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
         let entry = self.entry(hash, key);
         let Some(parked) = self.get(operation) else {
@@ -862,7 +857,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Counts and returns a new watch, which the caller stores at `index`. If the key has no other
-    /// watch, adds the key to its chain. Otherwise the caller then calls
+    /// watch, adds the key to its chain. Otherwise the caller must then call
     /// [`join_ring`](Self::join_ring).
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {

@@ -375,8 +375,8 @@ impl<T> Engine<T> {
         Freed::Later
     }
 
-    /// Counts a remotely added timer that was cancelled before its admission, and releases the room
-    /// that is reserved for it.
+    /// Counts a remotely added timer that was cancelled before its admission, and releases its
+    /// reserved room.
     pub(super) fn count_cancelled_before_admission(&mut self) {
         self.stats.counts.added += 1;
         self.stats.counts.cancelled += 1;
@@ -478,7 +478,6 @@ impl<T> Engine<T> {
         Some(Duration::from_nanos(nanos.saturating_sub(self.time.now())))
     }
 
-    /// Returns the deadline of a pending timer in nanoseconds of the clock, rounded up to a tick.
     fn pending_due_nanos(&self, handle: TimerHandle) -> Option<u64> {
         let index = handle.index();
         if handle.shard() != self.number || !self.nodes.has_page_of(index) {
@@ -535,7 +534,6 @@ impl<T> Engine<T> {
         self.finish_if_idle(self.time.latest.min)
     }
 
-    /// If there is no work, counts a turn that begins at `now` and returns true.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn finish_if_idle(&mut self, now: u64) -> bool {
@@ -869,8 +867,7 @@ impl<T> Engine<T> {
         is_long
     }
 
-    /// Frees retired pages before a long sleep. Retires no pages, unlike
-    /// [`trim_before_sleep`](Self::trim_before_sleep), because it has only `&self`.
+    /// Frees retired pages before a long sleep.
     pub(super) fn free_retired_before_sleep(&self, until: Option<u64>) {
         if self.is_long_sleep(until) {
             self.nodes.free_retired();

@@ -36,8 +36,7 @@ pub struct Expired<T> {
     times: ExpiryTimes,
 }
 
-/// When a timer was due, and when the turn that returned the timer began, in nanoseconds of the
-/// clock.
+/// When a timer was due, and when the turn that returned it began, in nanoseconds of the clock.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the clock shows zero.

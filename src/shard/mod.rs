@@ -177,8 +177,7 @@ impl<T> Shard<T> {
         self.insert_or_refuse(due, TimerKind::Shared, payload, CallSite::caller())
     }
 
-    /// Adds a timer that expires after each `period` until a cancel or
-    /// [`next_expired`](Self::next_expired) ends it. [`next_expiry`](Self::next_expiry) lends its
+    /// Adds a timer that expires after each `period`. [`next_expiry`](Self::next_expiry) lends its
     /// payload at each expiry.
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries

@@ -79,7 +79,7 @@ impl PreparedSleep<'_> {
         self.timeout
     }
 
-    /// Calls `wait` with the timeout. The announcement ends when `wait` returns.
+    /// Calls `wait` with the timeout.
     pub(crate) fn wait_with<R>(self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         wait(self.timeout)
     }

@@ -126,7 +126,7 @@ impl Stats {
         }
     }
 
-    /// Publishes the unpublished lateness of the timers that fired last.
+    /// Publishes the lateness of the timers that fired last.
     #[inline]
     fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
         let timers = mem::take(&mut self.last_due_count);
@@ -141,8 +141,8 @@ impl Stats {
         let by = match (due > time.previous_turn_start, self.backlog_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
-            // The previous turn began after the deadline, so the timers were added or moved later.
-            // They count as on time.
+            // These overdue timers were added or moved after the previous turn, so they count as on
+            // time.
             (false, false) => return,
         };
         gauges.record_lateness(by, time.turn_start.saturating_sub(due), timers);

@@ -67,8 +67,8 @@ impl Time {
         self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
-    /// Returns the wake-up time for the deadline `next`, in nanoseconds, or `u64::MAX` if there is
-    /// none. The result is always after the beginning of the last turn.
+    /// Returns the wake-up time for the deadline `next`, or `u64::MAX`, in nanoseconds. The result
+    /// is after the beginning of the last turn.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }

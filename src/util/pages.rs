@@ -1,11 +1,11 @@
 //! Tables of pages, and the free places of each page.
 //!
 //! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed number of
-//! places for entries, so no entry ever moves and no vector of entries doubles. Each page has its
-//! own free list, so that a page can be freed without a search of other lists. The place that was
-//! freed last is reused first, because it is still in the cache. Until then it is in no list, so
-//! most adds touch no list. Its page counts it as used. It joins its page's list when another place
-//! is freed, when no timer is live, or before empty pages are freed.
+//! places, so no entry ever moves and no vector of entries doubles. Each page has its own free
+//! list, so that a page can be freed without a search of other lists. The place that was freed last
+//! is reused first, because it is still in the cache. Until then it is in no list, so most adds
+//! touch no list. Its page counts it as used. It joins its page's list when another place is freed,
+//! when no timer is live, or before empty pages are freed.
 //!
 //! # When memory goes back
 //!
@@ -192,7 +192,7 @@ impl FreePlaces {
     }
 
     /// Takes the first place of the current page's free list. `link_of` returns the place's link.
-    /// Returns the page's number and the place, or `None` if the list is empty.
+    /// Returns the page's number and the place.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take_from_current_page(
@@ -288,7 +288,6 @@ impl FreePlaces {
         }
     }
 
-    /// Returns true if more pages are empty than the minimum number of spare pages.
     #[inline]
     pub(crate) fn has_surplus(&self) -> bool {
         self.empty_pages > self.min_spare

@@ -156,8 +156,8 @@ macro_rules! constant {
 #[cfg(crossbeam_loom)]
 pub(crate) use global as constant;
 
-/// Declares a thread local that is initialised by its first use. Under `crossbeam_loom`, each
-/// thread of the model has its own; otherwise the threads of a model share one.
+/// Declares a thread local that is initialised by its first use. Without `crossbeam_loom`, the
+/// threads of a model share it.
 #[cfg(not(crossbeam_loom))]
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
