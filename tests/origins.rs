@@ -104,8 +104,7 @@ fn futures_and_operations_record_where_they_were_created() {
         let mut timeout = pin!(timeout(HOUR, std::future::pending::<()>()));
         let mut elsewhere = pin!(timers.sleep(HOUR));
         let mut interval = interval(HOUR);
-        let _ =
-            purgatory.try_complete_else_watch(NeverCompletes, [1], HOUR).expect("there is room");
+        let _ = purgatory.try_complete_else_watch(NeverCompletes, [1], HOUR).expect("room is left");
         poll(sleep.as_mut());
         poll(timeout.as_mut());
         poll(elsewhere.as_mut());

@@ -18,7 +18,6 @@ const PRIME: u64 = (1 << 61) - 1;
 /// bit set, so it differs from a word that is not split.
 const SPLIT_FROM: u64 = 1 << 58;
 
-/// Builds hashers that share a secret point.
 pub(super) struct BuildKeyHasher {
     /// Below 2^60, so that the addition in [`KeyHasher::append`] does not overflow.
     secret_point: u64,

@@ -787,7 +787,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// After the last key, if `change_count` is not `changes`, checks the condition again.
+    /// Watches the remaining keys. If `change_count` is not `changes` then, checks the condition
+    /// again.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_remaining(

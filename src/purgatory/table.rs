@@ -112,7 +112,6 @@ struct ExtraWatch<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WatchIndex(u32);
 
-/// The flag of extra watches in [`WatchIndex`].
 const EXTRA: u32 = 1 << 31;
 
 impl WatchIndex {
@@ -182,6 +181,7 @@ impl<K> KeyEntry<K> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchOwner {
+    /// An operation of this core.
     Own(Id),
     /// An operation of another core, and its watch on this core.
     Remote { core: u32, operation: Id, watch: Id },
@@ -889,8 +889,7 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// Begins an event on a key. If the key has only one watch, an inline watch, checks out the
-    /// operation of that watch.
+    /// If the key has only one watch, an inline watch, checks out the operation of that watch.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let mut at = self.chain(hash);

@@ -192,7 +192,7 @@ impl<T> Engine<T> {
         self.stats.counts.added
     }
 
-    /// Returns how often wheel entries were linked, moved, unlinked or fired so far.
+    /// Returns how often wheel entries were linked, moved, unlinked or fired.
     pub(crate) fn touched(&self) -> u64 {
         self.wheel.touched()
     }
@@ -232,7 +232,8 @@ impl<T> Engine<T> {
     }
 
     /// Returns the deadline, before rounding, of a timer that is added or moved now with this
-    /// delay.
+    /// delay. If the delay is zero, the deadline is almost a tick earlier, so that the next turn
+    /// fires the timer.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
@@ -670,7 +671,7 @@ impl<T> Engine<T> {
     }
 
     /// Links a timer at the deadline that another thread has requested. If the pass has already
-    /// reached this deadline, claims and returns the timer instead.
+    /// reached this deadline, tries to claim the timer instead, and returns it.
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -717,8 +718,8 @@ impl<T> Engine<T> {
         None
     }
 
-    /// Admits a remote timer: counts it as live, and links it. If the pass has already reached the
-    /// deadline, claims and returns the timer instead.
+    /// Admits a remotely added timer: counts it as live, and links it. If the pass has already
+    /// reached its deadline, tries to claim the timer instead, and returns it.
     #[inline]
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -828,13 +829,14 @@ impl<T> Engine<T> {
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the time until the shard next needs a turn, and records that the loop is about to
-    /// sleep.
+    /// Returns the time until the shard next needs a turn, and records the sleep like
+    /// [`time_until`](Self::time_until).
     pub(crate) fn time_until_next(&self) -> Option<Duration> {
         self.time_until(self.next_turn_nanos())
     }
 
-    /// Returns the time until `turn`, and records that the loop is about to sleep until then.
+    /// Returns the time until `turn`. Records that the loop is about to sleep until then, except in
+    /// a pass that is never abandoned.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.now();
         self.record_sleep(now, turn);
@@ -867,7 +869,6 @@ impl<T> Engine<T> {
         is_long
     }
 
-    /// Frees retired pages before a long sleep.
     pub(super) fn free_retired_before_sleep(&self, until: Option<u64>) {
         if self.is_long_sleep(until) {
             self.nodes.free_retired();
@@ -1291,7 +1292,7 @@ impl Engine<Callback> {
         Self::new(config, Slab::of_callbacks())
     }
 
-    /// Claims the next due timer of this pass, and returns its callback for the caller to run.
+    /// Claims the next due timer of this pass, and returns its callback.
     #[inline]
     pub(crate) fn begin_next_run(&mut self) -> Option<(ClaimedTimer, CallbackInPlace)> {
         let (claimed, callback) = self.claim_due(OwnerNodes::claimed_callback)?;
@@ -1306,7 +1307,7 @@ impl Engine<Callback> {
         OwnerNodes::cancelled_callback(self.nodes.entry(index))
     }
 
-    /// Counts the run of a claimed timer, and returns its callback for the caller to run.
+    /// Counts the run of a claimed timer, and returns its callback.
     pub(crate) fn begin_run(&mut self, claimed: ClaimedTimer) -> CallbackInPlace {
         self.count_run(claimed.run);
         OwnerNodes::claimed_callback(self.nodes.entry(claimed.index), claimed.run)
