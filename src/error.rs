@@ -39,7 +39,8 @@ pub struct AddError<F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddErrorReason {
-    /// The thread is exiting and its wheel has ended, or the shard has been drained.
+    /// The wheel has ended: its thread is exiting or has exited, its shard was drained, or its
+    /// `Watcher` was dropped.
     ShutDown,
     /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows, or no
     /// unused handle is left after 2^53 or more adds.
@@ -53,7 +54,6 @@ impl<F> AddError<F> {
         Self { reason, rejected }
     }
 
-    /// Returns the value of `Ok`, or panics with the error.
     #[inline]
     #[track_caller]
     pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {
@@ -227,7 +227,7 @@ impl From<InsideCallback> for io::Error {
     }
 }
 
-/// A configuration that cannot be used.
+/// Why a configuration cannot be used.
 ///
 /// # Examples
 ///
@@ -250,7 +250,7 @@ pub enum ConfigError {
     AlreadyRunning,
     /// Too many shards exist.
     TooManyShards {
-        /// The largest number of shards at a time.
+        /// The maximum number of shards that exist at the same time.
         max: u32,
     },
 }

@@ -57,8 +57,8 @@ pub trait BackendOps: Debug + Unpin {
     /// Returns `period` in nanoseconds, but at least one tick of the wheel.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Adds a timer that calls `waker` at `nanos`. If another wheel takes the timer, converts
-    /// `nanos` to the clock of that wheel.
+    /// Adds a timer that calls `waker` at `nanos`. If another wheel takes the timer, switches to
+    /// that wheel, and converts `nanos` to its clock.
     fn try_add(
         &mut self,
         nanos: &mut u64,
@@ -88,8 +88,8 @@ pub trait BackendOps: Debug + Unpin {
 }
 
 impl BackendOps for LocalTimer {
-    /// With a `LocalHandle`, the compiler would report a second, misleading reason why the future
-    /// is not `Send`.
+    /// Not `LocalHandle`: errors about a future that is not `Send` would name it as a second cause,
+    /// besides `LocalTimer`.
     type Handle = TimerHandle;
 
     #[inline]

@@ -15,8 +15,7 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A delay that has not elapsed at the first poll, but has when the executor next checks its
-/// timers.
+/// A delay that is too long to have elapsed at the first poll, but elapses soon after.
 const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
@@ -24,7 +23,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 ///
 /// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. When a sleep ends, the
 /// driving task turns the wheel. The task turns the wheel again after the woken tasks have run, and
-/// then sleeps until the next deadline. A request that must [end a
+/// then sleeps, at most until the next deadline. A request that must [end a
 /// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
@@ -33,8 +32,9 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 /// wheel, wake-ups go to the task that began to sleep last. When one of them is dropped, the other
 /// one takes over.
 ///
-/// A turn touches at most 1,024 entries of the wheel before other tasks run. If the executor can
-/// wait for a file descriptor, `TimerFd` drives the wheel without the executor's sleep.
+/// A turn handles at most 1,024 remote requests and 1,024 timers before other tasks run. If the
+/// executor can wait for a file descriptor, `TimerFd` drives the wheel without the executor's
+/// sleep.
 ///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
 /// monoio, that needs the feature `sync`.
@@ -62,7 +62,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
             // Other tasks have run since the last turn. If a timer came due during their run, the
-            // next sleep is short.
+            // next sleep is short, to turn the wheel again soon.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but other tasks run before its next
@@ -77,7 +77,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
 }
 
 /// Waits until `sleep` ends or the task is polled again. If `wakes` is true, wakes the task at
-/// once, so that it only lets other tasks run.
+/// once, so that the wait only lets other tasks run.
 async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {
@@ -93,14 +93,14 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
 }
 
 struct DrivingTask {
-    /// `None` if the thread had no wheel.
+    /// Identifies the task to the thread's wheel; `None` if there is no wheel.
     id: Option<DriverTaskId>,
     _drives: DriverRegistration,
 }
 
 impl DrivingTask {
-    /// Announces a sleep of the task, which `waker` ends early. If the thread has no wheel, returns
-    /// a sleep of zero length.
+    /// Announces that the task will sleep, and that `waker` wakes it early. If the thread has no
+    /// wheel, returns a sleep of zero length.
     fn prepare_sleep(&self, waker: &Waker) -> PreparedSleep<'static> {
         let prepare = |id| Local::with(|local| local.prepare_sleep_of_task(id, waker)).ok();
         self.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length)

@@ -12,9 +12,9 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// Ticks keep to their schedule: the period does not drift, even if it is no multiple of the
-/// wheel's tick, or if ticks are late by less than a period. [`MissedTickBehavior`] decides what
-/// happens after a tick that is a whole period late.
+/// The schedule does not drift, even if ticks are late by less than a period, or if the period is
+/// no multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that
+/// is late by a period or more.
 ///
 /// # Examples
 ///
@@ -79,7 +79,7 @@ pub enum MissedTickBehavior {
     /// Returns the missed ticks at once, one after another.
     #[default]
     Burst,
-    /// Begins a new schedule: the next tick comes one period after the late one.
+    /// Begins a new schedule: the next tick comes one period after the late one is returned.
     Delay,
     /// Skips missed ticks: the next tick is the first scheduled one in the future.
     Skip,
@@ -154,8 +154,9 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. If there was
-    /// no wheel when the next tick was set, [`reset`](Self::reset) the interval first.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if there
+    /// was no wheel when the next tick was set, [`reset`](Self::reset) the interval before that
+    /// poll.
     ///
     /// # Panics
     ///
@@ -284,7 +285,7 @@ impl<H: Backend> Interval<H> {
         Duration::from_nanos(self.period)
     }
 
-    /// Changes the time between two ticks. The next tick stays where it is; [`reset`](Self::reset)
+    /// Changes the time between two ticks. The next tick keeps its deadline; [`reset`](Self::reset)
     /// moves it to one new period from now. The minimum period is one tick of the wheel.
     ///
     /// # Examples

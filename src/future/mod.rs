@@ -2,8 +2,10 @@
 //!
 //! | wheel | functions | futures |
 //! |---|---|---|
-//! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
-//! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
+//! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the
+//! thread |
+//! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and
+//! dropped on any thread |
 //!
 //! The free functions suit runtimes with one thread per core: each thread
 //! [turns](crate::LocalTimer::turn) its own wheel. [`Timers`] suits runtimes that move tasks
@@ -54,7 +56,7 @@
 //! [`Config::install`](crate::Config::install) registers too, but drives nothing. A task may be
 //! spawned before the driver is created, but not polled. After the last driver of a thread is
 //! dropped, a future that begins to wait there panics again. A future that already waits there
-//! stays pending until a loop turns the wheel again.
+//! stays pending until the wheel is turned again.
 //!
 //! # Without a timer
 //!

@@ -84,7 +84,7 @@ enum State<Handle> {
     ResetToElapsed(Handle, WakerId),
     /// A poll has found that the deadline had elapsed.
     Elapsed,
-    /// The deadline was set when there was no wheel, and so no clock to convert it.
+    /// The deadline could not be converted to nanoseconds: there was no wheel, and so no clock.
     NoWheel(AddErrorReason),
 }
 
@@ -163,9 +163,10 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If a timer is pending, it moves to the new deadline, and then wakes the task that polled
-    /// last. If the new deadline has elapsed already, the next poll is ready, and the task is woken
-    /// at the wheel's next tick. If no timer is pending, the sleep waits from the next poll on.
+    /// If a timer is pending, it moves to the new deadline, and wakes the task that polled last
+    /// when it fires. If that deadline has elapsed already, the next poll is ready, and the task is
+    /// woken at the wheel's next tick. If no timer is pending, the sleep waits from the next poll
+    /// on.
     ///
     /// Cost: one reading of the clock if a timer is pending. On this thread's wheel, moving to a
     /// later deadline usually costs only one more store.
@@ -195,7 +196,7 @@ impl<H: Backend> Sleep<H> {
         }
     }
 
-    /// Sets a deadline `duration` from now. See [`reset`](Self::reset).
+    /// Sets a deadline `duration` from now; always reads the clock. See [`reset`](Self::reset).
     ///
     /// # Examples
     ///
@@ -270,8 +271,8 @@ impl<H: Backend> Sleep<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. If there was
-    /// no wheel when the deadline was set, [`reset`](Self::reset) the sleep first.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if there
+    /// was no wheel when the deadline was set, [`reset`](Self::reset) the sleep before that poll.
     ///
     /// # Panics
     ///

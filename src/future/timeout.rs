@@ -77,7 +77,7 @@ impl<F, H: Backend> Timeout<F, H> {
 
     /// Runs the future without a time limit while [no timer is available](super#without-a-timer),
     /// instead of giving it up. Use it for work that must not be refused under overload. Each poll
-    /// that has to wait tries again to get a timer.
+    /// that has to wait tries again to get a timer, unless the deadline was set without a wheel.
     ///
     /// # Examples
     ///
@@ -212,8 +212,8 @@ impl fmt::Display for TimeoutError {
 
 impl Error for TimeoutError {}
 
-/// An elapsed deadline has the kind [`TimedOut`](io::ErrorKind::TimedOut); a missing timer has the
-/// kind of its [`AddErrorReason`].
+/// Converts the error. An elapsed deadline becomes [`TimedOut`](io::ErrorKind::TimedOut); a missing
+/// timer becomes the kind of its [`AddErrorReason`].
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {

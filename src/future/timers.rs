@@ -31,10 +31,10 @@ use crate::{
 
 /// Wheels for futures that may be polled and dropped on any thread.
 ///
-/// [`per_worker`](Self::per_worker), the default for a work-stealing runtime, makes a wheel for
-/// each core of the machine, and the workers add to these wheels directly. [`start`](Self::start)
-/// and [`new`](Self::new) use wheels that belong to other threads, to which a worker sends
-/// messages. Prefer these two only if most timers fire, since several threads then share the work.
+/// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
+/// available core, and the workers add to these wheels directly. [`start`](Self::start) and
+/// [`new`](Self::new) use wheels that belong to other threads, to which a worker sends messages.
+/// Prefer `start` or `new` only if most timers fire, since several threads then fire them.
 ///
 /// A thread that owns one of the wheels uses that wheel for the futures that it creates. Other
 /// threads are spread over the wheels, and each uses one wheel for its futures. If a wheel ends or
@@ -168,13 +168,13 @@ impl Timers {
     /// Starts threads with this builder, which sets their number, whether they are pinned, and the
     /// configuration of each wheel. See [`start`](Self::start).
     ///
-    /// The threads park between their turns. A wake hook
-    /// ([`Config::on_wake`](crate::Config::on_wake)) must unpark its wheel's thread, which is the
-    /// thread that calls the function given to [`CoresBuilder::config`].
+    /// The threads park between their turns. Each thread calls the function given to
+    /// [`CoresBuilder::config`]. If this function sets a wake hook
+    /// ([`Config::on_wake`](crate::Config::on_wake)), the hook must unpark that thread.
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or a configuration is invalid.
+    /// If a thread cannot be started, a configuration is invalid, or 16,384 shards exist.
     ///
     /// # Panics
     ///
@@ -201,19 +201,19 @@ impl Timers {
         ))
     }
 
-    /// Makes a wheel for each core. All futures that one thread creates add their timers directly
-    /// to the same wheel. A separate thread, the *watcher*, sleeps until the earliest deadline of
-    /// all wheels, and fires the timers. So a worker that is busy or blocked delays no timer.
+    /// Makes a wheel for each available core. All futures that one thread creates use the same
+    /// wheel. A separate thread, the *watcher*, sleeps until the earliest deadline of all wheels,
+    /// and fires the timers. So a worker that is busy or blocked delays no timer.
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
     /// configure the wheels.
     ///
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
-    /// another thread uses the wheel at that moment, this thread sends a message instead. In that
-    /// case, the waker of a cancelled timer is dropped within
-    /// [`Config::drop_within`](crate::Config::drop_within). A timer whose deadline is the earliest
-    /// of its wheel may wake the watcher.
+    /// another thread keeps the wheel for several attempts, this thread sends a message instead. In
+    /// that case, the waker of a cancelled timer is dropped within
+    /// [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the wheel's
+    /// earliest may wake the watcher.
     ///
     /// # Errors
     ///
@@ -463,7 +463,7 @@ impl Timers {
         Interval::new(self.sleep_until(start), period)
     }
 
-    /// Returns the time of the wheel that this thread's futures use.
+    /// Reads the clock of the wheel that this thread's futures use.
     ///
     /// # Examples
     ///
@@ -517,8 +517,8 @@ impl Remote {
         }
     }
 
-    /// Adds a timer to this wheel, or else to the next wheel that accepts the timer. Converts
-    /// `nanos` to the clock of that wheel.
+    /// Adds a timer to this wheel, or else to the next wheel that accepts it. Then switches to that
+    /// wheel, and converts `nanos` to its clock.
     fn try_add_anywhere(
         &mut self,
         nanos: &mut u64,

@@ -682,7 +682,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
     /// Counts events on keys of this core, and operations that end in another way than by an event.
-    /// If the count changes during an add, the add checks the condition once more.
+    /// If the count changes during an add, the add checks the condition again.
     change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,

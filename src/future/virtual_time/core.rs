@@ -35,7 +35,7 @@ type Job = Box<dyn FnOnce(&Tasks) + Send>;
 
 /// The executor's handle of a core.
 pub(super) struct VirtualCore {
-    /// `None` tells the core's thread to end.
+    /// Sends jobs to the core's thread. Dropping the sender ends the thread.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     ready_queue: Arc<ReadyQueue>,
@@ -55,7 +55,6 @@ struct UnfinishedTask {
     waker: Waker,
 }
 
-/// The ready tasks of a core.
 #[derive(Default)]
 struct ReadyQueue(Mutex<QueueState>);
 
@@ -64,7 +63,6 @@ struct QueueState {
     ids: Vec<usize>,
     /// The set of `ids`, for lookups.
     queued_ids: HashSet<usize>,
-    /// Number of unfinished tasks.
     unfinished_count: usize,
 }
 
@@ -195,7 +193,7 @@ impl Tasks {
     /// Polls one of the ready tasks. Returns true if there was one.
     fn poll(&self, which: usize) -> bool {
         let Some(id) = self.ready_queue.pop(which) else { return false };
-        // The task is removed for its poll, so that nothing is borrowed while it runs.
+        // Removes the task, so that `futures` is not borrowed while the task runs.
         let Some(UnfinishedTask { mut future, waker }) = self.futures.borrow_mut().remove(&id)
         else {
             return true;

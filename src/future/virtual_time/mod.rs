@@ -14,18 +14,19 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// [`block_on`](Self::block_on) advance the clock to the next deadline whenever all tasks are idle.
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
-/// a step: a poll of one task, or a turn. The seed decides the order of the steps, so a test runs
-/// the same way each time with the same seed. The executor controls neither other threads nor
-/// sockets. Random choices of the program stay random, such as the order of a `HashMap`. Instead of
-/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new), which places keys at random, a
-/// test should use [`by`](crate::purgatory::PurgatoryGroup::by).
+/// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
+/// order of the steps, so a test runs the same way each time with the same seed. The executor
+/// controls neither other threads nor sockets. Random choices of the program stay random, such as
+/// the order of a `HashMap`. Instead of
+/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new), whose hash is random, a
+/// test should use [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by).
 ///
 /// A panic in a task propagates to the method that runs the task. Unfinished tasks are dropped with
 /// the executor.
 ///
 /// # Examples
 ///
-/// A retry with back-off, tested over more than an hour:
+/// A retry with back-off, tested over an hour of virtual time:
 ///
 /// ```
 /// use corewheel::{future::{VirtualTime, sleep}, local_timer};
@@ -218,9 +219,9 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Calls `make` on the first core, spawns the returned future there, and runs all tasks until
-    /// this future is ready. Advances the clock whenever all tasks are idle. Returns the output of
-    /// the future. Unfinished tasks stay for later calls.
+    /// Calls `make` on the first core, and spawns the returned future there. Runs all tasks until
+    /// they are idle, and then advances the clock to the next deadline, until this future is ready.
+    /// Returns the output of the future. Unfinished tasks stay for later calls.
     ///
     /// # Panics
     ///
@@ -278,8 +279,8 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next. At each deadline, runs tasks
-    /// until all are idle.
+    /// Advances the clock by `by`, from one deadline to the next. Before and after each of these
+    /// steps, runs tasks until all are idle.
     ///
     /// # Panics
     ///
@@ -307,7 +308,7 @@ impl VirtualTime {
             self.clock.advance(wait);
             self.settle();
         }
-        // A task may have moved the clock itself.
+        // `saturating_sub`, because a task may have advanced the clock beyond `end`.
         self.clock.advance(end.saturating_sub(self.elapsed()));
         self.settle();
     }
@@ -359,7 +360,7 @@ impl VirtualTime {
         self.clock.elapsed()
     }
 
-    /// Returns the clock of all cores.
+    /// Returns the clock that all cores share.
     ///
     /// # Examples
     ///
@@ -431,7 +432,7 @@ impl VirtualTime {
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// Chooses one of the possible steps at random. Returns `None` if there is none.
+    /// Chooses one of the possible steps at random.
     fn choose_step(&self, wants_turn: &[bool]) -> Option<CoreStep> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
         let polls = polls.map(|(core, _)| CoreStep { core, step: Step::Poll(self.random()) });
