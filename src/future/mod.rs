@@ -2,10 +2,8 @@
 //!
 //! | wheel | functions | futures |
 //! |---|---|---|
-//! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the
-//! thread |
-//! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and
-//! dropped on any thread |
+//! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
+//! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
 //!
 //! The free functions suit runtimes with one thread per core: each thread
 //! [turns](crate::LocalTimer::turn) its own wheel. [`Timers`] suits runtimes that move tasks
@@ -34,10 +32,11 @@
 //!   that has to wait. So a timeout whose future is ready at once adds no timer.
 //! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
 //!   [Time](crate#time).
-//! - **Nothing is allocated** in the steady state: the waker is stored in place of a callback.
-//! - **The waker of the last poll is called once**, in a turn of the thread that owns the wheel, or
-//!   in a turn of the [`Watcher`]. If the waker panics in the turn, the panic is caught and
-//!   reported like a callback's panic.
+//! - **Nothing is allocated** in the steady state: the timer stores the waker in place of a
+//!   callback.
+//! - **A timer that fires calls the waker of the last poll once**, in a turn of the thread that
+//!   owns the wheel, or of the [`Watcher`] of [`Timers::per_worker`]. If the waker panics, the
+//!   panic is caught and reported like a callback's panic.
 //! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is dropped at
 //!   once. Only if another thread owns or uses the wheel, a turn may drop the waker instead, within
 //!   [`Config::drop_within`](crate::Config::drop_within).
@@ -53,7 +52,7 @@
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures before any of
 //! these calls must first call [`register_driver`](crate::LocalTimer::register_driver).
-//! [`Config::install`](crate::Config::install) registers too, but drives nothing. A task may be
+//! [`Config::install`](crate::Config::install) registers too: it expects a loop. A task may be
 //! spawned before the driver is created, but not polled. After the last driver of a thread is
 //! dropped, a future that begins to wait there panics again. A future that already waits there
 //! stays pending until the wheel is turned again.
