@@ -65,7 +65,7 @@
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
-//! the next turn. Readings of a clock that goes backwards are clamped and counted.
+//! the next turn. If a clock goes backwards, its highest reading is used.
 //!
 //! # Guarantees
 //!
@@ -109,8 +109,8 @@
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// With fewer features, some links of the crate's documentation have no target, and some code is
-// unused.
+// Without one of these features, some links of the crate's documentation have no target, and some
+// code is unused.
 #![cfg_attr(
     not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
     allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)

@@ -8,8 +8,8 @@ const TINY: bool = cfg!(any(test, miri)) || LOOM;
 /// Repeats the condition in `util::sync`.
 const LOOM: bool = cfg!(all(loom, feature = "models"));
 
-/// A page has 2^`PAGE_BITS` entries. 4,096 entries take at least 128 KiB, so that most allocators
-/// get each page from the operating system, and return a freed page at once.
+/// A page has 2^`PAGE_BITS` entries. 4,096 entries take at least 128 KiB. Most allocators get a
+/// block of this size from the operating system, and return it when freed.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
 /// The number of empty pages that are kept for reuse. So a program that repeatedly adds and cancels
@@ -30,7 +30,7 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
     64
 };
 
-/// A pass prefetches only in a wheel with at least this many entries. A smaller wheel fits in a
+/// Entries are prefetched only in a wheel with at least this many. A smaller wheel fits in a
 /// second-level cache.
 pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
@@ -39,20 +39,20 @@ pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 /// server never cascade.
 pub(crate) const NEAR_REVOLUTION_BITS: u32 = if TINY { 2 } else { 6 };
 
-/// The number of slots whose lists are prefetched side by side.
+/// The number of ticks ahead whose entries are prefetched.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
 /// Maximum number of deferred resets in a slot of the first level. The slot's tick relinks the
 /// entries that were reset to a later deadline, so this bound limits the work of a tick (P7).
 pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
-/// Maximum number of entries that one pass may cascade before their slot starts (P7).
+/// Maximum number of entries that a turn cascades before the first tick of their slot (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
 pub(crate) const SHARD_WHEEL_BITS: u32 = if TINY { 3 } else { 11 };
 
-/// The number of levels of a shard's wheel. Together they reach every `u64` tick.
+/// The number of levels of a shard's wheel. Together the levels reach every `u64` tick.
 pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_BITS as usize);
 
 /// The largest index of a timer. In every link, index 0 means "none", and the bits above the index
@@ -65,17 +65,17 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 /// This bit of a generation marks a timer that another thread has added.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 
-/// The last generation of the owner's timers: 54 bits. Remote timers have as many generations, with
-/// [`REMOTE_GENERATION`] set. The other 9 bits of the state word are for the phase and flags. A
-/// shard without unused generations refuses further timers.
+/// The last generation of the timers that the owner adds: 54 bits. Remotely added timers have as
+/// many generations, with [`REMOTE_GENERATION`] set. The other 9 bits of the state word hold the
+/// phase and flags. A shard without unused generations refuses further timers.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 
-/// The number of times that a thread advances the epoch at the end of a shard or before a long
-/// sleep. Three times would suffice to free retired memory that no pinned thread may read. Loom
-/// models advance it once, because each step multiplies the interleavings.
+/// The number of times that a thread tries to advance the epoch at the end of a shard or before a
+/// long sleep. Three advances free all retired memory that no pinned thread may read. Loom models
+/// try once, because each step multiplies the interleavings.
 pub(crate) const EPOCH_FLUSHES: usize = if LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one step of a turn frees. The limit keeps turns short (P7).
@@ -86,19 +86,19 @@ pub(crate) const PAGES_FREED_MAX: usize = 4;
 /// timers and these pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if TINY { 4 } else { 8 };
 
-/// Maximum number of shards at a time.
+/// Maximum number of shards of a process at a time.
 pub(crate) const SHARDS_MAX: u32 = if LOOM { 4 } else { 1 << 14 };
 
-/// The number of queued messages of one kind at which a sleeping owner is woken, so that payloads
-/// of cancelled timers do not wait for the owner's next deadline (P8).
+/// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
+/// bounds the payloads of cancelled timers that wait for the owner (P8).
 pub(crate) const WAKE_BACKLOG: u32 = if TINY { 2 } else { 1024 };
 
-/// At this value, the count of queued messages of one kind goes back by `WAKE_BACKLOG`. So a count
-/// below `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` is exact.
+/// A message count that reaches this value is reduced by `WAKE_BACKLOG`. So a count below
+/// `MESSAGE_COUNT_WRAP - WAKE_BACKLOG` was never reduced, and is exact.
 pub(crate) const MESSAGE_COUNT_WRAP: u32 = 1 << 12;
 
-/// The maximum number of messages that a purgatory sends to another core in one batch. A turn may
-/// exceed its budget by the rest of a batch.
+/// The maximum number of messages that a purgatory sends to another core in one batch. A turn
+/// consumes a whole batch, even beyond its budget.
 pub(crate) const BATCH_MESSAGES_MAX: usize = if TINY { 2 } else { 64 };
 
 /// The maximum depth of nested wake hooks: a hook may send a request that calls another shard's
@@ -112,11 +112,11 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
 pub(crate) const RECORD_PAGE_BITS: u32 = if TINY { 1 } else { 10 };
 
-/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. Of the spare
-/// pages that no interval needs, each interval frees one.
+/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. If there was
+/// always one during a trim interval, one is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if TINY { 2 } else { 8 };
 
-/// A purgatory adds this many chains to its hash table when there are fewer than two for each key.
+/// An add of a key adds at most this many chains to the hash table of a purgatory.
 pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
 /// Maximum number of chains that a turn removes. The limit keeps turns short (P7).
@@ -125,7 +125,7 @@ pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if TINY { 16 } else { 256 };
 /// A purgatory keeps this many chains of its hash table, even without keys.
 pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 16 } else { 1024 };
 
-/// A purgatory removes chains while there are more than this for each key.
+/// A purgatory removes chains if there were more than this per key for a whole trim interval.
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
@@ -163,7 +163,7 @@ pub(crate) const DRIVE_BUDGET: usize = 1_024;
 /// to elapsed deadlines. The next turn continues.
 pub(crate) const MOVES_APPLIED_MAX: usize = if TINY { 2 } else { 8 };
 
-/// The maximum number of urgent messages that one pass reverses into FIFO order. Each costs about a
+/// The maximum number of adds and resets that one turn reverses into FIFO order. Each costs about a
 /// cache miss.
 pub(crate) const REVERSED_PER_PASS_MAX: usize = if TINY { 64 } else { 4096 };
 

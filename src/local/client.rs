@@ -12,7 +12,7 @@ pub(crate) trait Client {
     /// Sends the queued messages to other cores.
     fn flush(&self);
 
-    /// Frees some spare memory; before a long sleep, all of it. Returns true if it must be called
+    /// Frees some spare memory, or all of it before a long sleep. Returns true if it must be called
     /// again in the next turn.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }

@@ -229,9 +229,9 @@ impl Cores<()> {
     /// The number of threads is [`thread::available_parallelism`], which respects affinity and the
     /// quota of a container. If the calling thread is pinned to one core, the number is 1.
     ///
-    /// The threads are pinned to the cores that the process may use, in the system's order, and
-    /// from the first core again if there are more threads than cores. To exclude a core, start the
-    /// program under `taskset` or in a cpuset. If containers share a machine by quotas only,
+    /// The threads are pinned to the cores that the calling thread may use, in the system's order,
+    /// and from the first core again if there are more threads than cores. To exclude a core, start
+    /// the program under `taskset` or in a cpuset. If containers share a machine by quotas only,
     /// disable [pinning](CoresBuilder::pin): otherwise the threads of all containers are pinned to
     /// the first cores.
     ///
@@ -350,7 +350,7 @@ impl<R> Cores<R> {
         for (index, shard) in self.shared.shards.iter().enumerate() {
             let shared = Arc::clone(&self.shared);
             shard.post(move || {
-                // The second message is sent from a turn, so that it arrives after the thread's
+                // The inner closure is posted in a turn, so that it runs after the thread's
                 // requests to itself.
                 let heard = Arc::clone(&shared);
                 // Relaxed: this thread itself reads the flag. Other threads may see the store late.
@@ -559,7 +559,7 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
         let pinned = self.core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
         let ready =
             (self.config)(self.index).install().map(|()| (pinned, local_timer().shard_ref()));
-        // The receiver of the report sends the permission, or refuses it by dropping the sender.
+        // The thread in `start_with` sends the permission, or refuses it by dropping its sender.
         let _ = report.send(ready);
         let shared = admission.recv().ok()?;
         Some((self.run)(Core { index: self.index, pinned, shared }, self.arg))
@@ -591,8 +591,8 @@ impl<R: Send + 'static> StartingThreads<R> {
         Ok(())
     }
 
-    /// Lets the threads run if all have started successfully. Otherwise ends them, and returns an
-    /// error or panics.
+    /// Lets the threads run if all have started successfully. Otherwise ends them, and returns a
+    /// configuration's error or resumes a thread's panic.
     fn finish(self) -> io::Result<Cores<R>> {
         let reports: Result<Vec<_>, _> = self.reports.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {

@@ -79,13 +79,13 @@ pub(crate) struct Local {
     /// The wakers of the driving tasks that have announced a sleep.
     driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task: Cell<u32>,
-    /// A loop has registered, so the thread has a driver even if `driver_count` is zero.
+    /// A loop drives the wheel besides the descriptors and tasks, even if `driver_count` is zero.
     has_registered_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
-    /// [`AWAKE`], or a value that makes the next add or reset take a slow path: during an announced
-    /// sleep, the end of that sleep in nanoseconds of the clock; without a driver, `u64::MAX`,
-    /// so that adds check for overdue timers.
+    /// If not [`AWAKE`], adds and resets call `wake_for_deadline_slow`. During an announced sleep,
+    /// this is the end of the sleep in nanoseconds of the clock. Without a driver, it is
+    /// `u64::MAX`, so that adds check for overdue timers.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -341,7 +341,7 @@ impl Local {
     }
 
     /// Publishes that no loop drives the wheel, and that queued remote requests count as due at
-    /// `undriven_remote_due`; `u64::MAX` means that none is queued.
+    /// `undriven_remote_due`, which is `u64::MAX` if none is queued.
     fn mark_undriven(&self, undriven_remote_due: u64) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.record_undriven(undriven_remote_due);
@@ -419,8 +419,7 @@ impl Local {
         Self::turn_unless_idle(usize::MAX, |engine| engine.try_idle_turn_at(now))
     }
 
-    /// Runs a turn. If `try_idle` returns true, there is no work, and the turn ends at once. Most
-    /// turns of a busy loop are idle.
+    /// Runs a turn. If `try_idle` returns true, there is no work, and the turn ends at once.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn turn_unless_idle(
@@ -658,8 +657,8 @@ impl Local {
             "a callback cannot drain its wheel"
         );
         self.flush();
-        // `close` frees this shard's number for another shard, which this thread must not seem to
-        // own.
+        // `close` frees this shard's number. This thread must not seem to own the next shard with
+        // the number.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
@@ -675,7 +674,7 @@ impl Local {
     /// would expire for another client that gets its identifier.
     pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
-        // The other clients keep their positions, because timers refer to clients by position.
+        // Clients keep their positions, because timers refer to clients by position.
         // After a drain, no position is reused, because the returned timers refer to positions too.
         let is_drained = matches!(self.driver.get(), DriverState::Ended);
         let is_free = |client: &Weak<_>| !is_drained && client.strong_count() == 0;
@@ -706,7 +705,7 @@ impl Local {
         self.with_engine(|engine| engine.request_pass());
     }
 
-    /// Reduces the message budget of the turn by messages that the last message has contained.
+    /// Reduces the message budget of the turn by `messages`, for a batch that counted as one.
     pub(crate) fn charge_messages(&self, messages: usize) {
         self.with_engine(|engine| engine.charge_messages(messages));
     }
@@ -822,7 +821,7 @@ impl Local {
 
     /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
     /// client must cancel the timer before it reuses `index`. After the add, it must call
-    /// [`wake_for_client_timer`](Self::wake_for_client_timer) as soon as its state is not borrowed.
+    /// [`wake_for_client_timer`](Self::wake_for_client_timer) once it no longer borrows its state.
     #[inline(never)]
     pub(crate) fn add_client_timer(
         client: ClientId,
@@ -909,7 +908,7 @@ impl Drop for Local {
     }
 }
 
-/// The functions by which a handle reaches the shard of its thread.
+/// The functions that a handle calls on the thread that owns its timer.
 static OWNER_OPS: OwnerOps = OwnerOps {
     cancel: Local::cancel,
     reset,
