@@ -34,10 +34,10 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
 /// second-level cache.
 pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
-/// The first level of a wheel holds 2^`NEAR_REVOLUTION_BITS` revolutions. At a tick of a
+/// The first level of a wheel holds 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions. At a tick of a
 /// millisecond, the first level of a shard reaches at least 129 s ahead, so that most timers of a
 /// server never cascade.
-pub(crate) const NEAR_REVOLUTION_BITS: u32 = if TINY { 2 } else { 6 };
+pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if TINY { 2 } else { 6 };
 
 /// The number of ticks ahead whose entries are prefetched.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };

@@ -197,12 +197,12 @@ pub enum Workload {
     /// `add` a timer that is due at once.
     Waking,
     /// Remote requests: `add` a timer, `reset` a timer, `run` a closure. One core sends a batch of
-    /// requests, and then the owner consumes it in one turn: ns per request for both cores, and for
-    /// the call alone, by the size of the batch. In a batch of one, most of the time is the
-    /// transfer of cache lines. 10,000 timers are live. The cores alternate, so locks are free;
-    /// `xcancel` and `flood` show contended locks. `channel` gives no answer. All peers read the
-    /// real clock in each add and reset. With `tokio-sleep`, the requester registers sleeps with
-    /// the owner's runtime, and spawns closures there.
+    /// requests, and then the owner consumes it in one turn. The unit is ns per request, for both
+    /// cores and for the call alone, by the size of the batch. In a batch of one, most of the time
+    /// is the transfer of cache lines. 10,000 timers are live. The cores alternate, so locks are
+    /// free; `xcancel` and `flood` show contended locks. `channel` gives no answer. All peers read
+    /// the real clock in each add and reset. With `tokio-sleep`, the requester registers sleeps
+    /// with the owner's runtime, and spawns closures there.
     Asked,
     /// How late timers fire while another core cancels pending timers as fast as it can. `took`:
     /// the time of all cancels. `bounded`: a turn consumes at most 256 requests. tokio's cancelling

@@ -235,9 +235,8 @@ impl Hooks {
                 });
                 has_woken
             }
-            // If the lock is taken, no wake-up is lost: another thread is about to unpark the
-            // owner, or the owner is about to announce its next sleep and then to check for
-            // requests.
+            // If the lock is taken, no wake-up is lost. Either another thread is about to unpark
+            // the owner, or the owner is about to announce its next sleep and check for requests.
             WakeMethod::Unpark(sleeper) => {
                 // Unparks after releasing the lock: the woken thread may run at once, and must not
                 // find the lock taken.

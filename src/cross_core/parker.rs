@@ -97,8 +97,9 @@ impl Parker {
 
     /// Records that a loop drives the owner. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
-        // Relaxed, both: if a thread still reads `UNDRIVEN`, its F2 comes before the F1 of the
-        // owner's next announcement. So the owner sees that thread's request before it sleeps.
+        // Relaxed, both: if a thread still reads `UNDRIVEN`, its fence F2 comes before the fence F1
+        // of the owner's next announcement. So the owner sees that thread's request before it
+        // sleeps.
         let before = self.announced.load(Ordering::Relaxed);
         if before & UNDRIVEN != 0 {
             self.announced.store(before & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);

@@ -55,8 +55,8 @@ use crate::{
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. The same
-/// holds in a thread that cannot have a wheel, because 16,384 shards exist.
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. A
+/// thread that cannot have a wheel, because 16,384 shards exist, behaves as if its wheel had ended.
 ///
 /// # Examples
 ///

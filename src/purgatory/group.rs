@@ -520,7 +520,7 @@ struct AnyEndpoint {
 
 per_thread! {
     /// The thread's endpoints, by the number of their group.
-    static ENDPOINTS: RefCell<Option<HashMap<u64, AnyEndpoint>>> = RefCell::new(None);
+    static THREAD_ENDPOINTS: RefCell<Option<HashMap<u64, AnyEndpoint>>> = RefCell::new(None);
 }
 
 /// Calls `look` with this thread's endpoint of a group. The first call for a group creates the
@@ -533,7 +533,7 @@ fn with_endpoint<K: Send + 'static, R>(
         let endpoint = any.endpoint.downcast_mut();
         look(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type")))
     };
-    let looked = ENDPOINTS.try_with(|endpoints| {
+    let looked = THREAD_ENDPOINTS.try_with(|endpoints| {
         let mut endpoints = endpoints.borrow_mut();
         let endpoints = endpoints.get_or_insert_default();
         if let Some(any) = endpoints.get_mut(&group.number) {
@@ -546,6 +546,6 @@ fn with_endpoint<K: Send + 'static, R>(
         let any = AnyEndpoint { group: Arc::downgrade(&as_any), endpoint };
         (look(endpoints.entry(group.number).or_insert(any)), ended)
     });
-    // The endpoints of ended groups are dropped here, while `ENDPOINTS` is not borrowed.
+    // The endpoints of ended groups are dropped here, while `THREAD_ENDPOINTS` is not borrowed.
     looked.ok().map(|(found, _ended)| found)
 }

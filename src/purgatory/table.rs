@@ -1165,7 +1165,12 @@ mod tests {
             for &id in ids[..250].iter().chain(&ids[251..]) {
                 remove(&mut table, id);
             }
-            let turns = 1 + (0..1_000).take_while(|_| table.trim(is_long_sleep)).count();
+            let mut turns = 1;
+            let mut chains = table.chains.len();
+            while table.trim(is_long_sleep) {
+                assert!(table.chains.len() + CHAINS_REMOVED_PER_TURN >= chains);
+                (turns, chains) = (turns + 1, table.chains.len());
+            }
             assert_eq!(turns == 1, is_long_sleep);
             let [operations, watches, chains] = capacities(&table);
             assert!(operations <= 4 && watches <= 4, "{operations} {watches}");

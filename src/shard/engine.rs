@@ -614,11 +614,11 @@ impl<T> Engine<T> {
     /// Returns true if the backlog is not empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
-        self.has_messages() && self.take_remaining_slow()
+        self.has_messages() && self.take_remaining_messages_slow()
     }
 
     #[inline(never)]
-    fn take_remaining_slow(&mut self) -> bool {
+    fn take_remaining_messages_slow(&mut self) -> bool {
         self.backlog.end_urgent_phase(self.budget);
         self.take_mailbox();
         !self.backlog.is_empty()

@@ -10,10 +10,10 @@
 
 use core::ops::Range;
 
-use crate::limits::NEAR_REVOLUTION_BITS;
+use crate::limits::NEAR_REVOLUTION_COUNT_BITS;
 
 /// The number of revolutions that the first level reaches, including the current one.
-const NEAR_REVOLUTIONS: u64 = 1 << NEAR_REVOLUTION_BITS;
+const NEAR_REVOLUTIONS: u64 = 1 << NEAR_REVOLUTION_COUNT_BITS;
 
 /// Returns the tick from `first` to `last` that is divisible by the largest power of two.
 pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
@@ -27,7 +27,7 @@ pub(super) struct Geometry<const BITS: u32, const LEVELS: usize>;
 
 impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     /// The number of slots of the first level.
-    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + NEAR_REVOLUTION_BITS);
+    pub(super) const NEAR_SLOT_COUNT: usize = 1 << (BITS + NEAR_REVOLUTION_COUNT_BITS);
     /// The number of slots of every other level.
     pub(super) const FAR_SLOT_COUNT: usize = 2 << BITS;
     /// Evaluated for each geometry that a wheel uses, so that an invalid one does not compile.

@@ -412,9 +412,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// - At the start of each occupied slot above the first level.
     /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
-    ///   were reset from one tick, the wheel may move each further one at another tick.
+    ///   were reset from one tick, each entry beyond the 96th may add a tick of its own.
     /// - In the last ticks before slots above the first level start, if they have more than 8,192
-    ///   entries, so that no call moves more.
+    ///   entries.
     ///
     /// # Examples
     ///

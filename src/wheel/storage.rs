@@ -1,7 +1,7 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It copies the fields of an [`Entry`] and borrows none, so a
-//! [`Storage`] may share the entry's other fields with other threads.
+//! The wheel owns slots, not entries. It reads and writes the fields that [`Entry`] names by value,
+//! without a reference to the entry. So other threads may use the entry's other fields.
 
 /// The entries of a wheel.
 ///

@@ -12,7 +12,7 @@ use crate::{
     lockstep::Lockstep,
 };
 
-/// Completes at an event if its condition is met and it is not patient.
+/// Completes at an event if `is_met` is true and `is_patient` is false.
 struct Op {
     is_met: Rc<Cell<bool>>,
     is_patient: bool,

@@ -37,7 +37,7 @@ impl Scheme for Linux {
         Self
     }
 
-    /// Links a timer into the slot after that of its deadline.
+    /// Links a timer into the slot that follows its deadline's slot.
     fn start(&mut self, store: &mut Store, index: u32) {
         let due = store[index].due;
         let distance = due - store.now - 1;

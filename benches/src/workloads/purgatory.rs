@@ -375,7 +375,7 @@ impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
         let ticks = ticks * self.cores as u64;
         let (id, done) = L::with(&self.inner, |inner| {
             let id = inner.park(operation, ticks);
-            // An event may have come before the watch.
+            // An event may have preceded the watch.
             let is_complete = inner.get(id).is_some_and(DelayedOperation::try_complete);
             (id, if is_complete { inner.take(id) } else { None })
         });
