@@ -17,7 +17,7 @@ use crate::{
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
 /// timer with a zero delay or a past instant fires in the next turn. A turn in progress does
-/// not fire it if a callback adds it, or if another thread adds it after step 1 of
+/// not fire it if a callback adds it, or if another thread adds it after the turn's first step; see
 /// [`turn`](crate::LocalTimer::turn). A timer that is due after more than 584 years never fires.
 ///
 /// Most timeouts need not be exact:

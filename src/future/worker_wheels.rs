@@ -440,8 +440,8 @@ impl WorkerWheels {
     }
 
     fn is_over(&self) -> bool {
-        // Relaxed: the watcher reads the flag after the fence of its announcement, see
-        // `stop_watcher`.
+        // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
+        // see `stop_watcher`. A late answer to another reader does no harm.
         self.is_over.load(Ordering::Relaxed)
     }
 }

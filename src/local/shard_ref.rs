@@ -334,7 +334,7 @@ impl ShardRef {
     /// since the announcement, and no request waits in its mailbox. Otherwise the answer may lack
     /// changes since the owner's last publication. The owner publishes before each sleep, and at
     /// least every 64 turns. Remote cancels that wait in the mailbox are already subtracted. A
-    /// remote add counts from the first publication after the owner has consumed it. After the end
+    /// remote add is included from the first publication after the owner has consumed it. After the end
     /// of the wheel, the answer is zero.
     ///
     /// Cost: some reads, which never delay the owner.

@@ -1,4 +1,5 @@
-//! A thread that detects and reports loops that do not turn.
+//! A thread that detects and reports stalled loops: a turn lasts too long, or a due turn does not
+//! begin.
 
 use std::{
     collections::HashMap,

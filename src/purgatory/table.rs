@@ -98,8 +98,8 @@ struct Watch<K> {
 
 /// The record of an extra watch. A free record has no key.
 struct ExtraWatch<K> {
-    /// The number of the operation. If the operation is on another core, a number of the watch
-    /// itself. `None` if the record is free.
+    /// The number in the [`Id`] of the operation. If the operation is on another core, a number of
+    /// the watch itself. `None` if the record is free.
     number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
@@ -216,7 +216,8 @@ pub(super) enum CheckOutcome {
     Completed(Completion),
     /// Another check was requested during this check, so the caller checks once more.
     CheckAgain,
-    /// The operation still waits, and the caller checks it in.
+    /// The operation still waits, and the caller returns it to its record by
+    /// [`check_in`](Table::check_in).
     Waits,
 }
 
@@ -579,8 +580,8 @@ impl<K, Op> Table<K, Op> {
             && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
     }
 
-    /// Ends a trim interval. If there were few keys during the whole interval, begins to remove
-    /// chains.
+    /// Called at the end of each interval of [`TRIM_INTERVAL_TURNS`] turns. If there were few keys
+    /// during the whole interval, begins to remove chains.
     fn end_chains_interval(&mut self) {
         if self.has_few_keys() {
             self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.key_limit);

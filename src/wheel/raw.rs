@@ -612,7 +612,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.stage == Stage::Done && self.current == self.pass_end
     }
 
-    /// In a large wheel, prefetches up to two entries for an entry that the pass has unlinked.
+    /// Called for each entry that a pass unlinks. In a large wheel, prefetches up to two of the next
+    /// entries.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {

@@ -58,8 +58,8 @@
 //! is not retired while the timer lives.
 //!
 //! *A thread with the answer `Ended` sees the callback's work* (S2 in `state`), even if the page
-//! was retired. Retracting and publishing a page release, and each read of the page pointer
-//! acquires.
+//! was retired. Publication and retraction of a page are Release operations. Each read of the page
+//! pointer is an Acquire operation.
 //!
 //! # Room
 //!
@@ -491,8 +491,8 @@ impl NodeView<'_> {
     }
 
     /// Moves the payload to `payload_out`, after the state word has returned
-    /// [`FollowUp::TakePayload`] to this thread. Then makes the timer `Cancelled`, and returns the
-    /// next step.
+    /// [`FollowUp::TakePayload`] to this thread. Then makes the timer `Cancelled`, unless the
+    /// shard has ended, and returns the next step.
     #[cold]
     #[inline(never)]
     fn take_remote_payload(&self, payload_out: &mut Option<SendCallback>) -> FollowUp {

@@ -117,8 +117,8 @@
 //!
 //! A remote reset that has made the timer `Moving` takes effect between its two swaps, and returns
 //! true. A cancel between these swaps is ordered after the reset. A second thread that finds the
-//! timer `Moving` writes nothing: its reset is ordered directly before the reset in progress. A
-//! reset by the owner clears *moved*, so it overrides an earlier remote reset. A remote reset in
+//! timer `Moving` writes nothing: its reset is ordered directly before the reset in progress. The
+//! owner's reset of an admitted timer clears *moved*, so it overrides an earlier remote reset. A remote reset in
 //! progress is ordered after the owner's reset. A thread that stalls between its swaps delays no
 //! other timer.
 //!
