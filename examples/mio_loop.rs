@@ -49,7 +49,8 @@ impl Online {
     }
 }
 
-/// Runs the loop until the first client is offline.
+/// Runs the loop until two callbacks have fired: the first end of a lease, and the other thread's
+/// closure.
 fn serve(mut poll: Poll, socket: &UdpSocket, offline: &Offline) -> io::Result<()> {
     let (mut events, online) = (Events::with_capacity(64), Online::default());
     while local_timer().counts().fired < 2 {

@@ -48,7 +48,7 @@ pub struct Config {
 
 impl Config {
     /// Creates the default configuration: a tick of a millisecond, the monotonic clock, no reserved
-    /// memory, no limit, no measured callbacks, no hooks.
+    /// memory, the largest limit, no measured callbacks, no hooks.
     ///
     /// # Examples
     ///
@@ -75,8 +75,8 @@ impl Config {
 
     /// Sets the length of a tick, at least a microsecond.
     ///
-    /// A deadline is rounded up to a tick, and the timer fires in the first turn at or after that
-    /// tick. Shorter ticks make timers more exact, but wake a sleeping loop more often.
+    /// A deadline is rounded up to a tick. Shorter ticks make timers more exact, but may wake a
+    /// sleeping loop more often.
     ///
     /// # Examples
     ///
@@ -137,11 +137,11 @@ impl Config {
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
     /// The owner's own adds keep the limit exactly. If there is no room, the owner first drops
-    /// timers that other threads have cancelled. A remote add ([`ShardRef`](crate::ShardRef)) is
-    /// checked against the unconsumed remote adds, and the live timers at the owner's last turn or
-    /// announced sleep. So remote adds may exceed the limit by the number of timers that the owner
-    /// has added since then. Up to 1,024 cancelled timers that the owner has not collected do not
-    /// count against remote adds.
+    /// timers that other threads have cancelled. For a remote add ([`ShardRef`](crate::ShardRef)),
+    /// the limit applies to the unconsumed remote adds plus the live timers at the owner's last
+    /// turn or announced sleep. So remote adds may exceed the limit by the number of timers that
+    /// the owner has added since then. Remote adds ignore up to 1,024 cancelled timers that the
+    /// owner has not removed yet.
     ///
     /// # Examples
     ///
@@ -212,10 +212,10 @@ impl Config {
     /// is 100 ms.
     ///
     /// If another thread has added the timer by a [`ShardRef`](crate::ShardRef), the canceller
-    /// drops the callback. The owner drops all other callbacks. If the owner is in a sleep longer
-    /// than `time`, the first remote cancel that leaves it a callback wakes it. The owner's next
-    /// sleeps are at most `time` long, until it has dropped no such callback for `time`. Remote
-    /// cancels cause at most two extra wake-ups per `time`.
+    /// usually drops the callback. The owner drops all other callbacks. If the owner is in a sleep
+    /// longer than `time`, the first remote cancel that leaves it a callback wakes it. Then each
+    /// sleep is at most `time` long, until the owner has dropped no such callback for `time`. For
+    /// this purpose, remote cancels cause at most two extra wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. Without the
     /// announcement, the owner drops the captures only in its next turn.
@@ -240,14 +240,14 @@ impl Config {
     /// write to an eventfd or a `mio::Waker`.
     ///
     /// A call of the hook just before the sleep begins must end the sleep too. The default hook
-    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]), which does
-    /// not end a poll.
+    /// unparks the thread that announced the sleep ([`std::thread::Thread::unpark`]), but does not
+    /// end a poll.
     ///
     /// Any thread may call the hook, and several threads may call it for the same sleep. The hook
     /// may be dropped on any thread, with its shard or with the last clone of the configuration. A
-    /// hook that owns a [`ShardRef`](crate::ShardRef) of its own shard is never dropped, and
-    /// neither is the shard. If the hook panics, the owner sleeps until its timeout, or until the
-    /// next call of the hook.
+    /// hook that owns a [`ShardRef`](crate::ShardRef) of its own shard leaks itself and the shard's
+    /// memory. If the hook panics, the owner sleeps until its timeout, or until the next call of
+    /// the hook.
     ///
     /// The hook may send requests to any shard. Such a request may call that shard's hook inside
     /// this hook. Hooks nest at most 32 deep; deeper ones are not called. No hook is called inside
@@ -275,7 +275,7 @@ impl Config {
     /// Sets the hook that reports a panic of a callback, a destructor, a purgatory operation, a
     /// waker or the wake hook. The thread that panicked calls the hook.
     ///
-    /// The panic is caught, after the standard panic hook has printed its message.
+    /// The panic is caught after the standard panic hook has run.
     /// [`Counts::panicked`](crate::Counts::panicked) counts it with or without a hook. A panic of
     /// the hook itself is ignored.
     ///

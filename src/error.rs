@@ -39,11 +39,11 @@ pub struct AddError<F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddErrorReason {
-    /// The wheel has ended: its thread is exiting or has exited, its shard was drained, or its
-    /// `Watcher` was dropped.
+    /// The wheel has ended: its thread is exiting or has exited, its shard was drained, or the
+    /// [`Watcher`](crate::future::Watcher) of its `Timers` was dropped.
     ShutDown,
-    /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows, or no
-    /// unused handle is left after 2^53 or more adds.
+    /// The shard has as many live timers as [`Config::limit`](crate::Config::limit) allows, or has
+    /// used up its handles after 2^53 or more adds.
     Full,
     /// The thread cannot have a wheel, because 16,384 shards exist.
     TooManyShards,
@@ -246,9 +246,9 @@ pub enum ConfigError {
         /// The requested tick.
         tick: Duration,
     },
-    /// This thread has a wheel already, or is exiting.
+    /// This thread already has or had a wheel, or is exiting.
     AlreadyRunning,
-    /// Too many shards exist.
+    /// More than `max` shards would exist.
     TooManyShards {
         /// The maximum number of shards that exist at the same time.
         max: u32,
@@ -275,9 +275,9 @@ impl Error for ConfigError {}
 /// Converts the error. The kind of the [`io::Error`] depends on the cause:
 ///
 /// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is too short.
-/// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread has a wheel already, or is
+/// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread already has or had a wheel, or is
 ///   exiting.
-/// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): too many shards exist.
+/// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): too many shards would exist.
 ///
 /// # Examples
 ///

@@ -1,6 +1,6 @@
 //! Timers for thread-per-core servers: each thread owns a hierarchical timing wheel and uses it
-//! without locks. Any thread cancels or moves a timer through a handle. Every timer ends exactly
-//! once.
+//! without locks. Any thread can cancel or move a timer through its handle. Every timer ends
+//! exactly once.
 //!
 //! ```
 //! use corewheel::{Cancel, local_timer};
@@ -27,20 +27,20 @@
 //! Kafka and Go. The parts of the crate are:
 //!
 //! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
-//! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels when it is dropped,
-//!   and [`LocalHandle`] stays on its thread.
+//! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels its timer when
+//!   dropped, and [`LocalHandle`] stays on its thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
-//! * [`When`]: the argument of an add or a reset, a delay or an instant, perhaps with slack or
+//! * [`When`]: the argument of an add or a reset: a delay or an instant, perhaps with slack or
 //!   spread.
 //! * [`ShardRef`]: adds timers to another thread's wheel.
-//! * [`Cores`]: one pinned thread per core, each with its wheel.
-//! * [`purgatory`]: operations that complete early when a condition on a key holds, or time out.
+//! * [`Cores`]: one thread per core, pinned by default, each with its wheel.
+//! * [`purgatory`]: operations that complete when a condition on a key holds, or time out.
 //! * [`future`]: async [`sleep`](future::sleep), [`timeout`](future::timeout) and
 //!   [`interval`](future::interval) for any executor; [`Timers`](future::Timers) for tasks that
 //!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
-//! * [`metrics`]: the counts and the lateness of every shard; [`Watch`](metrics::Watch) reports a
-//!   loop that hangs.
-//! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, and virtual time for tests.
+//! * [`metrics`]: the counts and the lateness of each thread's timers; [`Watch`](metrics::Watch)
+//!   reports a loop that hangs.
+//! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, clocks, and virtual time for tests.
 //! * [`Shard`]: a wheel for a loop whose timers carry values, not callbacks.
 //! * [`Wheel`]: the data structure alone, whose time is a tick number.
 //!
@@ -49,8 +49,9 @@
 //! A wheel has no thread of its own: the owner's loop drives it. The loop polls until the next
 //! deadline at most ([`LocalTimer::sleep_with`]), serves its events, and calls
 //! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
-//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A timer
-//! fires in the first turn that reaches its deadline, so it is as punctual as the loop.
+//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. Without
+//! a budget, a timer fires in the first turn that reaches its deadline, so it is as punctual as the
+//! loop.
 //!
 //! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
 //! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,
@@ -58,18 +59,19 @@
 //!
 //! # Time
 //!
-//! A deadline is the tick `ceil((now + delay) / tick)`, where `now` is a clock reading taken in the
-//! call. A turn rounds its own clock reading down to a tick. So no timer is ever early. A timer
-//! with a delay of zero fires in the next turn. If a callback adds it, this is not the turn in
-//! progress. A timer that is due after more than 584 years never fires.
+//! For a delay above zero, the deadline is the tick `ceil((now + delay) / tick)`, where `now` is a
+//! clock reading taken in the call. A turn rounds its own clock reading down to a tick. So no timer
+//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future. A timer with a delay of
+//! zero fires in the next turn, but never in the turn whose callback added it. A timer that is due
+//! after more than 584 years never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
-//! the next turn. If a clock goes backwards, its highest reading is used.
+//! later turns. While a clock is behind its highest reading, that reading is used.
 //!
 //! # Guarantees
 //!
-//! * **Exactly once.** Every timer ends once: it fires, it is cancelled, or its shard ends and
+//! * **Exactly once.** Every timer ends once: it fires, it is cancelled, or its wheel ends and
 //!   hands it back or drops it. [`TimerHandle::cancel`] says at once, on any thread, whether that
 //!   call ended the timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock, make no system
@@ -78,8 +80,8 @@
 //!   waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel,
 //!   reset, and even turn. A turn inside a callback does nothing, and says so in its result.
-//! * **Panics are contained.** A panic is caught and reported ([`Config::on_panic`]), and the rest
-//!   of the turn runs. With `panic = "abort"` the process aborts.
+//! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
+//!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
 //! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After its timer
 //!   has ended, a cancel returns [`Cancel::Ended`], and never reaches another timer.
 //!
@@ -98,11 +100,11 @@
 //!
 //! Off by default:
 //!
-//! * `fd`: `LocalTimer::timer_fd`, on Linux. It depends on `rustix`.
+//! * `fd`: `LocalTimer::timer_fd`, on Linux and Android, which depends on `rustix`.
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
 //! * `tracing`: events for caught panics, hanging loops and missing drivers; see [`metrics`].
 //! * `origins`: `LocalTimer::live_report`, which lists the call sites that added the live timers.
-//!   The feature costs 16 bytes and one clock reading per timer.
+//!   Costs 16 bytes and one clock reading per timer.
 //!
 //! `doc/verification.md` lists the promises with the tests that guard them. `ARCHITECTURE.md`
 //! describes how corewheel works.

@@ -1,15 +1,15 @@
 //! Sizes, limits and times, with their reasons.
 //!
-//! Most have a smaller value in tests and loom models, which then often reach cases that are rare
-//! in production, such as a second page or an exhausted generation.
+//! Many are smaller in tests and models, to reach cases that are rare in production, such as a
+//! second page or an exhausted generation.
 
 /// Unit tests, loom models and Miri use the smaller values.
 const TINY: bool = cfg!(any(test, miri)) || LOOM;
-/// Repeats the condition in `util::sync`.
+/// True if `util::sync` uses loom.
 const LOOM: bool = cfg!(all(loom, feature = "models"));
 
-/// A page has 2^`PAGE_BITS` entries. 4,096 entries take at least 128 KiB. Most allocators get a
-/// block of this size from the operating system, and return it when freed.
+/// A page has 2^`PAGE_BITS` entries. 4,096 entries take at least 128 KiB, a block that many
+/// allocators map directly from the operating system.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
 /// The number of empty pages that are kept for reuse. So a program that repeatedly adds and cancels
@@ -17,7 +17,7 @@ pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
 
 /// Never-used places of a page are added to its free list in batches of this size. The memory of
-/// the other places stays untouched.
+/// later places stays untouched.
 pub(crate) const UNUSED_PLACES_PER_STEP: usize = if TINY { 1 } else { 64 };
 
 /// After each interval of this many turns, a purgatory frees a part of the memory that it did not
@@ -30,23 +30,23 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
     64
 };
 
-/// Entries are prefetched only in a wheel with at least this many. A smaller wheel fits in a
+/// Only wheels with at least this many entries prefetch. A smaller wheel usually fits in a
 /// second-level cache.
 pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
-/// The first level of a wheel holds 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions. At a tick of a
-/// millisecond, the first level of a shard reaches at least 129 s ahead, so that most timers of a
+/// The first level of a wheel has 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions of 2^`BITS` slots. At
+/// a tick of a millisecond, a shard's first level reaches at least 129 s ahead, so most timers of a
 /// server never cascade.
 pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if TINY { 2 } else { 6 };
 
 /// The number of ticks ahead whose entries are prefetched.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// Maximum number of deferred resets in a slot of the first level. The slot's tick relinks the
-/// entries that were reset to a later deadline, so this bound limits the work of a tick (P7).
+/// Maximum number of deferred resets in a slot of the first level. When the slot expires, a pass
+/// relinks these entries, so the limit bounds the work of a tick (P7).
 pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
-/// Maximum number of entries that a turn cascades before the first tick of their slot (P7).
+/// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
@@ -62,11 +62,11 @@ pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 
 /// A `Wheel<T>` retires an index whose generation reaches this value.
 pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 
-/// This bit of a generation marks a timer that another thread has added.
+/// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 
-/// The last generation of the timers that the owner adds: 54 bits. Remotely added timers have as
-/// many generations, with [`REMOTE_GENERATION`] set. The other 9 bits of the state word hold the
+/// The last generation, of 54 bits, of the timers that the owner adds. Remotely added timers have
+/// as many generations, with [`REMOTE_GENERATION`] set. The other 9 bits of the state word hold the
 /// phase and flags. A shard without unused generations refuses further timers.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
@@ -78,7 +78,8 @@ pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 /// try once, because each step multiplies the interleavings.
 pub(crate) const EPOCH_FLUSHES: usize = if LOOM { 1 } else { 4 };
 
-/// Maximum number of retired pages that one step of a turn frees. The limit keeps turns short (P7).
+/// Maximum number of retired pages that `RetiredPages::free_some` frees. The limit keeps turns
+/// short (P7).
 pub(crate) const PAGES_FREED_MAX: usize = 4;
 
 /// Maximum number of retired pages that wait until no thread reads them. At this limit, further
@@ -112,20 +113,21 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
 pub(crate) const RECORD_PAGE_BITS: u32 = if TINY { 1 } else { 10 };
 
-/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. If there was
-/// always one during a trim interval, one is freed.
+/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. If a kind
+/// always had one during a trim interval, one is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if TINY { 2 } else { 8 };
 
 /// An add of a key adds at most this many chains to the hash table of a purgatory.
 pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 
-/// Maximum number of chains that a turn removes. The limit keeps turns short (P7).
+/// Maximum number of chains that a turn removes from a purgatory's hash table. The limit keeps
+/// turns short (P7).
 pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if TINY { 16 } else { 256 };
 
-/// A purgatory keeps this many chains of its hash table, even without keys.
+/// A purgatory keeps up to this many chains of its hash table, even without keys.
 pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 16 } else { 1024 };
 
-/// A purgatory removes chains if there were more than this per key for a whole trim interval.
+/// A purgatory removes chains if there were more than this many per key for a whole trim interval.
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
@@ -135,8 +137,8 @@ pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 /// reading the clock again. If the deadline has already passed, the next turn fires the timer.
 pub(crate) const UNCHECKED_SLEEP_NANOS: u64 = 1_000_000_000;
 
-/// A sleep of at least this many nanoseconds is long. Before a long sleep, the owner frees all
-/// surplus memory, because no turn frees it during the sleep.
+/// A sleep of at least this many nanoseconds is long. Before a long sleep, the owner frees surplus
+/// memory, because no turn frees it during the sleep.
 pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// The maximum number of remote messages that one turn consumes, so that a flood causes no pause
@@ -144,8 +146,9 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
 /// If no loop drives a wheel, the next add or remote request reports a timer that is overdue by
-/// this many nanoseconds. The delay leaves the thread time to start its loop. The second value is
-/// for a `Shard`, for a wheel of `Timers::per_worker`, and for a thread with a registered driver.
+/// this many nanoseconds. This grace period gives the thread time to start its loop. The second
+/// value is for a `Shard`, for a wheel of `Timers::per_worker`, and for a thread with a registered
+/// driver.
 pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of attempts to claim a wheel of `Timers::per_worker` before a thread sends a message
@@ -159,8 +162,8 @@ pub(crate) const CLAIM_RETRY_NANOS: u64 = 100_000;
 /// The budget, in wheel entries, of a turn of `future::drive`. When it is used up, other tasks run.
 pub(crate) const DRIVE_BUDGET: usize = 1_024;
 
-/// The maximum number of moves that one turn applies to a timer, if other threads keep resetting it
-/// to elapsed deadlines. The next turn continues.
+/// The maximum number of moves that the owner applies at once to a timer that other threads keep
+/// resetting to elapsed deadlines. The next turn continues.
 pub(crate) const MOVES_APPLIED_MAX: usize = if TINY { 2 } else { 8 };
 
 /// The maximum number of adds and resets that one turn reverses into FIFO order. Each costs about a

@@ -3,7 +3,10 @@
 //!
 //! A `tracing` subscriber is user code, which may call corewheel and panic. So the callers of these
 //! functions hold no borrow (P5) and catch panics (P6).
-#![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nothing is said"))]
+#![cfg_attr(
+    not(feature = "tracing"),
+    allow(unused_variables, reason = "only events of `tracing` use them")
+)]
 
 use std::{fmt, time::Duration};
 
@@ -40,7 +43,7 @@ pub(crate) fn report_undriven(shard: u64, name: &str, overdue: Duration, is_thre
     }
 }
 
-/// Reports a stalled loop that a watch has detected.
+/// Reports a stalled loop that a `Watch` has detected.
 #[cold]
 pub(crate) fn report_stalled(
     shard: u32,

@@ -16,15 +16,15 @@ use crate::{
 /// # Deadlines
 ///
 /// The deadline is rounded up to a tick, so a timer is never early. Without slack or spread, a
-/// timer with a zero delay or a past instant fires in the next turn. A turn in progress does
-/// not fire it if a callback adds it, or if another thread adds it after the turn's first step; see
+/// timer with a zero delay or a past instant fires in the next turn. A turn in progress does not
+/// fire a timer that a callback adds, or that another thread adds after the turn's first step; see
 /// [`turn`](crate::LocalTimer::turn). A timer that is due after more than 584 years never fires.
 ///
 /// Most timeouts need not be exact:
 ///
 /// * [`slack`](Self::slack) lets timers share ticks: one wake-up of the loop serves many of them.
 ///   Use it for cache entries, statistics and keep-alives.
-/// * [`spread`](Self::spread) keeps timers apart that are added together. Use it for reconnects and
+/// * [`spread`](Self::spread) spreads out timers that are added together. Use it for reconnects and
 ///   retries, which a thousand clients would otherwise do at once.
 ///
 /// With both, the spread chooses a time in its range, at which the slack begins.
@@ -56,8 +56,7 @@ pub(crate) enum Start {
 }
 
 impl When {
-    /// Returns the time `delay` after a clock reading, which is taken when the timer is added or
-    /// reset.
+    /// Returns a deadline `delay` after the clock reading of the add or reset.
     ///
     /// # Examples
     ///
@@ -91,11 +90,11 @@ impl When {
         Self { start: Start::At(instant), slack: Duration::ZERO, range: Duration::ZERO }
     }
 
-    /// Lets the timer fire up to `slack` after its deadline.
+    /// Lets the wheel postpone the deadline by up to `slack`.
     ///
-    /// It fires at the tick within the slack that is divisible by the largest power of two. Most
-    /// timers with slack share such ticks. If more than 96 timers share a tick, a reset of one of
-    /// them may cause an extra wake-up of the loop.
+    /// Of the future ticks within the slack, the wheel chooses the one that is divisible by the
+    /// largest power of two. Timers with slack often share such ticks. If more than 96 timers share
+    /// a tick, a reset of one of them may cause an extra wake-up of the loop.
     ///
     /// # Examples
     ///
@@ -115,8 +114,8 @@ impl When {
 
     /// Delays the timer by a fraction of `range`. Each add or reset gets another fraction.
     ///
-    /// So timers that are added together do not fire together. The fractions of one wheel's timers
-    /// fill the range evenly, for any number of timers.
+    /// So timers that are added together usually fire at different ticks. The fractions of one
+    /// wheel's timers fill the range almost evenly, for any number of timers.
     ///
     /// # Examples
     ///
@@ -178,9 +177,9 @@ impl Spread {
 
     /// Returns the offset of the next spread timer in its range, in nanoseconds.
     ///
-    /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range evenly, however
-    /// many are taken. Timers without a spread take no multiple. Otherwise those with a spread
-    /// might get only every 55th multiple, which would fill the range unevenly.
+    /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
+    /// however many are taken. Timers without a spread take no multiple. Otherwise those with a
+    /// spread might get only every 55th multiple, which would fill the range unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

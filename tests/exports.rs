@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, cancel_elsewhere, expired, named_shard};
+use common::{TICK, cancel_remotely, expired, named_shard};
 use corewheel::{
     Config, ManualClock, PanicPlace, PanicReport, Shard, local_timer,
     metrics::{Exporter, Watch},
@@ -34,7 +34,7 @@ fn turn(shard: &mut Shard<u32>) -> usize {
     fired
 }
 
-fn recorded(test: impl FnOnce(&Snapshotter)) {
+fn with_recorder(test: impl FnOnce(&Snapshotter)) {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || test(&snapshotter));
@@ -73,17 +73,17 @@ fn reported(snapshotter: &Snapshotter, shard: &str) -> Exported {
 
 #[test]
 fn an_export_reports_changes_since_the_last_one() {
-    let (mut shard, clock) = named_shard("told");
-    recorded(|snapshotter| {
+    let (mut shard, clock) = named_shard("exported");
+    with_recorder(|snapshotter| {
         let mut exporter = Exporter::new();
         let timers: Vec<_> = (0..6).map(|timer| shard.add(TICK * 10, timer)).collect();
         assert!(shard.cancel(timers[0]).is_some() && shard.cancel(timers[5]).is_some());
         assert!(shard.reset(timers[1], TICK * 50));
-        cancel_elsewhere(timers[2]);
+        cancel_remotely(timers[2]);
         clock.advance(TICK * 12);
         assert_eq!(turn(&mut shard), 2);
         exporter.export();
-        let first = reported(snapshotter, "told");
+        let first = reported(snapshotter, "exported");
         assert_counters(
             &first,
             [
@@ -104,7 +104,7 @@ fn an_export_reports_changes_since_the_last_one() {
         clock.advance(TICK);
         assert_eq!(turn(&mut shard), 1);
         exporter.export();
-        let second = reported(snapshotter, "told");
+        let second = reported(snapshotter, "exported");
         assert_counters(&second, [("corewheel_added_total", 1)]);
         assert_durations(&second, "corewheel_lateness_seconds loop", 1, 0.0..0.001);
     });
@@ -133,8 +133,8 @@ fn a_caught_panic_emits_a_tracing_event() {
         assert_eq!(local_timer().turn().fired, 1);
     });
     let words = ["ERROR", "a panic was caught", "Callback", "as it should here"];
-    let is_told = text.lines().any(|line| words.iter().all(|word| line.contains(word)));
-    assert!(is_told, "{text}");
+    let is_logged = text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(is_logged, "{text}");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_subscriber_may_use_the_wheel_and_panic() {
 
 #[test]
 fn an_export_reports_callback_durations() {
-    recorded(|snapshotter| {
+    with_recorder(|snapshotter| {
         let clock = ManualClock::new();
         let config = Config::new().clock(&clock).name("timed").time_callbacks(1);
         config.install().expect("a fresh thread");
@@ -212,7 +212,7 @@ fn an_export_reports_callback_durations() {
 /// A new shard may reuse the number and the name of an ended one.
 #[test]
 fn a_successor_of_the_same_name_is_counted_from_zero() {
-    recorded(|snapshotter| {
+    with_recorder(|snapshotter| {
         let mut exporter = Exporter::new();
         for timers in [3, 5] {
             let (mut shard, clock) = named_shard("a name of two");
@@ -230,7 +230,7 @@ fn a_successor_of_the_same_name_is_counted_from_zero() {
 
 #[test]
 fn an_ended_shard_exports_its_last_counts_and_zero_gauges() {
-    recorded(|snapshotter| {
+    with_recorder(|snapshotter| {
         let mut exporter = Exporter::default();
         let (mut ends, _clock) = named_shard("ends");
         (0..3).for_each(|timer| _ = ends.add(TICK, timer));

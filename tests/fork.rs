@@ -20,13 +20,13 @@ use common::{HOUR, alone, on_a_thread};
 use corewheel::{Cancel, Core, Cores, Counts, ShardRef, TimerHandle, local_timer};
 
 /// A child returns its failure, because a panic would print, and printing takes locks.
-type Found = Result<(), &'static str>;
+type CheckResult = Result<(), &'static str>;
 
-fn check(holds: bool, what: &'static str) -> Found {
+fn ensure(holds: bool, what: &'static str) -> CheckResult {
     if holds { Ok(()) } else { Err(what) }
 }
 
-fn in_a_child(child: impl FnOnce() -> Found) {
+fn in_child_process(child: impl FnOnce() -> CheckResult) {
     // SAFETY: the child touches nothing that a missing thread could have left half-done, except the
     // subject of the tests. The allocator of glibc works after a fork.
     let pid = unsafe { libc::fork() };
@@ -61,20 +61,19 @@ fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
     });
 }
 
-/// Uses the wheel of a thread that the child does not have.
-fn use_the_wheel_of_a_missing_thread(shard: &ShardRef, handle: TimerHandle) -> Found {
-    check(handle.is_pending(), "the timer is pending in the child")?;
-    check(handle.reset(Duration::ZERO) && handle.reset(HOUR), "the timer can be reset")?;
+fn use_the_wheel_of_a_missing_thread(shard: &ShardRef, handle: TimerHandle) -> CheckResult {
+    ensure(handle.is_pending(), "the timer is pending in the child")?;
+    ensure(handle.reset(Duration::ZERO) && handle.reset(HOUR), "the timer can be reset")?;
     let more = shard.try_add(Duration::ZERO, || {}).map_err(|_| "the wheel accepts an add")?;
     thread::sleep(Duration::from_millis(5));
-    check(more.is_pending(), "the added timer stays pending")?;
-    check(more.cancel_wait() == Ok(Cancel::Cancelled), "the added timer can be cancelled")?;
-    check(handle.cancel() == Cancel::Cancelled, "the timer can be cancelled")?;
-    check(!handle.is_pending() && !handle.reset(HOUR), "the cancelled timer has ended")?;
-    check(handle.cancel_wait() == Ok(Cancel::Ended), "cancel_wait returns Ended")
+    ensure(more.is_pending(), "the added timer stays pending")?;
+    ensure(more.cancel_wait() == Ok(Cancel::Cancelled), "the added timer can be cancelled")?;
+    ensure(handle.cancel() == Cancel::Cancelled, "the timer can be cancelled")?;
+    ensure(!handle.is_pending() && !handle.reset(HOUR), "the cancelled timer has ended")?;
+    ensure(handle.cancel_wait() == Ok(Cancel::Ended), "cancel_wait returns Ended")
 }
 
-fn use_the_own_timer(handle: TimerHandle) -> Found {
+fn use_own_timer(handle: TimerHandle) -> CheckResult {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = || {
         let ran = Arc::clone(&ran);
@@ -83,16 +82,16 @@ fn use_the_own_timer(handle: TimerHandle) -> Found {
     local_timer().add(Duration::from_millis(2), count());
     let periodic = local_timer().add_periodic(Duration::from_millis(1), count());
     local_timer().run_until(|| ran.load(Ordering::Relaxed) >= 4);
-    check(periodic.cancel() == Cancel::Cancelled, "new timers run")?;
-    check(handle.reset(Duration::ZERO) && handle.is_pending(), "old timers can be reset")?;
+    ensure(periodic.cancel() == Cancel::Cancelled, "new timers run")?;
+    ensure(handle.reset(Duration::ZERO) && handle.is_pending(), "old timers can be reset")?;
     local_timer().run_until(|| !handle.is_pending());
-    check(handle.cancel() == Cancel::Ended, "old timers run")?;
+    ensure(handle.cancel() == Cancel::Ended, "old timers run")?;
     let Counts { added, live, fired, cancelled, handed_back, .. } = local_timer().counts();
-    check(added == live + fired + cancelled + handed_back, "the counts add up")
+    ensure(added == live + fired + cancelled + handed_back, "the counts add up")
 }
 
-/// Permitted, because no other thread created or ended a wheel during the fork.
-fn use_new_wheels() -> Found {
+/// Creates wheels in the child. No thread created or ended a wheel during the fork.
+fn use_new_wheels() -> CheckResult {
     let own = local_timer().add(HOUR, || {});
     for _ in 0..20 {
         let thread = thread::spawn(|| {
@@ -102,9 +101,9 @@ fn use_new_wheels() -> Found {
             local_timer().run_until(|| runs.try_recv().is_ok());
             add.join().is_ok_and(|handle| handle.cancel() == Cancel::Ended)
         });
-        check(thread.join().is_ok_and(|ran| ran), "a new thread has a wheel")?;
+        ensure(thread.join().is_ok_and(|ran| ran), "a new thread has a wheel")?;
     }
-    check(own.is_pending(), "the older timer is unaffected")
+    ensure(own.is_pending(), "the older timer is unaffected")
 }
 
 #[test]
@@ -114,12 +113,12 @@ fn each_process_has_its_own_copy_of_every_timer() {
         let ran = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&ran);
         let own = local_timer().add(HOUR, move || _ = count.fetch_add(1, Ordering::Relaxed));
-        in_a_child(|| {
+        in_child_process(|| {
             for (shard, &handle) in others.iter().zip(&there) {
                 use_the_wheel_of_a_missing_thread(shard, handle)?;
             }
-            use_the_own_timer(own)?;
-            check(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")?;
+            use_own_timer(own)?;
+            ensure(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")?;
             use_new_wheels()
         });
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
@@ -140,9 +139,9 @@ fn another_threads_running_callback_never_ends_in_the_child() {
             let _ = ended.recv();
         });
         runs.recv().expect("the callback runs");
-        in_a_child(|| {
-            check(!handle.is_pending() && !handle.reset(HOUR), "the callback runs")?;
-            check([(); 3].map(|()| handle.cancel()) == [Cancel::Running; 3], "still running")
+        in_child_process(|| {
+            ensure(!handle.is_pending() && !handle.reset(HOUR), "the callback runs")?;
+            ensure([(); 3].map(|()| handle.cancel()) == [Cancel::Running; 3], "still running")
         });
         drop(end);
         assert!(handle.cancel_wait().is_ok());

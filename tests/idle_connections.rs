@@ -17,11 +17,11 @@ const IDLE_TICKS: u64 = 30_000;
 /// Long enough for the last silent connection to close.
 const TICKS: u64 = 92_000;
 
-/// All groups act alike, so that the work of runs of different sizes is comparable.
+/// Connections per group. All groups act alike, so that runs of different sizes are comparable.
 const GROUP: u64 = 1_000;
 /// Ticks of a round, in which each connection acts once.
 const ROUND: u64 = 10_000;
-/// Ticks between the actions of two members of a group.
+/// Ticks between the actions of two successive members of a group.
 const STEP: u64 = ROUND / GROUP;
 
 fn expected_closings(groups: u64) -> Vec<(u64, u64)> {
@@ -40,7 +40,7 @@ fn expected_closings(groups: u64) -> Vec<(u64, u64)> {
 type Closed = Rc<RefCell<Vec<(u64, u64)>>>;
 
 /// Installs a wheel in virtual time. The socket of a connection is its number.
-fn connections() -> (ManualClock, Connections<u64>, Closed) {
+fn start_connections() -> (ManualClock, Connections<u64>, Closed) {
     let (clock, closed) = (ManualClock::new(), Closed::default());
     let config = Config::new().tick(Duration::from_millis(1)).clock(&clock);
     config.install().expect("a new thread");
@@ -64,7 +64,7 @@ fn touched() -> u64 {
 /// A tenth of the connections falls silent after one to six rounds, a tenth hangs up, and the
 /// others keep talking. Returns the number of touched entries.
 fn simulate(groups: u64) -> u64 {
-    let (clock, connections, closed) = connections();
+    let (clock, connections, closed) = start_connections();
     let mut keys = HashMap::new();
     for tick in 0..TICKS {
         clock.advance(Duration::from_micros(400));
@@ -107,7 +107,7 @@ fn silent_connections_close_at_their_tick_at_linear_cost() {
 #[test]
 fn a_connection_whose_timer_is_cancelled_stays_open() {
     on_a_thread(|| {
-        let (clock, connections, _) = connections();
+        let (clock, connections, _) = start_connections();
         let key = connections.accept(7);
         let handle = connections.idle_timer(key).expect("the connection is open");
         assert_eq!(on_a_thread(|| handle.cancel()), Cancel::Cancelled);

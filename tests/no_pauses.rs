@@ -16,8 +16,8 @@ const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 
 /// Ticks in which the entries of one slot of the second level are cascaded.
 const REVOLUTION: usize = 2_048;
-/// Most entries that a tick moves toward the later deadlines of their resets.
-const CROWDED_FROM: usize = 96;
+/// Most deferred entries that a tick relinks: entries reset to later that stayed in their slots.
+const DEFERRED_MAX: usize = 96;
 
 /// Advances until empty. Asserts that each tick touches at most `most` entries beside those fired.
 fn advance_until_empty(wheel: &mut Wheel<u32>, most: usize, what: &str) {
@@ -53,9 +53,9 @@ const INSERTS: [(&str, Insert); 4] = [
 ];
 
 /// The new deadline of an entry; 0 if it is not reset.
-type Move = fn(u64) -> u64;
+type NewDeadline = fn(u64) -> u64;
 
-const RESETS: [(&str, Move); 8] = [
+const RESETS: [(&str, NewDeadline); 8] = [
     ("where they are", |_| 0),
     ("a tick later", |_| 200_010),
     ("soon", |_| 50),
@@ -76,7 +76,7 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
                 let deadline = deadline(entry);
                 assert!(deadline == 0 || wheel.reset(key, deadline));
             }
-            let most = CROWDED_FROM + ENTRIES.div_ceil(REVOLUTION) + 1;
+            let most = DEFERRED_MAX + ENTRIES.div_ceil(REVOLUTION) + 1;
             advance_until_empty(&mut wheel, most, &format!("from {from} to {to}"));
         }
     }
@@ -149,7 +149,7 @@ fn a_turn_collects_at_most_its_budget_of_remote_cancels() {
 }
 
 /// Most entries that a turn cascades from upper levels.
-const PORTION: u64 = 8_192;
+const CASCADED_MAX: u64 = 8_192;
 
 /// Advances to each `next_deadline`; some runs also advance at a heartbeat.
 #[test]
@@ -168,11 +168,11 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             let touched = wheel.touched();
             let fired = wheel.advance(next.min(beat)).count() as u64;
             let moved = wheel.touched() - touched - fired;
-            let most = PORTION + if fired > 0 { CROWDED_FROM as u64 } else { 0 };
+            let most = CASCADED_MAX + if fired > 0 { DEFERRED_MAX as u64 } else { 0 };
             assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }
-        // One turn per portion, and a few at the starts of slots.
-        assert!(early <= many / PORTION + 8, "{early} early turns, heartbeat {heartbeat:?}");
+        // One turn per `CASCADED_MAX` entries, and a few at the starts of slots.
+        assert!(early <= many / CASCADED_MAX + 8, "{early} early turns, heartbeat {heartbeat:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Short races between cancels and the other ends of a timer. No lock or channel orders accesses
-//! for the library. Miri explores schedules and stale values; native runs repeat the races.
+//! Short races of cancels with fires, resets and drops. No lock or channel of the tests orders the
+//! racing accesses. Miri explores schedules and stale values; native runs repeat the races.
 #![cfg(feature = "std")]
 
 mod common;
@@ -13,22 +13,22 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, in_virtual_time, operations, seeded, shard_by, turn_after};
+use common::{TICK, in_virtual_time, operations, seeded, shard_with_clock, turn_after};
 use corewheel::{Cancel, ManualClock, TimerHandle, local_timer};
 use fastrand::Rng;
 
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
 
-/// The record of one timer. Relaxed, because the library must order the accesses.
+/// The record of one timer. All accesses are relaxed, because the library must order them.
 #[derive(Default)]
 struct Record {
     /// How often the payload was handed out or the callback ran.
     fired: AtomicU32,
     dropped: AtomicU32,
-    /// 1 once the canceller has stored it, which it does before its cancel.
+    /// Each canceller stores 1 here before it cancels.
     work: [AtomicU32; CANCELLERS],
-    /// 10, plus the `work` that the payload's destructor has read.
+    /// For each canceller, 10 plus the `work` that the payload's destructor has read.
     seen: [AtomicU32; CANCELLERS],
 }
 
@@ -76,10 +76,10 @@ fn cancel_all(own: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
     answers
 }
 
-/// Asserts that each timer ended once and that every answer was true. With `ends_late`, a timer
+/// Asserts that each timer ended once and that every answer was true. With `records_late`, a timer
 /// may end before the loop records its fire.
 fn assert_each_ended_once(
-    ends_late: bool,
+    records_late: bool,
     timers: &[SharedTimer],
     answers: &[Vec<(Cancel, u32)>],
     handed_back: u32,
@@ -93,7 +93,7 @@ fn assert_each_ended_once(
         assert_eq!(record.dropped.load(Relaxed), 1);
         match (fired, &winners[..]) {
             (1, []) => assert!(
-                ends_late
+                records_late
                     || told.iter().all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
                 "`Ended`, but the fire is not visible: {told:?}"
             ),
@@ -111,7 +111,7 @@ fn assert_each_ended_once(
 fn a_shards_timers_end_once_while_other_threads_cancel() {
     seeded(0..operations(300), |random| {
         let clock = ManualClock::new();
-        let mut shard = shard_by(&clock);
+        let mut shard = shard_with_clock(&clock);
         let timers = add_all(random, |delay, payload| shard.add(delay, payload));
         let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
         let (answers, handed_back) = thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn a_shards_timers_end_once_while_other_threads_cancel() {
             let counts = shard.counts();
             assert_eq!(counts.added, u64::from(TIMERS));
             assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled);
-            // The node may be a reused one, whose old handles must not reach this timer.
+            // The timer may reuse a node, whose old handles must not reach it.
             let last = shard.add(TICK, Payload(Arc::clone(&next)));
             assert!(last.is_pending());
             let handed_back = shard.drain();
@@ -162,7 +162,7 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
             (timers, cancellers)
         });
         let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
-        // The exit of the thread dropped the pending timers, which only that thread could count.
+        // The exit of the thread dropped the timers that were still pending.
         let pending = timers.iter().enumerate().filter(|&(timer, (_, record))| {
             let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
             !won && record.fired.load(Relaxed) == 0
@@ -178,7 +178,7 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
 
 #[test]
 fn remote_timers_end_once_during_remote_resets_and_cancels() {
-    // Without Miri, two adders seldom overlap.
+    // In native runs, adders of few timers seldom overlap.
     let timers = if cfg!(miri) { TIMERS } else { 100 * TIMERS };
     seeded(0..operations(100), |random| {
         let seed = random.u64(..);
@@ -224,18 +224,18 @@ fn remote_timers_end_once_during_remote_resets_and_cancels() {
 fn old_handles_never_reach_the_timers_of_a_successor_shard() {
     seeded(0..operations(100), |_| {
         let clock = ManualClock::new();
-        let mut old = shard_by(&clock);
+        let mut old = shard_with_clock(&clock);
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {
-            let asking = scope.spawn(move || handles.map(|it| (it.is_pending(), it.cancel())));
+            let canceller = scope.spawn(move || handles.map(|it| (it.is_pending(), it.cancel())));
             let handed_back = old.drain().len();
             drop(old);
-            let mut new = shard_by(&clock);
-            let heirs = [(); 3].map(|()| new.add(TICK, 2));
-            let answers = asking.join().expect("no panic");
+            let mut new = shard_with_clock(&clock);
+            let new_timers = [(); 3].map(|()| new.add(TICK, 2));
+            let answers = canceller.join().expect("no panic");
             let cancelled = answers.iter().filter(|(_, it)| *it == Cancel::Cancelled).count();
             assert_eq!(cancelled + handed_back, handles.len(), "{answers:?}");
-            assert!(heirs.into_iter().all(TimerHandle::is_pending));
+            assert!(new_timers.into_iter().all(TimerHandle::is_pending));
         });
     });
 }

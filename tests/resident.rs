@@ -27,7 +27,7 @@ fn resident_memory_follows_the_timers() {
     for_each_kind(memory_of_a_burst_is_freed);
 }
 
-/// The unused entries of a page are not resident.
+/// Most of the unused memory of a page is not resident.
 fn ten_timers_take_few_bytes(make: MakeTimers<'_>) {
     let before = resident();
     let mut wheels: Vec<_> = (0..20).map(|_| make()).collect();
@@ -37,7 +37,7 @@ fn ten_timers_take_few_bytes(make: MakeTimers<'_>) {
     let each = (resident() - before) / 20;
     println!("{each} bytes for ten timers");
     assert!(each < 192 << 10, "{each} bytes for ten timers");
-    // An allocator writes zeros to a page that it reuses, which makes the page resident.
+    // An allocator zeroes a page that it reuses, which makes the whole page resident.
     mem::forget(wheels);
 }
 
@@ -52,7 +52,7 @@ fn memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
     let mut others = Vec::with_capacity(1_000_000);
     // The first burst adapts the thresholds of the allocator.
     for burst in 1..3 {
-        timers.sleep();
+        timers.prepare_sleep();
         let before = resident();
         for one in 0..BURST {
             handles.push(timers.add(random.u32(10_000..70_000)));
@@ -64,7 +64,7 @@ fn memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
         random.shuffle(&mut handles);
         assert!(handles.drain(..).all(|handle| timers.cancel(handle)));
         timers.pass(1, usize::MAX);
-        timers.sleep();
+        timers.prepare_sleep();
         let left = resident() - before;
         println!("burst {burst}: {full} bytes, {left} left");
         assert!(full > BURST * 40, "{full} bytes for {BURST}");

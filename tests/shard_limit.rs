@@ -1,4 +1,4 @@
-//! The maximum number of shards. Alone in its process, because the test takes all of them.
+//! The maximum number of shards. The test has its own process, because it takes all of them.
 #![cfg(feature = "std")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Checks rules for `src/` that no compiler checks. The rules read formatted sources as text.
+//! Checks rules for `src/` that the compiler does not check. They read formatted sources as text.
 //! Modules called `tests` are exempt.
 
 #[path = "tidy/source.rs"]
@@ -37,7 +37,7 @@ const ORDER: &[(&str, &str)] = &[
 ];
 
 /// A name, the file or folder that may use it, and the replacement elsewhere.
-const HOMES: &[(&str, &str, &str)] = &[
+const RESTRICTED: &[(&str, &str, &str)] = &[
     ("std::sync::atomic", "src/util/sync/", "use `crate::util::sync`"),
     ("core::sync::atomic", "src/util/sync/", "use `crate::util::sync`"),
     ("crossbeam_epoch", "src/cross_core/reclaim/mod.rs", "use `crate::cross_core::reclaim`"),
@@ -45,7 +45,7 @@ const HOMES: &[(&str, &str, &str)] = &[
 ];
 
 /// Banned words, and their replacements.
-const WORDS: &[(&str, &str)] = &[
+const BANNED_WORDS: &[(&str, &str)] = &[
     ("bucket", "slot"),
     ("spoke", "slot"),
     ("jiffy", "tick"),
@@ -72,24 +72,25 @@ const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst
 /// Public items that other crates cannot reach, or that a macro defines.
 const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "WakerCallback", "CallSite"];
 
-/// Most lines between an atomic operation and the comment with its reason.
+/// Maximum distance in lines from an atomic operation up to the comment with its reason.
 const REASON_REACH: usize = 8;
 
-/// A line, counted from 1, and its fault.
+/// A line number, counted from 1, and what is wrong in this line.
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 
-const RULES: [Rule; 5] = [order, homes, reasons, words, examples];
+const RULES: [Rule; 5] =
+    [module_order, restricted_names, ordering_reasons, banned_words, missing_examples];
 
 #[test]
 fn src_is_tidy() {
     let files = rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     assert!(!files.is_empty(), "src/ has no Rust file");
-    let findings: Vec<String> = files.iter().flat_map(|path| untidy(path)).collect();
+    let findings: Vec<String> = files.iter().flat_map(|path| findings_in(path)).collect();
     assert!(findings.is_empty(), "{} findings\n{}", findings.len(), findings.join("\n"));
 }
 
-fn untidy(path: &Path) -> Vec<String> {
+fn findings_in(path: &Path) -> Vec<String> {
     let file = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).expect("inside the package");
     let file = file.to_string_lossy().replace('\\', "/");
     let source = Source::new(&file, &fs::read_to_string(path).expect("readable"));
@@ -110,11 +111,11 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
 
 // ---- the rules
 
-/// Dependencies run one way, between folders and inside them. The crate's root is exempt.
-fn order(source: &Source) -> Vec<Finding> {
-    let own = source.place();
+/// Finds uses of a module that is later or missing in [`ORDER`]. The crate's root is exempt.
+fn module_order(source: &Source) -> Vec<Finding> {
+    let own = source.module_path();
     let judge = |name: &Name| {
-        let used = name.absolute(&own)?;
+        let used = name.resolve(&own)?;
         let (depth, (own_part, used_part)) =
             own.iter().zip(&used).enumerate().find(|(_, (own, used))| own != used)?;
         let folder = own[..depth].join("::");
@@ -132,8 +133,8 @@ fn order(source: &Source) -> Vec<Finding> {
     if own == ["lib"] { Vec::new() } else { source.names.iter().filter_map(judge).collect() }
 }
 
-fn homes(source: &Source) -> Vec<Finding> {
-    let strange = HOMES.iter().filter(|(_, home, _)| !source.is_in(home));
+fn restricted_names(source: &Source) -> Vec<Finding> {
+    let strange = RESTRICTED.iter().filter(|(_, home, _)| !source.is_in(home));
     let found = strange.flat_map(|(name, home, instead)| {
         let names = source.names.iter().filter(|found| found.contains(name));
         names.map(move |found| (found.line, format!("`{name}` outside {home}: {instead}")))
@@ -141,9 +142,9 @@ fn homes(source: &Source) -> Vec<Finding> {
     found.collect()
 }
 
-/// A comment gives the reason for the ordering of each atomic operation, as in
+/// Finds atomic orderings without a reason in a comment, such as
 /// `// Release: publishes the payload`.
-fn reasons(source: &Source) -> Vec<Finding> {
+fn ordering_reasons(source: &Source) -> Vec<Finding> {
     let is_silent = |name: &&Name| {
         let needs_reason = !name.import && ORDERINGS.contains(&name.last());
         let comments = || source.comments_above(name.line, REASON_REACH);
@@ -153,14 +154,13 @@ fn reasons(source: &Source) -> Vec<Finding> {
     source.names.iter().filter(is_silent).map(|name| (name.line, what(name))).collect()
 }
 
-/// No name and no comment has a banned word.
-fn words(source: &Source) -> Vec<Finding> {
+fn banned_words(source: &Source) -> Vec<Finding> {
     let says = |text: &str, word: &str| {
         let mut words = text.split(|letter: char| !letter.is_alphabetic());
         words.any(|said| said.to_lowercase().trim_end_matches('s') == word)
     };
     let banned = |(line, text): (usize, String)| {
-        let banned = WORDS.iter().filter(move |(word, _)| says(&text, word));
+        let banned = BANNED_WORDS.iter().filter(move |(word, _)| says(&text, word));
         banned.map(move |(word, instead)| (line, format!("\"{word}\": say {instead}")))
     };
     source.texts().flat_map(banned).collect()
@@ -173,8 +173,8 @@ fn gives_reason(comments: &str, ordering: &str) -> bool {
     })
 }
 
-/// Every public type and function has an example.
-fn examples(source: &Source) -> Vec<Finding> {
+/// Finds public types, traits and functions without an example.
+fn missing_examples(source: &Source) -> Vec<Finding> {
     let items = source.without_example().filter(|(_, name)| !WITHOUT_EXAMPLE.contains(name));
     items.map(|(line, name)| (line, format!("`{name}` has no example"))).collect()
 }
@@ -198,32 +198,42 @@ fn each_rule_reports_exactly_its_violations() {
                 word.compare_exchange(\n    old,\n    new,\n    Ordering::AcqRel,\n    Ordering::Relaxed,\n)";
     let bare = "/// Says.\npub const fn a() {}\n/// Says.\npub struct B {\n    pub c: u8,\n}";
     let cases: &[Case<'_>] = &[
-        (order, "src/wheel/slot.rs", nested, &[3, 3]),
-        (order, "src/wheel/mod.rs", "fn a() {\n    crate::local::turn();\n}", &[2]),
-        (order, "src/wheel/slot.rs", "use super::super::gauges::Counts;", &[1]),
-        (order, "src/wheel/mod.rs", "use crate::TimerHandle;", &[1]),
-        (order, "src/novelty.rs", "use crate::clock::Clock;", &[1]),
-        (order, STATE, "use super::slab::Slab;", &[1]),
-        (order, "src/wheel/level.rs", before, &[]),
-        (order, "src/wheel/slot.rs", "use super::{level, Wheel};\nuse self::part::Part;", &[]),
-        (order, "src/wheel/mod.rs", tests, &[]),
-        (order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
-        (homes, STATE, atomics, &[2]),
-        (homes, "src/wheel/mod.rs", "let quote = '\"';\nInstant::now();", &[2]),
-        (homes, "src/clock/fast.rs", "Instant::now()", &[]),
-        (homes, "src/wheel/mod.rs", texts, &[]),
-        (homes, "src/wheel/mod.rs", tests, &[]),
-        (reasons, STATE, above, &[3]),
-        (reasons, STATE, "// Release: publishes the payload.\nword.load(Ordering::Acquire)", &[2]),
-        (reasons, STATE, "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
-        (reasons, STATE, far, &[11]),
-        (reasons, STATE, swap, &[]),
-        (reasons, STATE, "use crate::sync::Ordering::{Acquire, Release};", &[]),
-        (words, STATE, "// Two zombies.\nlet zombie_count = 1;", &[1, 2]),
-        (words, STATE, "// A stale timer, \nlet a = \"zombie\";", &[]),
-        (examples, STATE, bare, &[2, 4]),
-        (examples, STATE, "/// ```\n/// a();\n/// ```\n///\n#[inline]\npub fn a() {}", &[]),
-        (examples, STATE, "pub(crate) fn a() {}\n#[doc(hidden)]\npub fn b() {}", &[]),
+        (module_order, "src/wheel/slot.rs", nested, &[3, 3]),
+        (module_order, "src/wheel/mod.rs", "fn a() {\n    crate::local::turn();\n}", &[2]),
+        (module_order, "src/wheel/slot.rs", "use super::super::gauges::Counts;", &[1]),
+        (module_order, "src/wheel/mod.rs", "use crate::TimerHandle;", &[1]),
+        (module_order, "src/novelty.rs", "use crate::clock::Clock;", &[1]),
+        (module_order, STATE, "use super::slab::Slab;", &[1]),
+        (module_order, "src/wheel/level.rs", before, &[]),
+        (
+            module_order,
+            "src/wheel/slot.rs",
+            "use super::{level, Wheel};\nuse self::part::Part;",
+            &[],
+        ),
+        (module_order, "src/wheel/mod.rs", tests, &[]),
+        (module_order, "src/lib.rs", "pub use crate::local::local_timer;", &[]),
+        (restricted_names, STATE, atomics, &[2]),
+        (restricted_names, "src/wheel/mod.rs", "let quote = '\"';\nInstant::now();", &[2]),
+        (restricted_names, "src/clock/fast.rs", "Instant::now()", &[]),
+        (restricted_names, "src/wheel/mod.rs", texts, &[]),
+        (restricted_names, "src/wheel/mod.rs", tests, &[]),
+        (ordering_reasons, STATE, above, &[3]),
+        (
+            ordering_reasons,
+            STATE,
+            "// Release: publishes the payload.\nword.load(Ordering::Acquire)",
+            &[2],
+        ),
+        (ordering_reasons, STATE, "// Relaxed: fine.\nword.load(Relaxed)", &[2]),
+        (ordering_reasons, STATE, far, &[11]),
+        (ordering_reasons, STATE, swap, &[]),
+        (ordering_reasons, STATE, "use crate::sync::Ordering::{Acquire, Release};", &[]),
+        (banned_words, STATE, "// Two zombies.\nlet zombie_count = 1;", &[1, 2]),
+        (banned_words, STATE, "// A stale timer, \nlet a = \"zombie\";", &[]),
+        (missing_examples, STATE, bare, &[2, 4]),
+        (missing_examples, STATE, "/// ```\n/// a();\n/// ```\n///\n#[inline]\npub fn a() {}", &[]),
+        (missing_examples, STATE, "pub(crate) fn a() {}\n#[doc(hidden)]\npub fn b() {}", &[]),
     ];
     for &(rule, file, text, expected) in cases {
         let found: Vec<_> = rule(&Source::new(file, text)).into_iter().map(|(at, _)| at).collect();

@@ -26,7 +26,7 @@ fn main() {
     clocks(&mut Criterion::default().configure_from_args());
 }
 
-/// Also passes ticks, so that work which operations defer to a turn is measured.
+/// Measures operations and the ticks between them, because operations may defer work to a turn.
 fn operations<T: Timers, const RESET: bool>(
     name: &str,
     live: usize,

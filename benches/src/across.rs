@@ -1,8 +1,8 @@
 //! Adapters of the peers for workloads in which other threads reach an owner's timers.
 //!
-//! An [`Owner`] adds timers, a [`Remote`] cancels them, and the owner then collects them. Every
-//! peer reads the real clock in each add, reset and turn, outside of its lock.
-//! `corewheel-local-fast` reads the fast clock.
+//! An [`Owner`] adds timers, a [`Remote`] cancels them, and the owner then collects them. Each add
+//! and reset of a peer reads the real clock, outside of its lock. `corewheel-local-fast` reads the
+//! fast clock.
 
 mod channel;
 mod corewheel;
@@ -22,29 +22,30 @@ pub use self::floor::FloorOwner;
 pub use self::locked::{Lock, Locked, ParkingLot, Shareable, Std};
 pub use self::tokio::{SharedRuntime, TokioDrop};
 
-/// The most timers that are handed over and not yet collected.
+/// The most timers handed over and not yet collected.
 pub const IN_FLIGHT: usize = 4096;
 
-/// The number of timers in one hand-over.
+/// Timers per hand-over.
 pub const BATCH: usize = 64;
 
 pub trait Owner: Sized {
     type Handle: Send + 'static;
     type Remote: Remote<Handle = Self::Handle> + 'static;
 
-    /// Creates an owner on the calling thread. A fixed capacity is `timers + IN_FLIGHT`.
+    /// Creates an owner on the calling thread. `floor` has a fixed capacity: `timers + IN_FLIGHT`.
     fn new(timers: usize) -> (Self, Self::Remote);
 
     fn add(&mut self, delay: Duration, payload: Payload) -> Self::Handle;
 
-    /// Fires the due timers and consumes remote requests, at most `budget` if the peer has one.
+    /// Fires due timers and consumes remote requests. `budget` limits the requests of `channel` and
+    /// corewheel, and the entries that corewheel fires or moves. Other peers ignore it.
     fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned;
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Turned {
     pub collected: usize,
-    /// Whether remote requests may be queued still.
+    /// Whether work may be left for the next turn.
     pub is_behind: bool,
 }
 
@@ -62,8 +63,8 @@ pub trait Sleeping: Owner {
 pub trait Remote: Send {
     type Handle;
 
-    /// Cancels a timer; returns false if it had ended. If the peer has no answer, returns true, and
-    /// the owner asserts that the timer was live.
+    /// Cancels a timer; returns false if it had ended. A peer without answers returns true, and its
+    /// owner asserts that the timer was live.
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
     /// Returns the memory of cancelled timers to the owner, for peers that need this.
@@ -76,7 +77,7 @@ pub trait Requests: Remote {
     /// Moves a timer; returns false if it is known to have ended.
     fn reset(&mut self, handle: &mut Self::Handle, delay: Duration) -> bool;
 
-    /// Runs a closure on the owner's thread, which adds the payload to [`counted_runs`].
+    /// Sends the owner a closure that adds the payload's first word to [`counted_runs`].
     fn run(&mut self, payload: Payload);
 }
 
@@ -93,7 +94,7 @@ impl TickClock {
         (self.0.elapsed() + delay).as_nanos().div_ceil(1_000_000) as u64
     }
 
-    /// Parks the thread until `tick`; returns at once for `None`.
+    /// Parks until `tick` or a wake-up; returns at once for `None`.
     fn park_until(self, tick: Option<u64>) {
         if let Some(tick) = tick {
             thread::park_timeout(Duration::from_millis(tick).saturating_sub(self.0.elapsed()));
@@ -102,22 +103,21 @@ impl TickClock {
 }
 
 thread_local! {
-    static NOTED: Cell<u64> = const { Cell::new(0) };
+    static COUNTED_RUNS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Adds the payload of a closure that runs on this thread.
 pub(crate) fn count_run(payload: Payload) {
-    NOTED.set(NOTED.get() + payload[0]);
+    COUNTED_RUNS.set(COUNTED_RUNS.get() + payload[0]);
 }
 
 pub fn counted_runs() -> u64 {
-    NOTED.get()
+    COUNTED_RUNS.get()
 }
 
 type Task = Box<dyn FnOnce() + Send>;
 
 /// Opens a channel in each direction and returns each side's sender and receiver.
 pub(crate) fn both_ways<S, R>(open: impl Fn() -> (S, R)) -> [(S, R); 2] {
-    let [(to_first, of_first), (to_second, of_second)] = [(); 2].map(|()| open());
-    [(to_second, of_first), (to_first, of_second)]
+    let [(to_first, first_receiver), (to_second, second_receiver)] = [(); 2].map(|()| open());
+    [(to_second, first_receiver), (to_first, second_receiver)]
 }

@@ -8,17 +8,15 @@ use core_affinity::CoreId;
 
 use crate::measure::median;
 
-/// Round trips of a cache line in one measurement, and the number of measurements.
 const TRIPS: u64 = 64;
 const MEASUREMENTS: u64 = 128;
-/// Some minutes of spinning.
 const SPINS_MAX: u64 = 1 << 34;
 
-/// Lists the cores before any thread is pinned, because a pinned thread sees only its own.
+/// All cores, listed before any thread is pinned, because a pinned thread sees only its own.
 pub(crate) static ALL: LazyLock<Vec<CoreId>> =
     LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
 
-/// Pins the calling thread to a core, modulo the number of cores.
+/// Pins the calling thread to the core with this index, modulo the number of cores.
 pub fn pin(core: usize) {
     if !ALL.is_empty() {
         let is_pinned = core_affinity::set_for_current(ALL[core % ALL.len()]);
@@ -26,7 +24,6 @@ pub fn pin(core: usize) {
     }
 }
 
-/// Returns the involuntary context switches of the calling thread, if the system reports them.
 pub fn involuntary_switches() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
@@ -64,47 +61,46 @@ pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
     }
 }
 
-/// An atomic on its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct PaddedAtomic(pub(crate) AtomicU64);
 
-/// One of two threads that take turns: each runs a leg and waits for the other's leg.
+/// One of two threads that work alternately, one leg each.
 pub(crate) struct Runner<'a> {
-    /// The number of legs that are over.
+    /// The number of finished legs.
     baton: &'a AtomicU64,
     next_leg: u64,
 }
 
 /// The baton after a runner has panicked.
-const DROPPED: u64 = u64::MAX;
+const PANICKED: u64 = u64::MAX;
 
 impl<'a> Runner<'a> {
     pub(crate) fn pair(baton: &'a PaddedAtomic) -> [Self; 2] {
         [0, 1].map(|next_leg| Self { baton: &baton.0, next_leg })
     }
 
-    /// Waits for the previous leg, and runs `leg`.
+    /// Waits for the previous leg, if any, and runs `leg`.
     pub(crate) fn run<R>(&mut self, leg: impl FnOnce() -> R) -> R {
         spin_until(|| {
             // Acquire: sees the other runner's leg; pairs with the Release below.
             let legs = self.baton.load(Ordering::Acquire);
-            assert!(legs != DROPPED, "the other runner panics");
+            assert!(legs != PANICKED, "the other runner panics");
             legs == self.next_leg
         });
-        let run = leg();
+        let result = leg();
         // Release: publishes the leg to the other runner.
         self.baton.store(self.next_leg + 1, Ordering::Release);
         self.next_leg += 2;
-        run
+        result
     }
 }
 
-/// A panic releases the other runner, which then panics too.
+/// After a panic of one runner, the next `run` of the other panics too.
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.baton.store(DROPPED, Ordering::Release);
+            self.baton.store(PANICKED, Ordering::Release);
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Compares corewheel with other timers, its [`peers`], in several [`workloads`]. [`plan`] lists
-//! the runs, [`run`] does them, and [`report`] shows the results. For the usage, call `cargo run
-//! --release -p corewheel-bench --bin compare -- --help`.
+//! Compares corewheel with other timers in several [`workloads`]. A peer is one of the compared
+//! timers, including corewheel's layers. [`plan`] lists the runs, [`run`] does them, and [`report`]
+//! shows the results. For the usage, call `cargo run --release -p corewheel-bench --bin compare --
+//! --help`.
 //!
 //! What makes a comparison fair:
 //!
-//! * Every run is a new process. In each round the peers run one after another, so that other load
-//!   on the machine affects all of them.
-//! * Loads are generic over [`Timers`](timers::Timers) and compiled for each peer. All peers get
-//!   the same random numbers, and payloads of 24 bytes.
-//! * A peer is filled before the timing, and warmed up until its timers have been replaced twice or
-//!   a time limit has passed. A timer that fires is added again, so the number of live timers is
-//!   constant.
+//! * Every run is a new process. In each round the peers run one after another, so that slow
+//!   changes of the machine's load affect all of them.
+//! * Most loads are generic over [`Timers`](timers::Timers) and compiled for each peer, with the
+//!   same random delays and payloads of 24 bytes.
+//! * Where single operations are measured, a peer is filled and warmed up before the timing. A
+//!   timer that fires is added again, so the number of live timers is constant.
 //! * The settings of a workload share a process; each has its own thread and a new peer.
 //! * In workloads of two cores, threads are pinned. In [`workloads::xcancel`] all peers hand over
-//!   handles through the same kind of ring. All peers read the clock equally often ([`across`]).
+//!   handles through the same kind of ring. All peers read the clock in each add ([`across`]).
 //! * The cost of a timeout is CPU time: of the process in [`workloads::guarded`], of one thread in
 //!   [`workloads::packets`]. The CPU time of the same work without timeouts, measured alternately,
 //!   is subtracted.
 //! * The allocator counts only in runs that measure memory.
-//! * The build has no link-time optimisation. The compiler inlines peers of this crate freely; of
-//!   corewheel and published peers only generic, small or marked functions.
+//! * The build has no link-time optimisation. The compiler inlines the peers of this crate freely.
+//!   From corewheel and published peers, it inlines only generic, small or marked functions.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,

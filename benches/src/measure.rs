@@ -13,12 +13,13 @@ pub trait Load {
     /// Whether to yield after each batch, so that the runtime runs its timers.
     const YIELDS: bool = false;
 
+    /// Runs a batch; returns its number of operations.
     fn batch(&mut self) -> u64;
 }
 
 /// The duration of a run. A slower peer does fewer operations.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+pub struct Durations {
     pub timed: Duration,
     pub warm_up_max: Duration,
 }
@@ -26,14 +27,13 @@ pub struct Effort {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
     pub workload: String,
-    /// The name of the setting, in workloads with settings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setting: String,
     /// The size: the number of timers, tasks, keys, requests or connections.
     pub n: usize,
     pub unit: String,
     pub value: f64,
-    /// For a distribution: pairs `(x, y)`, where one value in `x` exceeds `y`.
+    /// For a distribution: pairs `(x, y)`, where at least one value in `x` reaches `y`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<(f64, f64)>,
 }
@@ -55,15 +55,15 @@ pub struct Timing {
     pub elapsed: Duration,
 }
 
-/// Warms the load up with `operations`, and then measures ns per operation.
-pub async fn ns_per_operation(load: &mut impl Load, operations: u64, effort: Effort) -> f64 {
-    warm_up(load, operations, effort).await;
-    batches(load, u64::MAX, effort.timed).await.ns_per_operation()
+/// Warms the load up, and then measures ns per operation.
+pub async fn ns_per_operation(load: &mut impl Load, operations: u64, durations: Durations) -> f64 {
+    warm_up(load, operations, durations).await;
+    batches(load, u64::MAX, durations.timed).await.ns_per_operation()
 }
 
-/// Does `operations`, or fewer if the time of the warm-up ends first.
-pub async fn warm_up(load: &mut impl Load, operations: u64, effort: Effort) {
-    batches(load, operations, effort.warm_up_max).await;
+/// Runs batches until `operations` are done or `warm_up_max` has passed.
+pub async fn warm_up(load: &mut impl Load, operations: u64, durations: Durations) {
+    batches(load, operations, durations.warm_up_max).await;
 }
 
 pub async fn batches<L: Load>(load: &mut L, operations: u64, time: Duration) -> Timing {
@@ -92,7 +92,7 @@ pub fn run<R>(load: impl Future<Output = R>) -> R {
     }
 }
 
-/// Returns the operations of a warm-up, which replace or move each of `n` timers about twice.
+/// Returns enough operations to replace or move each of `n` timers twice on average.
 pub fn warm_up_operations(n: usize) -> u64 {
     (2 * n as u64).max(1_000_000)
 }
@@ -110,7 +110,7 @@ pub fn cpu_nanos() -> f64 {
     read(ClockId::ProcessCPUTime).as_nanos() as f64
 }
 
-/// Reads a clock. CPU time excludes other load on the machine, but a reading is a system call.
+/// Reads a clock. CPU time excludes other load on the machine, but reading it is a system call.
 pub fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

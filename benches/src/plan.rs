@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Effort, Sample};
+use crate::measure::{Durations, Sample};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Peer {
@@ -146,12 +146,12 @@ pub enum Workload {
     /// difference. `left`: dropped timeouts, one per task, that are still registered after 50 ms.
     /// An entry that timeouts of pingora-timeout share stays until it is due, and is not counted.
     /// Tasks of `tokio-sleep`, `corewheel-local` and `corewheel-local-fast` run on two
-    /// current-thread runtimes; the other tasks move between two workers.
+    /// current-thread runtimes; the tasks of other peers may move between two workers.
     Async,
     /// `async` with an operation that is ready at once.
     AsyncReady,
     /// How late the timeouts of tasks expire. In current-thread runtimes, `corewheel-tokio` drives
-    /// corewheel's timers. The threads of `corewheel-timers` sleep until a timer is due.
+    /// corewheel's timers.
     AsyncLate,
     /// One thread serves connections with an idle timeout of 30 s, which each packet resets: CPU
     /// time of the timers per packet. `loop`: CPU time of the same loop without timers, which is
@@ -182,15 +182,15 @@ pub enum Workload {
     /// collection, and per call of cancel. A cancel of `channel` gets no answer. All peers read the
     /// real clock in each add. Values are medians of the intervals without an involuntary context
     /// switch; if `undisturbed` is 0 %, they are medians of all intervals and mean little. `line`:
-    /// the round trip of a cache line, before and after the run. Compare only runs with similar
+    /// the mean round trip of a cache line before and after the run. Compare only runs with similar
     /// `line`.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
     /// The time of a call of cancel under contention, with one clock reading. `firing`: the owner
-    /// fires 10,000 timers in one turn, and only calls that begin in that turn count.
-    /// `four-threads`: four threads cancel while the owner collects; if there are fewer cores,
-    /// threads share them. A cancel of `channel` gets no answer.
+    /// fires 10,000 timers in one turn; only calls that begin in that turn, and the first call,
+    /// count. `four-threads`: four threads cancel while the owner collects; if there are fewer
+    /// cores, threads share them. A cancel of `channel` gets no answer.
     XcancelLock,
     /// The time from a call that wakes a sleeping thread of another core until that thread has done
     /// its work. `call`: the time of the call alone. A closure wakes corewheel's thread, or in
@@ -205,21 +205,21 @@ pub enum Workload {
     /// with the owner's runtime, and spawns closures there.
     Asked,
     /// How late timers fire while another core cancels pending timers as fast as it can. `took`:
-    /// the time of all cancels. `bounded`: a turn consumes at most 256 requests. tokio's cancelling
-    /// task yields after every 64 cancels. Of corewheel's layers, only `corewheel-local` takes
-    /// part.
+    /// the time of all cancels. `bounded`: a turn consumes at most 256 requests, and in corewheel
+    /// fires or moves at most 256 timers. tokio's cancelling task yields after every 64 cancels. Of
+    /// corewheel's layers, only `corewheel-local` takes part.
     Flood,
     /// The speed-up of `churn` by a second core, where each core has its own timers, by CPU time.
     /// `empty`: the speed-up of `floor`, measured alternately, which shows the limit of the
-    /// machine. `share`: the first divided by the second.
+    /// machine. `share`: the speed-up divided by `empty`.
     Scaling,
     /// Timer schemes of the literature, explained in `doc/schemes.md`: ns per call of each routine.
-    /// N timers are live. `start`: starts N / 8 more timers, and at least 10. `stop`: stops as many
-    /// random timers; a tick that is not timed follows. `tick`: the mean of up to 4,096 ticks in
-    /// which no timer expires, with their cascades and their updates of counts. `expiry`: ns per
-    /// timer for ticks in which a batch expires, minus the median tick without an expiry. `netty`
-    /// defers some work of start and stop to its worker: `expiry` includes the linking, and no
-    /// column includes the unlinking.
+    /// N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list` always 10.
+    /// `stop`: stops as many random timers; a tick that is not timed follows. `tick`: the mean of
+    /// up to 4,096 ticks in which no timer expires, with their cascades and their updates of
+    /// counts. `expiry`: ns per timer for ticks in which a batch expires, minus the median tick
+    /// without an expiry. `netty` defers some work of start and stop to its worker: `expiry`
+    /// includes the linking, and no column includes the unlinking.
     Scheme,
 }
 
@@ -228,8 +228,8 @@ impl Peer {
         self.name().starts_with("corewheel-")
     }
 
-    /// Returns whether the peer can replace corewheel: it takes any delay, fires at the exact tick,
-    /// and recognises stale handles.
+    /// Returns whether a peer that is compared with corewheel can replace it: it takes any delay,
+    /// fires at the exact tick, and recognises stale handles.
     pub fn is_complete(self) -> bool {
         !self.is_corewheel()
             && !matches!(
@@ -238,7 +238,7 @@ impl Peer {
             )
     }
 
-    /// Returns the floor with which a layer of corewheel is compared.
+    /// Returns the floor with which a layer of corewheel is compared, if any.
     pub fn floor(self, workload: Workload) -> Option<Self> {
         match self {
             _ if workload.crosses_cores() => self.is_corewheel().then_some(Self::Floor),
@@ -294,7 +294,7 @@ impl Workload {
         match self {
             _ if scale == Scale::Tiny => 1,
             Self::Scheme => scale.pick(15, 5, 1),
-            // Bytes and counts do not vary between rounds.
+            // Bytes and counts hardly vary between rounds.
             Self::Memory | Self::MemoryChurn | Self::MemoryAllocations | Self::IdleWakeUps => 1,
             _ if scale == Scale::Full => 5,
             Self::ChurnLongest | Self::Flood | Self::Late | Self::Late50us => 1,
@@ -326,15 +326,15 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns the duration. A quick run is too short to warm up a million timers. A tiny run is
+    /// Returns the durations. A quick run is too short to warm up a million timers. A tiny run is
     /// long enough for each thread to run on a busy machine.
-    pub fn effort(self) -> Effort {
+    pub fn durations(self) -> Durations {
         let (timed, warm_up_max) = self.scale.pick((250, 1000), (40, 120), (20, 5));
         let [timed, warm_up_max] = [timed, warm_up_max].map(Duration::from_millis);
-        Effort { timed, warm_up_max }
+        Durations { timed, warm_up_max }
     }
 
-    /// Creates a sample with the name of the workload and of `part`.
+    /// Creates a sample named after the workload and, unless empty, `part`.
     pub fn sample(self, part: &str, unit: &str, value: f64) -> Sample {
         let name = format!("{}-{part}", self.workload.name());
         Sample::new(name.trim_end_matches('-'), self.n, unit, value)

@@ -16,8 +16,8 @@ pub use self::plot::draw;
 use crate::measure::{Sample, median};
 use crate::plan::{Named, Peer, Scale, Workload};
 
-/// The most characters in a line of a table with ranges.
-const PAGE: usize = 118;
+/// The maximum number of characters in a line of a table with ranges.
+const LINE_MAX: usize = 118;
 
 pub struct Section {
     workload: Workload,
@@ -27,7 +27,7 @@ pub struct Section {
 /// All rounds of one figure.
 struct Figure {
     peer: Peer,
-    /// Of the first round.
+    /// The sample of the first round.
     sample: Sample,
     values: Vec<f64>,
 }
@@ -62,6 +62,7 @@ impl Section {
         struct Line<'a> {
             peer: String,
             workload: String,
+            /// The size of the workload.
             n: usize,
             unit: &'a str,
             #[serde(flatten)]
@@ -77,7 +78,7 @@ impl Section {
         self.figures.iter().map(line).collect()
     }
 
-    /// Writes the section as Markdown, with links to the plots in the directory `plots`.
+    /// Formats the section as Markdown, with links to the plots in the directory `plots`.
     fn markdown(&self, plots: Option<&str>) -> String {
         let (workload, counted) = (self.workload, self.workload.counted());
         let mut text = format!("## {}\n\n{}\n\n", workload.name(), workload.about());
@@ -85,12 +86,12 @@ impl Section {
             let Chart { name, unit, .. } = &chart;
             let n = short(chart.n as f64);
             let title = match chart.columns {
-                Columns::Kinds => format!("{name}, {n} {counted}"),
+                Columns::Metrics => format!("{name}, {n} {counted}"),
                 Columns::Settings => format!("{name}, {unit} ({n} {counted})"),
                 Columns::Sizes => format!("{name}, {unit} by number of {counted}"),
             };
             let full = chart.table(workload, true).to_string();
-            let ranges = full.lines().all(|line| line.chars().count() <= PAGE);
+            let ranges = full.lines().all(|line| line.chars().count() <= LINE_MAX);
             let cells = if ranges { "median (min-max)" } else { "median" };
             let table = if ranges { full } else { chart.table(workload, false).to_string() };
             let _ = write!(text, "### {title}: {cells}\n\n");
@@ -102,21 +103,21 @@ impl Section {
         text
     }
 
-    /// Returns a chart per kind, or one for all kinds if there is one size and no setting.
+    /// Returns a chart per metric, or one for all metrics if there is one size and no setting.
     fn charts(&self) -> Vec<Chart<'_>> {
         let Some(first) = self.figures.first() else { return Vec::new() };
         let has_settings = !first.sample.setting.is_empty();
         if self.workload.sizes(Scale::Full).len() == 1 && !has_settings {
             let all: Vec<_> = self.figures.iter().collect();
-            return vec![Chart::new(&self.workload.name(), Columns::Kinds, &all)];
+            return vec![Chart::new(&self.workload.name(), Columns::Metrics, &all)];
         }
         let columns = if has_settings { Columns::Settings } else { Columns::Sizes };
-        let kinds = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
-        let chart = |kind: &String| {
-            let of_kind = |figure: &&Figure| figure.sample.workload == *kind;
-            Chart::new(kind, columns, &self.figures.iter().filter(of_kind).collect::<Vec<_>>())
+        let metrics = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
+        let chart = |metric: &String| {
+            let of_metric = |figure: &&Figure| figure.sample.workload == *metric;
+            Chart::new(metric, columns, &self.figures.iter().filter(of_metric).collect::<Vec<_>>())
         };
-        let mut charts: Vec<Chart<'_>> = kinds.into_iter().map(chart).collect();
+        let mut charts: Vec<Chart<'_>> = metrics.into_iter().map(chart).collect();
         charts[0].is_drawn |= has_settings;
         charts
     }
@@ -124,12 +125,12 @@ impl Section {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Columns {
-    Kinds,
+    Metrics,
     Settings,
     Sizes,
 }
 
-/// A table, and the lines of a plot.
+/// A table, and optionally its plot.
 struct Chart<'a> {
     name: String,
     columns: Columns,
@@ -144,9 +145,9 @@ impl<'a> Chart<'a> {
     fn new(name: &str, columns: Columns, figures: &[&'a Figure]) -> Self {
         let prefix = format!("{name}-");
         let head = |Figure { sample, .. }: &Figure| match columns {
-            Columns::Kinds => {
-                let kind = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
-                format!("{kind}, {}", sample.unit)
+            Columns::Metrics => {
+                let metric = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
+                format!("{metric}, {}", sample.unit)
             }
             Columns::Settings => sample.setting.clone(),
             Columns::Sizes => short(sample.n as f64),
@@ -161,14 +162,14 @@ impl<'a> Chart<'a> {
         let rows = peers.into_iter().map(row).collect();
         let Sample { n, unit, .. } = &figures[0].sample;
         let is_drawn = match columns {
-            Columns::Kinds => name == "memory" || figures[0].has_curve(),
+            Columns::Metrics => name == "memory" || figures[0].has_curve(),
             Columns::Settings => false,
             Columns::Sizes => unit == "ns" && heads.len() > 1,
         };
         Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
     }
 
-    /// Draws a row per peer, and below times by size or setting, the ratios of corewheel.
+    /// Returns a row per peer. Below times by size or setting, adds ratios of corewheel to others.
     fn table(&self, workload: Workload, ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
@@ -181,7 +182,7 @@ impl<'a> Chart<'a> {
             let cells = figures.iter().map(|it| Some((*it)?.cell(ranges)));
             add(&peer.name(), cells.collect());
         }
-        if self.unit != "ns" || self.columns == Columns::Kinds {
+        if self.unit != "ns" || self.columns == Columns::Metrics {
             return table;
         }
         let median = |it: Option<&Figure>| Some(it?.spread().median);
@@ -275,7 +276,6 @@ pub fn machine() -> String {
     )
 }
 
-/// Returns distinct values in the order of their first appearance.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     all.fold(Vec::new(), |mut seen, one| {
         if !seen.contains(&one) {
@@ -285,7 +285,6 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     })
 }
 
-/// Formats about three significant digits.
 fn rounded(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

@@ -30,7 +30,7 @@ use crate::workloads::{
 
 pub type Run = fn(Job) -> Vec<Sample>;
 
-/// Returns the function that runs a workload for a peer, if the peer takes part in it.
+/// Returns the function that runs a workload for a peer, if there is one on this machine.
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
     let has_cores = !workload.needs_two_cores() || cores::ALL.len() >= 2;
@@ -141,7 +141,7 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::Linux, SCHEME, scheme::run::<Module<Linux>>),
 ];
 
-/// Runs on the calling thread, in virtual time or with a clock that the peer reads.
+/// Runs a workload whose timers are not shared by threads.
 fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Drain => operations::drain::<T>(job),
@@ -162,7 +162,7 @@ fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
 }
 
 fn in_task<T: Timers<Handle: Send> + Send + 'static>(job: Job) -> Vec<Sample> {
-    // Unconstrained: otherwise only the first 128 polls of the task would register a timer.
+    // Unconstrained: otherwise only 128 polls between two yields would register a timer.
     let load = unconstrained(operations::run::<T>(job));
     runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("the run does not panic") })
 }
@@ -208,7 +208,7 @@ fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
     guarded::run(job, &on_workers(runtime(job, 2), guard))
 }
 
-/// Builds the runtime of a peer, and pins several workers to a core each.
+/// Builds the runtime of a peer. Pins each worker to a core if there are several.
 fn runtime(job: Job, workers: usize) -> Runtime {
     let single = matches!(job.peer, Peer::TokioSleep | Peer::DelayQueue);
     let mut builder =

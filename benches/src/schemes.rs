@@ -1,12 +1,12 @@
-//! The timer schemes that corewheel builds on, in short and readable versions.
+//! Earlier timer schemes, in short and readable versions.
 //!
 //! Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", 1987) describe a timer module by
 //! four routines: `START_TIMER`, `STOP_TIMER`, `PER_TICK_BOOKKEEPING` and `EXPIRY_PROCESSING`.
-//! `doc/schemes.md` explains the schemes and compares them. The other schemes are among the
+//! `doc/schemes.md` explains the schemes and compares them. Further schemes are among the
 //! [`peers`](crate::peers).
 //!
-//! `tests/peers.rs` checks all schemes and peers against one model, each with its own lateness. The
-//! workload `scheme` times the routines.
+//! `tests/peers.rs` checks that each scheme fires timers with the documented lateness. The workload
+//! `scheme` times the routines.
 
 mod kafka;
 mod linux;

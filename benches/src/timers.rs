@@ -8,7 +8,7 @@ pub fn connection(payload: Payload) -> usize {
     payload[0] as usize
 }
 
-/// Panics: the callback of turns in which no timer is due.
+/// Panics, as the callback of turns in which no timer is due.
 pub fn not_due(payload: Payload) {
     unreachable!("{payload:?} is not due");
 }
@@ -24,7 +24,8 @@ pub trait Timers: Sized {
     /// Creates an empty set at tick 0.
     fn new() -> Self;
 
-    /// Adds a timer that fires in the first `advance` that reaches `deadline`.
+    /// Adds a timer. In virtual time, an exact peer fires it in the first `advance` that reaches
+    /// `deadline`.
     fn add(&mut self, deadline: u64, payload: Payload) -> Self::Handle;
 
     /// Cancels a timer; returns false if it had ended.

@@ -1,4 +1,4 @@
-//! Tests of the workload `guarded`.
+//! Tests of the workloads in `guarded`.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -21,14 +21,14 @@ fn two_workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
 }
 
-fn left(stage: RunTasks<'_>) -> f64 {
-    let samples = guarded::run(JOB, stage);
+fn left(run_tasks: RunTasks<'_>) -> f64 {
+    let samples = guarded::run(JOB, run_tasks);
     samples.iter().find(|sample| sample.workload == "async-left").expect("a figure").value
 }
 
-fn unregisters_dropped_timeouts(stage: RunTasks<'_>) {
+fn unregisters_dropped_timeouts(run_tasks: RunTasks<'_>) {
     // Tries again, because a timer thread may not get a core in time.
-    assert!((0..20).any(|_| left(stage) < 1.0), "dropped timeouts stay registered");
+    assert!((0..20).any(|_| left(run_tasks) < 1.0), "dropped timeouts stay registered");
 }
 
 #[test]
@@ -59,7 +59,9 @@ async fn leaky(_: Duration, mut operation: Operation) -> Result<(), Infallible> 
 
 #[test]
 fn leaked_timeouts_are_counted() {
-    for stage in [&on_workers(two_workers(), leaky) as RunTasks<'_>, &on_two_cores(leaky, || ())] {
-        assert_eq!(left(stage).to_bits(), 60f64.to_bits());
+    for run_tasks in
+        [&on_workers(two_workers(), leaky) as RunTasks<'_>, &on_two_cores(leaky, || ())]
+    {
+        assert_eq!(left(run_tasks).to_bits(), 60f64.to_bits());
     }
 }

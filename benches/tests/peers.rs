@@ -154,7 +154,7 @@ impl<T: Timers> Model<T> {
     }
 }
 
-/// Uses a new thread, because some peers are thread-local.
+/// Runs the model in a new thread, because some peers are thread-local.
 fn check<T: Timers>(traits: Traits) {
     let checked = thread::scope(|scope| scope.spawn(|| Model::<T>::new(traits).run()).join());
     assert!(checked.is_ok(), "{}", type_name::<T>());

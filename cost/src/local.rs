@@ -1,4 +1,4 @@
-//! The operations that only `local_timer` has.
+//! Operations of `local_timer`: callbacks, remote requests, purgatories and async sleeps.
 //!
 //! Remote operations run in batches on a second thread, and both threads block while they wait. The
 //! number of batches does not depend on the number of iterations, so the difference of two runs
@@ -30,7 +30,7 @@ use crate::{
 
 /// Batches of a remote operation. The number of iterations is a multiple of this number.
 const BATCHES: usize = 64;
-/// Batches before the first counted one, and their size.
+/// Warm-up batches, and their size.
 const WARM_UP_BATCHES: usize = 16;
 const WARM_UP_SIZE: usize = 128;
 
@@ -53,7 +53,7 @@ fn fill(live: usize, draws: &mut Draws) -> Vec<TimerHandle> {
     (0..live).map(|id| local_timer().add(delay(draws), callback(id))).collect()
 }
 
-/// Cancels a random timer and adds another one. All callbacks share a counter.
+/// Cancels a random timer and adds another one. All callbacks share an `Rc`.
 pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
     let (_clock, mut draws, fired) = (install(), Draws::new(live), Rc::new(Cell::new(0)));
     let add = |draws: &mut Draws, id: usize| {
@@ -242,13 +242,16 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
 
 /// Another core meets the conditions of operations, and sends the events in batches.
 pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
-    struct Fetch(&'static AtomicU64, u64);
-    impl DelayedOperation for Fetch {
+    struct WaitForCount {
+        written: &'static AtomicU64,
+        wanted: u64,
+    }
+    impl DelayedOperation for WaitForCount {
         fn try_complete(&mut self) -> bool {
-            self.0.load(Relaxed) >= self.1
+            self.written.load(Relaxed) >= self.wanted
         }
         fn on_complete(self, how: Completion) {
-            black_box((self.1, how));
+            black_box((self.wanted, how));
         }
     }
     let (_clock, mut draws) = (install(), Draws::new(live));
@@ -261,7 +264,7 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     let thread = thread::spawn(move || {
         let _clock = install();
         let shards = [own, local_timer().shard_ref()];
-        let purgatory = other_group.join::<Fetch>(1, &shards);
+        let purgatory = other_group.join::<WaitForCount>(1, &shards);
         to_owner.send(shards.to_vec()).expect("the owner waits");
         for keys in work {
             for &key in &keys {
@@ -273,9 +276,10 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
         }
     });
     let shards = done.recv().expect("the other thread does not panic");
-    let purgatory = group.join::<Fetch>(0, &shards);
+    let purgatory = group.join::<WaitForCount>(0, &shards);
     let watch = |draws: &mut Draws, key: usize| {
-        let wait = Fetch(&written[key], written[key].load(Relaxed) + 1);
+        let wanted = written[key].load(Relaxed) + 1;
+        let wait = WaitForCount { written: &written[key], wanted };
         let outcome = purgatory.try_complete_else_watch(wait, [key], delay(draws));
         assert!(matches!(outcome, Ok(Outcome::Waits(_))));
     };
@@ -324,7 +328,7 @@ pub(crate) fn packet(live: usize, iterations: usize) {
     }
 }
 
-/// Callgrind collects only in this function, to list the path of one operation.
+/// Runs `step`, the only code in which callgrind collects in the lane `paths`.
 #[inline(never)]
 fn collected<R>(step: impl FnOnce() -> R) -> R {
     step()

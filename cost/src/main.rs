@@ -24,7 +24,7 @@ use self::{
     peers::{DelayQueuePeer, Floor, Heap4, Linked64, TokioSleep},
 };
 
-/// `run` takes the numbers of live timers and of iterations.
+/// `run` takes the numbers of live timers and iterations.
 struct Case {
     operation: &'static str,
     variant: &'static str,

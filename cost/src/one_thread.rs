@@ -8,7 +8,7 @@ use fastrand::Rng;
 use crate::timers::{Timers, not_due, payload};
 
 const SEED: u64 = 1;
-/// Operations before the first counted one.
+/// Warm-up operations, which the difference of two runs excludes.
 pub(crate) const WARM_UP: usize = 2_000;
 /// The ticks between consecutive timers of `fire_add`: each of 1,000 timers fires once a second.
 pub(crate) const STEP: u64 = 1;
@@ -72,7 +72,7 @@ pub(crate) fn cancel_add<T: Timers, const FAR_PERCENT: u32>(live: usize, iterati
     }
 }
 
-/// Moves a random timer, as often to an earlier deadline as to a later one.
+/// Moves a random timer, about as often to an earlier deadline as to a later one.
 pub(crate) fn reset<T: Timers>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let mut handles: Vec<T::Handle> =
@@ -96,7 +96,7 @@ pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
     }
 }
 
-/// Advances to the next deadline, and adds the timer that fires again, a round later.
+/// Advances to the next deadline, and adds the fired timer again, for a round later.
 pub(crate) fn fire_add<T: Timers>(live: usize, iterations: usize) {
     let mut timers = T::new();
     for id in 0..live {

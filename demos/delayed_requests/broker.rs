@@ -29,7 +29,8 @@ pub(crate) enum Key {
     Readers(u32),
 }
 
-/// Returns the purgatory of all cores. A partition's core is its number modulo the number of cores.
+/// Returns the group of all cores' purgatories. A partition's core is its number modulo the number
+/// of cores.
 pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
     PurgatoryGroup::by(|key| match *key {
         Key::Producers(partition) | Key::Readers(partition) => partition as usize,
@@ -44,7 +45,7 @@ pub(crate) struct DelayedRequest {
 }
 
 impl DelayedRequest {
-    /// Returns the position that must reach the wanted one.
+    /// Returns the current position, which must reach `wanted`.
     fn reached(&self) -> u64 {
         let Request { kind, partition, .. } = self.request;
         let Some(partition) = self.log.get(partition as usize) else { return 0 };
@@ -66,7 +67,7 @@ impl DelayedOperation for DelayedRequest {
         // the readable bytes.
         let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
         let is_timed_out = how == Completion::Expired;
-        // Fails if the client has disconnected. The verdict reports missing answers.
+        // Fails if the client has disconnected or reads too slowly. The verdict reports this.
         let answer = wire::line(&Answer { number, is_timed_out, position });
         let _ = self.stream.try_write(&answer);
     }

@@ -63,7 +63,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn note(&mut self, Answer { number, is_timed_out, position }: Answer) {
+    pub(crate) fn record_answer(&mut self, Answer { number, is_timed_out, position }: Answer) {
         let is_last = number + 1 == self.records.len();
         let Some(record) = self.records.get_mut(number) else {
             self.unexpected_answers += 1;

@@ -33,7 +33,7 @@ use log::{Log, Partition};
 use scenario::{FOLLOWERS, Plan};
 use verdict::Report;
 
-/// With a shorter timeout, a pause of the machine could make requests time out unexpectedly.
+/// With a shorter timeout, short pauses of the machine could make requests time out unexpectedly.
 const MIN_TIMEOUT_MS: u64 = 100;
 
 /// A small replicated log, thread per core, whose requests wait for their condition or time out. It
@@ -43,8 +43,8 @@ const MIN_TIMEOUT_MS: u64 = 100;
 /// follower waits for new bytes. Followers stall at planned times, so the load knows which requests
 /// must time out. The verdict says whether each request was answered exactly once and as expected,
 /// and how late the timeouts were, by the clocks of the clients. The limit of the lateness is
-/// raised by the longest delay that the machine caused a thread. Exit status: 0 if the verdict is
-/// ok, 1 if it is not, 2 if the run was not possible.
+/// raised by the longest delay that the machine caused to a thread of the clients. Exit status: 0
+/// if the verdict is ok, 1 if it is not, 2 if the run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "delayed_requests")]
 struct Args {

@@ -1,5 +1,5 @@
 //! The actions of the clients of a partition, and the expected answer to each request. The expected
-//! answers are independent of the machine's speed, if a follower needs less than a timeout.
+//! answers do not depend on the machine's speed, unless a follower needs longer than a timeout.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
 use crate::client::{Client, Expected};
-use crate::common::load::Acting;
+use crate::common::load::ActiveToken;
 use crate::wire::Kind;
 
 pub(crate) const FOLLOWERS: Range<usize> = 0..2;
@@ -26,7 +26,7 @@ pub(crate) const CONSUMERS: Range<usize> = 6..10;
 
 /// The maximum number of requests that a producer sends within one timeout.
 const PRODUCES_PER_TIMEOUT: u32 = 5;
-/// The largest time between a contested condition and the timeout, in either order.
+/// The largest planned time between a contested condition and the timeout, in either order.
 const CONTEST: Duration = Duration::from_millis(2);
 const CONTEST_STEPS: u32 = 8;
 /// How long the load waits for answers after the planned end.
@@ -59,7 +59,7 @@ impl Plan {
         self.run + ANSWER_TIMEOUT
     }
 
-    /// Longer than a stall of the other follower, during which the log does not grow.
+    /// Returns a timeout longer than a stall, after whose beginning the log does not grow.
     pub(crate) fn follower_timeout(&self) -> Duration {
         self.timeout * 2
     }
@@ -86,7 +86,7 @@ pub(crate) async fn run(
     id: u32,
     plan: Plan,
     server: SocketAddr,
-    (start, acting): (Instant, Acting),
+    (start, acting): (Instant, ActiveToken),
 ) -> io::Result<Vec<Client>> {
     let (mut clients, mut readers) = (Vec::new(), Vec::new());
     for _ in 0..CONSUMERS.end {
@@ -102,7 +102,7 @@ pub(crate) async fn run(
         while let Ok(Some(line)) = lines.next_line().await
             && let Ok(answer) = serde_json::from_str(&line)
         {
-            clients.borrow_mut()[index].note(answer);
+            clients.borrow_mut()[index].record_answer(answer);
             answered.notify_one();
         }
     };
@@ -156,8 +156,9 @@ impl Partition<'_> {
                 break;
             }
             // One follower stalls. Each producer produces once, and each consumer fetches more than
-            // they produce. These requests must time out before the follower continues. In every
-            // other round it continues about when the requests of the producers time out.
+            // they produce. These requests must time out before the follower continues. Every other
+            // round is contested: the follower continues about when the producers' requests time
+            // out.
             let contest = (stall % 2 == 1).then(|| self.now() + plan.contested(stall));
             self.stall(contest.is_some());
             while !self.are_idle(PRODUCERS.start..CONSUMERS.end) {
@@ -182,8 +183,8 @@ impl Partition<'_> {
         self.start.elapsed()
     }
 
-    fn are_idle(&self, who: Range<usize>) -> bool {
-        self.clients.borrow()[who].iter().all(|client| client.is_idle)
+    fn are_idle(&self, clients: Range<usize>) -> bool {
+        self.clients.borrow()[clients].iter().all(|client| client.is_idle)
     }
 
     /// Waits for an answer, or until `moment`.
@@ -197,11 +198,17 @@ impl Partition<'_> {
     }
 
     /// Lets each idle follower confirm its last answer and request more bytes.
-    fn follow(&self, who: Range<usize>) {
-        for (follower, index) in self.clients.borrow_mut()[who].iter_mut().zip(0..) {
+    fn follow(&self, followers: Range<usize>) {
+        for (follower, index) in self.clients.borrow_mut()[followers].iter_mut().zip(0..) {
             if follower.is_idle {
-                let (who, timeout) = ((self.id, index), self.plan.follower_timeout());
-                follower.send(Kind::Follow, who, follower.position, timeout, Expected::Condition);
+                let (target, timeout) = ((self.id, index), self.plan.follower_timeout());
+                follower.send(
+                    Kind::Follow,
+                    target,
+                    follower.position,
+                    timeout,
+                    Expected::Condition,
+                );
             }
         }
     }
@@ -227,11 +234,11 @@ impl Partition<'_> {
         self.next_produce.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
     }
 
-    /// Every producer and consumer sends a request that cannot complete while the follower stalls.
+    /// Sends a request of every producer and consumer that cannot complete during the stall.
     fn stall(&self, is_contested: bool) {
         let clients = &mut self.clients.borrow_mut();
         let producers = &mut clients[PRODUCERS];
-        // All producers have been answered, so the last of them knows the end of the log.
+        // All producers have been answered, so the largest position is the end of the log.
         let end = producers.iter().map(|producer| producer.position).max().unwrap_or(0);
         let beyond = end + RECORD * producers.len() as u64 + 1;
         let expected = if is_contested { Expected::Either } else { Expected::Timeout };

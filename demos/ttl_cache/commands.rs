@@ -161,7 +161,7 @@ fn integer(number: impl TryInto<i64>) -> Frame {
     Frame::Integer(number.try_into().unwrap_or(i64::MAX))
 }
 
-/// Parses an integer as Redis does: without a plus sign.
+/// Parses a decimal integer without a plus sign. Unlike Redis, accepts `007` and `-0`.
 fn parse_integer(word: &[u8]) -> Result<i64, Frame> {
     let digits = str::from_utf8(word).ok().filter(|digits| !digits.starts_with('+'));
     let number = digits.and_then(|digits| digits.parse().ok());

@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use crate::commands::error;
 use crate::worker::Worker;
 
-/// The longest command. A longer one is a protocol error.
-const COMMAND_MAX: usize = 1 << 20;
+/// A longer incomplete command is a protocol error.
+const INCOMPLETE_MAX: usize = 1 << 20;
 /// The maximum number of commands that are executed together.
 const BATCH: usize = 256;
 const READ_MAX: usize = 16 << 10;
@@ -78,7 +78,7 @@ async fn send(stream: &mut TcpStream, output: &mut BytesMut, idle: Duration) -> 
 /// incomplete.
 fn next_command(parser: &mut Parser) -> Result<Option<Vec<Bytes>>, ParseError> {
     let Some(frame) = parser.next_frame()? else {
-        let is_long = parser.buffered_bytes() > COMMAND_MAX;
+        let is_long = parser.buffered_bytes() > INCOMPLETE_MAX;
         return if is_long { Err(ParseError::BadLength) } else { Ok(None) };
     };
     let words = frame.into_array().map_err(|_| ParseError::InvalidFormat)?.into_iter();
@@ -94,7 +94,7 @@ mod tests {
     fn malformed_and_long_commands_are_refused() {
         let malformed =
             ["*x\r\n", "*1\r\n:1\r\n", "*1\r\n$-1\r\n", "*1\r\n$1\r\nabc", "+OK\r\n", "PING\r\n"];
-        let long = ["*1\r\n$2000000\r\n", &"a".repeat(COMMAND_MAX)].concat();
+        let long = ["*1\r\n$2000000\r\n", &"a".repeat(INCOMPLETE_MAX)].concat();
         for refused in malformed.into_iter().chain([&long[..]]) {
             let mut parser = Parser::new();
             parser.feed(Bytes::copy_from_slice(refused.as_bytes()));

@@ -6,9 +6,9 @@
 //! DEL k            cancels it              the timer fires: frees the key and its value
 //! ```
 //!
-//! From its deadline on, a key counts as removed, even if its timer has not fired yet: a lookup
-//! removes an expired key. The timer removes a key without a lookup. It fires within a tick of the
-//! deadline, or later if the budget of a turn is exhausted.
+//! From its deadline on, no lookup finds a key, even if its timer has not fired yet: the lookup
+//! removes the key. Without a lookup, the timer removes it. The timer fires within a tick of the
+//! deadline, or later if the thread is busy or the budget of a turn is exhausted.
 //!
 //! A timer ends exactly once, so a cancelled timer never fires for the next key of that name.
 
@@ -26,7 +26,7 @@ pub(crate) struct Keys {
     /// The time of creation, by both clocks. The wall clock is read only once, so that setting it
     /// expires no keys.
     created_at: Instant,
-    made_since_epoch: Duration,
+    created_since_epoch: Duration,
     /// Upgraded for the callbacks of the timers.
     own: Weak<RefCell<Self>>,
 }
@@ -51,14 +51,14 @@ impl Entry {
 
 impl Keys {
     pub(crate) fn new(capacity: usize) -> Rc<RefCell<Self>> {
-        let made_since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let created_since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Rc::new_cyclic(|own| {
             RefCell::new(Self {
                 // Allocates the final size: growing a table of a million keys stops the core.
                 entries: HashMap::with_capacity(capacity),
                 capacity,
                 created_at: Instant::now(),
-                made_since_epoch,
+                created_since_epoch,
                 own: Weak::clone(own),
             })
         })
@@ -66,7 +66,7 @@ impl Keys {
 
     /// Returns the time since the Unix epoch.
     pub(crate) fn now(&self) -> Duration {
-        self.made_since_epoch + self.created_at.elapsed()
+        self.created_since_epoch + self.created_at.elapsed()
     }
 
     /// Returns the number of keys, with expired ones whose timer has not fired yet.

@@ -7,7 +7,7 @@
 //!   the connection's task <------ oneshot ------  all answers together
 //! ```
 //!
-//! A turn with a budget also executes requests while a million timers are due.
+//! Turns have a budget, so requests are executed even while a million timers are due.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::identity;

@@ -26,7 +26,7 @@ const BUSY_TASKS: usize = 4;
 /// A busy task computes for this long, and then sleeps for `PAUSE` by the runtime's own timer.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(200);
-/// The time after which all shards have published their counts.
+/// Long enough for all shards to publish their counts.
 const SETTLED: Duration = Duration::from_millis(50);
 
 /// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds.

@@ -16,23 +16,23 @@ const THREADS: usize = 2;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Each user keeps a clone while it has actions left.
-pub(crate) type Acting = Arc<()>;
+pub(crate) type ActiveToken = Arc<()>;
 
 /// The users of a thread, and the longest delay that the machine caused it.
 type UsersAndDelay<U> = (Vec<U>, Duration);
 
 pub(crate) struct Load<U> {
     threads: Vec<JoinHandle<io::Result<UsersAndDelay<U>>>>,
-    acting: Acting,
+    acting: ActiveToken,
 }
 
 impl<U: Send + 'static> Load<U> {
     /// Starts a task for each user. `run` gets the user's number, and the start of the run.
     pub(crate) fn start<F: Future<Output = io::Result<U>> + 'static>(
         users: u32,
-        run: impl Fn(u32, (Instant, Acting)) -> F + Clone + Send + 'static,
+        run: impl Fn(u32, (Instant, ActiveToken)) -> F + Clone + Send + 'static,
     ) -> Self {
-        let (acting, start) = (Acting::default(), Instant::now());
+        let (acting, start) = (ActiveToken::default(), Instant::now());
         let start = |thread| {
             let (run, acting) = (run.clone(), Arc::clone(&acting));
             // Each thread gets groups of ten consecutive users, which have different roles.

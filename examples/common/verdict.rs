@@ -12,7 +12,7 @@ use serde_json::{Map, Value, from_value, to_value};
 /// [`Cores::stop`](corewheel::Cores::stop) counts as two timers of each core.
 const TIMERS_OF_STOP: u64 = 2;
 /// The exit status of a run that failed before its end.
-const IMPOSSIBLE: u8 = 2;
+const EXIT_ERROR: u8 = 2;
 
 /// The report of a run, and its failures. The verdict is "ok" if there are none.
 #[derive(Debug, Serialize)]
@@ -54,7 +54,7 @@ pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> 
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::from(IMPOSSIBLE)
+            ExitCode::from(EXIT_ERROR)
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
-use crate::common::load::Acting;
+use crate::common::load::ActiveToken;
 use crate::event_loop::IdleTimers;
 
 /// The packets per idle timeout of a talking connection. With three, one late packet does no harm.
@@ -117,7 +117,7 @@ pub(crate) enum ConnectionState {
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     pub(crate) role: Role,
-    pub(crate) fate: ConnectionState,
+    pub(crate) state: ConnectionState,
     /// Read before the packet was sent, so that the server cannot have received it earlier.
     pub(crate) last_sent: Option<Instant>,
     /// The longest time between two packets, or since the last one.
@@ -136,14 +136,14 @@ impl Client {
         plan: Arc<Plan>,
         server: SocketAddr,
         idle_timers: Arc<IdleTimers>,
-        (start, acting): (Instant, Acting),
+        (start, acting): (Instant, ActiveToken),
     ) -> io::Result<Self> {
         sleep_until((start + plan.connect * id / plan.connections).into()).await;
         let mut stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
         let mut client = Self { role: plan.role(id), ..Self::default() };
         let (mut acting, mut next, mut buffer) = (Some(acting), Some(Duration::ZERO), [0; 64]);
-        while matches!(client.fate, ConnectionState::Open) {
+        while matches!(client.state, ConnectionState::Open) {
             let moment = start + next.unwrap_or(plan.end).min(plan.end);
             tokio::select! {
                 // Notices a close first: otherwise it would count as a reaction to the next packet.
@@ -179,7 +179,7 @@ impl Client {
     ) -> Option<Duration> {
         let next = now + plan.pause;
         if matches!(self.role, Role::Leaves(at) if now >= at) {
-            self.fate = ConnectionState::Left;
+            self.state = ConnectionState::Left;
             return None;
         }
         self.send(stream);
@@ -218,7 +218,7 @@ impl Client {
     fn note_closed(&mut self) {
         let now = Instant::now();
         self.note_silence(now);
-        self.fate = ConnectionState::ClosedByServer(now);
+        self.state = ConnectionState::ClosedByServer(now);
     }
 
     fn note_silence(&mut self, now: Instant) {

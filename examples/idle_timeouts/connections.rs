@@ -5,8 +5,8 @@
 //! close   cancels it              expiry  removes it and hands its socket to `on_idle`
 //! ```
 //!
-//! A packet costs O(1) for any number of connections, and a silent connection costs nothing. This
-//! code is generic over the socket: the server runs it on real ones, and
+//! A packet costs O(1) for any number of connections, and silence costs nothing until the expiry.
+//! This code is generic over the socket: the server runs it on real ones, and
 //! `tests/idle_connections.rs` on a hundred thousand simulated ones in virtual time.
 //!
 //! A key may be reused as soon as its connection is closed. A key needs no generation: a timer that
@@ -37,8 +37,8 @@ struct Connection<S> {
 }
 
 impl<S: 'static> Connections<S> {
-    /// `on_idle` gets the socket of a connection that was silent for `idle`, and the length of the
-    /// silence.
+    /// Creates an empty table. `on_idle` gets the socket of a connection that was silent for
+    /// `idle`, and the length of the silence.
     pub(crate) fn new(idle: Duration, on_idle: impl Fn(S, Duration) + 'static) -> Self {
         let table = Table { idle, open: RefCell::new(Slab::new()), on_idle: Box::new(on_idle) };
         Self { table: Rc::new(table) }

@@ -93,7 +93,7 @@ fn accept_all(
             Ok(accepted) => accepted,
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => return Ok(()),
-                // The connection ended before it was accepted.
+                // A signal, or the connection ended before it was accepted.
                 ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
                 _ => return Err(error),
             },

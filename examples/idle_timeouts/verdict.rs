@@ -25,7 +25,7 @@ pub(crate) struct Report {
     resets_refused: u64,
     timers: Timers,
     lateness_us: Lateness,
-    /// The lateness in each part of the run. The parts have equal numbers of closings.
+    /// The lateness in each part of the run. The parts have about equal numbers of closings.
     lateness_us_by_stretch: Vec<Lateness>,
 }
 
@@ -42,7 +42,7 @@ impl Report {
         let (mut closed, mut left, mut open, mut cancelled) = (0, 0, 0_u64, 0);
         for client in clients {
             check(client, idle, failures);
-            match client.fate {
+            match client.state {
                 ConnectionState::Open => open += 1,
                 ConnectionState::Left => left += 1,
                 ConnectionState::ClosedByServer(at) => {
@@ -87,8 +87,8 @@ impl Report {
 fn check(client: &Client, idle: Duration, failures: &mut Failures) {
     let is_silent = matches!(client.role, Role::FallsSilent(_));
     let cancels = matches!(client.role, Role::CancelsTimer(_));
-    let is_open = matches!(client.fate, ConnectionState::Open);
-    let closed_after = match client.fate {
+    let is_open = matches!(client.state, ConnectionState::Open);
+    let closed_after = match client.state {
         ConnectionState::ClosedByServer(at) => {
             Some(client.last_sent.map_or(Duration::ZERO, |sent| at - sent))
         }

@@ -10,12 +10,12 @@ mod model;
 
 use arbitrary::Unstructured;
 
-/// Most live entries of a wheel.
-const MOST: usize = 2_000;
+/// The maximum number of live entries in a wheel.
+const LIVE_MAX: usize = 2_000;
 
 /// Approximate input bytes per step of the simulator, and for its setting.
-const STEP: usize = 26;
-const SETTING: usize = 60;
+const BYTES_PER_STEP: usize = 26;
+const BYTES_OF_SETTING: usize = 60;
 
 /// Compares a wheel with its model.
 ///
@@ -26,7 +26,7 @@ pub fn wheel<const BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>)
     let start = model::start_times(&mut |bound| choose(bytes, bound));
     let mut pair = model::Pair::<BITS, LEVELS>::starting_at(start);
     while !bytes.is_empty() {
-        pair.any_operation(&mut |bound| choose(bytes, bound), MOST);
+        pair.any_operation(&mut |bound| choose(bytes, bound), LIVE_MAX);
         // The check of a large geometry takes too long.
         #[cfg(debug_assertions)]
         if BITS < 4 {
@@ -42,8 +42,10 @@ pub fn wheel<const BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>)
 ///
 /// If a shard deviates from its model.
 pub fn shard(bytes: &[u8]) {
-    let (steps, mut bytes) = (bytes.len().saturating_sub(SETTING) / STEP, Unstructured::new(bytes));
-    let done = corewheel_simulator::drawn(steps, &mut |bound| choose(&mut bytes, bound));
+    let (steps, mut bytes) =
+        (bytes.len().saturating_sub(BYTES_OF_SETTING) / BYTES_PER_STEP, Unstructured::new(bytes));
+    let done =
+        corewheel_simulator::run_drawn_episode(steps, &mut |bound| choose(&mut bytes, bound));
     assert!(done.is_ok(), "{done:?}");
 }
 

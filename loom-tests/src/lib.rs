@@ -29,23 +29,27 @@ use loom::{
 
 static EXPLORE_LOCK: Mutex<()> = Mutex::new(());
 
-/// Explores every interleaving of `model` with at most three preemptions, and prints their number.
-/// Panics if there were fewer than `floor`: then loom does not see the model's accesses.
+/// Explores the interleavings of `model` with at most three preemptions, and prints their number.
+/// Panics if there are fewer than `floor`, because loom then misses accesses of the model.
 ///
 /// `LOOM_MAX_PREEMPTIONS` overrides the bound of three. `COREWHEEL_LOOM_EXHAUSTIVE=n` removes the
 /// bound and stops each model after `n` minutes. `COREWHEEL_LOOM_NO_FLOOR` disables the floor.
 pub fn explore<M: Fn() + Send + Sync + 'static>(floor: usize, model: M) {
-    explore_within(3, floor, model);
+    explore_with_preemptions(3, floor, model);
 }
 
-/// Explores a model that takes minutes with three preemptions, with a lower bound; see [`explore`].
-pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor: usize, model: M) {
+/// Explores a model with fewer preemptions, because three would take minutes; see [`explore`].
+pub fn explore_with_preemptions<M: Fn() + Send + Sync + 'static>(
+    preemptions: usize,
+    floor: usize,
+    model: M,
+) {
     // The type name of a closure contains the name of its function, here the test. The thread's
     // name is useless, since with `--test-threads=1` the harness runs tests on its main thread.
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
     let name = name.rsplit("::").next().unwrap_or(name);
-    // Loom does not reset shard numbers and epoch garbage, which are global. Every execution needs
-    // the same ones, so models run one at a time.
+    // Shard numbers and epoch garbage are global, and loom does not reset them. They must be equal
+    // at the start of every execution, so models run one at a time.
     let _alone = EXPLORE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     // A failure on a thread with a thread-local wheel may abort the process before the harness
     // prints the test's name.
@@ -70,7 +74,7 @@ pub fn explore_within<M: Fn() + Send + Sync + 'static>(preemptions: usize, floor
     let explored = count.load(Ordering::Relaxed);
     let (rest, floor) = match time {
         Some(time) if start.elapsed() >= time => (", but not all,", 2),
-        // Without a bound, loom recognizes more interleavings as equal and explores fewer.
+        // Without a bound, loom skips more equivalent interleavings and may explore fewer.
         Some(_) => (", which are all,", 2),
         None => ("", floor),
     };
@@ -120,8 +124,8 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
     assert_eq!((live, held, queued, panicked), (0, 0, 0, 0), "{counts:?}");
 }
 
-/// Returns a shard and a timer with payload 1 that is alone in its page. After the timer has ended,
-/// its page is retired, since another empty page is kept as a spare. The fourth timer added
+/// Returns a shard and a timer with payload 1 that is alone in its page. After the timer's end,
+/// turns retire the page, since another empty page is kept as a spare. The fourth timer added
 /// afterwards gets the same index, in a new page.
 pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
     let (mut shard, clock) = shard();
@@ -172,8 +176,8 @@ pub fn expiry_ticks<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) ->
     each_tick(clock, until, || expired(shard).len())
 }
 
-/// Turns this thread's wheel at each tick up to `until`. Returns the tick of each run.
-pub fn runs(clock: &ManualClock, until: u32) -> Vec<u32> {
+/// Turns this thread's wheel at each tick up to `until`. Returns the tick of each callback's run.
+pub fn run_ticks(clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || local_timer().turn().fired)
 }
 
@@ -191,35 +195,35 @@ fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) 
 
 /// Installs this thread's wheel in virtual time. Returns its clock.
 pub fn install_wheel() -> ManualClock {
-    core().0
+    install_core().0
 }
 
-/// Installs this thread's wheel in virtual time. Returns its clock and a reference to it.
-pub fn core() -> (ManualClock, ShardRef) {
-    core_with(|config| config)
+/// Installs this thread's wheel in virtual time. Returns its clock and its `ShardRef`.
+pub fn install_core() -> (ManualClock, ShardRef) {
+    install_core_with(|config| config)
 }
 
-/// Installs this thread's wheel in virtual time with more settings; see [`core`].
-pub fn core_with(settings: impl FnOnce(Config) -> Config) -> (ManualClock, ShardRef) {
+/// Installs this thread's wheel in virtual time with more settings; see [`install_core`].
+pub fn install_core_with(settings: impl FnOnce(Config) -> Config) -> (ManualClock, ShardRef) {
     let clock = ManualClock::new();
     settings(config(&clock)).install().expect("the thread already has a wheel");
     (clock, local_timer().shard_ref())
 }
 
-/// Advances the clock by a tick and turns this thread's wheel. Returns the number of runs.
+/// Advances the clock by a tick and turns this thread's wheel. Returns the number of fired timers.
 pub fn turn_after_a_tick(clock: &ManualClock) -> usize {
     clock.advance(TICK);
     local_timer().turn().fired
 }
 
 /// Adds a timer to `core` on another thread, and waits for that thread.
-pub fn add_elsewhere(
+pub fn add_remotely(
     core: &ShardRef,
     delay: Duration,
     callback: impl FnOnce() + Send + 'static,
 ) -> TimerHandle {
     let core = core.clone();
-    elsewhere(move || core.add(delay, callback))
+    on_another_thread(move || core.add(delay, callback))
 }
 
 /// Calls `set`, whose interleavings loom does not explore.
@@ -265,16 +269,16 @@ pub fn spawn_unparker<R: 'static>(act: impl FnOnce() -> R + 'static) -> Unparker
 }
 
 impl<R> Unparker<R> {
-    /// Returns the result of the thread; see [`answers`].
-    pub fn answer(self) -> R {
-        let [answer] = answers([self]);
+    /// Waits for the thread and returns its result; see [`join_unparkers`].
+    pub fn join(self) -> R {
+        let [answer] = join_unparkers([self]);
         answer
     }
 }
 
 /// Waits for the threads and returns their results. Loom does not support an unpark of a thread
 /// that joins, so this function joins only after every closure has returned.
-pub fn answers<R, const N: usize>(unparkers: [Unparker<R>; N]) -> [R; N] {
+pub fn join_unparkers<R, const N: usize>(unparkers: [Unparker<R>; N]) -> [R; N] {
     for unparker in &unparkers {
         while unparker.is_done.load(Ordering::Acquire) == 0 {
             thread::yield_now();
@@ -284,7 +288,7 @@ pub fn answers<R, const N: usize>(unparkers: [Unparker<R>; N]) -> [R; N] {
 }
 
 /// Calls `act` on another thread and waits for its result.
-pub fn elsewhere<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
+pub fn on_another_thread<R: Send + 'static>(act: impl FnOnce() -> R + Send + 'static) -> R {
     thread::spawn(act).join().expect("the thread panicked")
 }
 
@@ -356,21 +360,21 @@ impl Drops {
     }
 }
 
-/// A task that checks that each of its wakes sees the work before the poll.
+/// A task that checks that each of its wakes sees the work that it stored before the poll.
 #[derive(Debug, Default)]
 pub struct Task {
     work: ModelledUsize,
     seen: ModelledUsize,
 }
 
-const WORK: usize = 10;
+const PER_WAKE: usize = 10;
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         // Relaxed: corewheel must order this load after the task's work. Release: as in an
         // executor, the next poll sees what the waking thread did before the wake.
         let work = self.work.load(Ordering::Relaxed);
-        self.seen.fetch_add(WORK + work, Ordering::Release);
+        self.seen.fetch_add(PER_WAKE + work, Ordering::Release);
     }
 }
 
@@ -392,8 +396,8 @@ impl Task {
     pub fn woken(&self) -> usize {
         // Acquire: as in an executor, the caller sees the work before the wake.
         let seen = self.seen.load(Ordering::Acquire);
-        let woken = seen / WORK;
-        assert_eq!(seen % WORK, woken, "a wake did not see the work before the poll");
+        let woken = seen / PER_WAKE;
+        assert_eq!(seen % PER_WAKE, woken, "a wake did not see the work before the poll");
         woken
     }
 }

@@ -9,8 +9,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, elsewhere, expired, explore,
-    fire_and_add_four, install_wheel, race, runs, setup, shard, shard_with,
+    Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, expired, explore, fire_and_add_four,
+    install_wheel, on_another_thread, race, run_ticks, setup, shard, shard_with,
     shard_with_a_page_to_spare, shard_with_due, shared, turn_after_a_tick, work_and_cancel,
 };
 
@@ -49,7 +49,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     });
 }
 
-/// A page with a held timer is not retired.
+/// A page with a cancelled timer that the owner has not collected is not retired.
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
     explore(110, || {
@@ -172,7 +172,7 @@ fn a_shared_local_timer_fires_or_is_cancelled() {
     });
 }
 
-/// S2 in `cross_core::state`. The canceller may read any later word of the node.
+/// S2 in `cross_core::state`. The canceller may read any later state word of the node.
 #[test]
 fn callback_writes_are_visible_after_every_node_reuse() {
     explore(94, || cancel_and_reuse(|_| ()));
@@ -182,7 +182,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
             local_timer().add(TICK * 100, || ());
         });
     });
-    // A private timer reuses the node and fires.
+    // A timer of `add_local` reuses the node and fires.
     explore(150, || {
         cancel_and_reuse(|clock| {
             local_timer().add_local(TICK, || ());
@@ -193,7 +193,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
     explore(350, || {
         cancel_and_reuse(|_| {
             let next = local_timer().add(TICK, || ());
-            elsewhere(move || next.cancel());
+            on_another_thread(move || next.cancel());
             local_timer().turn();
         });
     });
@@ -202,14 +202,14 @@ fn callback_writes_are_visible_after_every_node_reuse() {
         cancel_and_reuse(|clock| {
             let next = local_timer().add(TICK, || ());
             clock.advance(TICK);
-            elsewhere(move || next.reset(Duration::ZERO));
+            on_another_thread(move || next.reset(Duration::ZERO));
             assert_eq!(local_timer().turn().fired, 1);
         });
     });
     // The next timer is added remotely, and fires.
     explore(350, || {
         cancel_and_reuse(|clock| {
-            add_elsewhere(&local_timer().shard_ref(), TICK, || ());
+            add_remotely(&local_timer().shard_ref(), TICK, || ());
             local_timer().turn();
             assert_eq!(turn_after_a_tick(clock), 1);
         });
@@ -276,7 +276,7 @@ fn store_twice(work: &AtomicUsize) {
 #[test]
 fn cancel_wait_returns_after_the_callback() {
     explore(60, || cancel_wait_during_run(|run| local_timer().add(TICK, run), || ()));
-    let add = |run: Box<dyn FnOnce() + Send>| add_elsewhere(&local_timer().shard_ref(), TICK, run);
+    let add = |run: Box<dyn FnOnce() + Send>| add_remotely(&local_timer().shard_ref(), TICK, run);
     explore(230, move || cancel_wait_during_run(add, || _ = add(Box::new(|| ()))));
 }
 
@@ -318,7 +318,7 @@ fn cancel_wait_returns_after_the_last_run() {
         });
         let fired = local_timer().turn().fired + turn_after_a_tick(&clock);
         let (answer, seen) = canceller.join().unwrap();
-        assert_eq!(runs(&clock, 4), []);
+        assert_eq!(run_ticks(&clock, 4), []);
         assert_ne!(answer, Cancel::Ended);
         assert_eq!(seen, if fired == 0 { 0 } else { 2 }, "{answer:?}");
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (0, 0));

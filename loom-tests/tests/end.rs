@@ -10,8 +10,8 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, expired, explore, explore_within, fire_and_add_four, setup, shard,
-    shard_with, shard_with_a_page_to_spare, shared, work_and_cancel,
+    SeesOnDrop, TICK, add_four, expired, explore, explore_with_preemptions, fire_and_add_four,
+    setup, shard, shard_with, shard_with_a_page_to_spare, shared, work_and_cancel,
 };
 
 #[test]
@@ -55,10 +55,10 @@ fn a_handle_never_reaches_a_shard_that_reuses_its_number() {
         let canceller = thread::spawn(move || handle.cancel());
         let handed_back = old.drain().len();
         let (mut new, clock) = shard();
-        let heir = new.add(TICK, 2);
+        let new_timer = new.add(TICK, 2);
         let answer = canceller.join().unwrap();
         assert_eq!(handed_back == 0, answer == Cancel::Cancelled);
-        assert!(heir.is_pending());
+        assert!(new_timer.is_pending());
         clock.advance(TICK);
         assert_eq!(expired(&mut new), [2]);
     });
@@ -77,7 +77,7 @@ fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
 
 #[test]
 fn a_stale_cancel_during_page_reclamation_returns_ended() {
-    explore_within(2, 33_000, || {
+    explore_with_preemptions(2, 33_000, || {
         let (mut shard, stale, last) = shard_with_a_stale_handle();
         let canceller = thread::spawn(move || stale.cancel());
         // The cancel retires the page, which advances the epochs. The turn advances them again and
@@ -93,7 +93,7 @@ fn a_stale_cancel_during_page_reclamation_returns_ended() {
 /// S2 in `cross_core::state`. The canceller finds the old page, no page or a new one.
 #[test]
 fn owner_writes_are_visible_after_page_replacement() {
-    explore_within(2, 84_000, || {
+    explore_with_preemptions(2, 84_000, || {
         let (mut shard, clock, first) = shard_with_a_page_to_spare();
         let [work, seen] = shared(AtomicUsize::new(0));
         let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
@@ -124,7 +124,7 @@ fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
 
 #[test]
 fn a_timer_cancelled_during_a_move_is_not_handed_back() {
-    explore_within(2, 2_200, || {
+    explore_with_preemptions(2, 2_200, || {
         let (mut shard, _clock, handle) = setup(|| shard_with(1, 1));
         let mover = thread::spawn(move || handle.reset(TICK * 3));
         assert_eq!(shard.cancel(handle), Some(1));
@@ -138,7 +138,7 @@ fn a_timer_cancelled_during_a_move_is_not_handed_back() {
 
 #[test]
 fn a_stale_reset_during_page_reclamation_returns_false() {
-    explore_within(2, 3_900, || {
+    explore_with_preemptions(2, 3_900, || {
         let (mut shard, stale, last) = setup(shard_with_a_stale_handle);
         let mover = thread::spawn(move || stale.reset(TICK));
         shard.cancel(last);

@@ -1,5 +1,5 @@
-//! Sleeps that one thread polls, resets or drops while another one fires them, on a thread's wheel
-//! or on a claimed wheel.
+//! Sleeps that one thread polls, resets or drops while another one fires them, on a thread's own
+//! wheel or on a worker wheel of `Timers::per_worker_with`.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use std::{
@@ -18,8 +18,8 @@ use corewheel::{
 };
 use loom::thread;
 use loom_tests::{
-    TICK, Task, assert_all_ended, config, elsewhere, explore, install_wheel, race, setup, shared,
-    spawn_unparker, wait_for,
+    TICK, Task, assert_all_ended, config, explore, install_wheel, on_another_thread, race, setup,
+    shared, spawn_unparker, wait_for,
 };
 
 /// A wheel that this thread turns.
@@ -30,7 +30,7 @@ struct Wheel {
     watcher: Option<Watcher>,
 }
 
-type Make = fn() -> Wheel;
+type MakeWheel = fn() -> Wheel;
 
 impl Wheel {
     fn own() -> Self {
@@ -38,8 +38,8 @@ impl Wheel {
         Self { clock, timers: Timers::new(&[local_timer().shard_ref()]), watcher: None }
     }
 
-    fn claimed() -> Self {
-        let (clock, timers, watcher) = claimed_wheel();
+    fn of_workers() -> Self {
+        let (clock, timers, watcher) = worker_wheel();
         Self { clock, timers, watcher: Some(watcher) }
     }
 
@@ -56,10 +56,10 @@ impl Wheel {
     }
 
     /// Returns an admitted sleep of one tick that the task has polled on another thread.
-    fn polled(&mut self, task: &Arc<Task>) -> Sleep<Remote> {
+    fn polled_sleep(&mut self, task: &Arc<Task>) -> Sleep<Remote> {
         setup(|| {
             let (mut sleep, task) = (self.timers.sleep(TICK), Arc::clone(task));
-            let sleep = elsewhere(move || {
+            let sleep = on_another_thread(move || {
                 assert!(task.poll(&mut sleep).is_pending());
                 sleep
             });
@@ -83,13 +83,13 @@ impl Wheel {
     }
 }
 
-/// Returns the floor and the constructor for a thread's own wheel and for a claimed wheel.
-fn both(floors: [usize; 2]) -> impl Iterator<Item = (usize, Make)> {
-    floors.into_iter().zip([Wheel::own as Make, Wheel::claimed])
+/// Returns the floor and the constructor for a thread's own wheel and for a worker wheel.
+fn both_wheels(floors: [usize; 2]) -> impl Iterator<Item = (usize, MakeWheel)> {
+    floors.into_iter().zip([Wheel::own as MakeWheel, Wheel::of_workers])
 }
 
-/// Returns the clock, timers and watcher of one claimed wheel, whose wake hook unparks this thread.
-fn claimed_wheel() -> (ManualClock, Timers, Watcher) {
+/// Returns the clock, timers and watcher of one worker wheel, whose wake hook unparks this thread.
+fn worker_wheel() -> (ManualClock, Timers, Watcher) {
     let clock = ManualClock::new();
     let this = thread::current();
     let configured = |_| {
@@ -102,7 +102,7 @@ fn claimed_wheel() -> (ManualClock, Timers, Watcher) {
 
 #[test]
 fn a_sleep_pending_after_its_first_poll_is_woken() {
-    for (floor, make) in both([67, 90]) {
+    for (floor, make) in both_wheels([67, 90]) {
         explore(floor, move || {
             let mut wheel = make();
             let (task, mut sleep) = (Task::new(), wheel.timers.sleep(TICK));
@@ -120,11 +120,11 @@ fn a_sleep_pending_after_its_first_poll_is_woken() {
 
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    for (floor, make) in both([120, 270]) {
+    for (floor, make) in both_wheels([120, 270]) {
         explore(floor, move || {
             let mut wheel = make();
             let [first, last] = [Task::new(), Task::new()];
-            let mut sleep = wheel.polled(&first);
+            let mut sleep = wheel.polled_sleep(&first);
             wheel.clock.advance(TICK);
             let poller = Arc::clone(&last);
             let polling = race(move || (poller.poll(&mut sleep), sleep));
@@ -147,7 +147,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 fn a_pending_poll_while_time_advances_is_woken_once() {
     explore(170, || {
         let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
-        let mut sleep = wheel.polled(&first);
+        let mut sleep = wheel.polled_sleep(&first);
         let poller = Arc::clone(&last);
         let polling = race(move || (poller.poll(&mut sleep), sleep));
         wheel.turn_in_a_tick();
@@ -181,11 +181,11 @@ fn only_the_last_waker_before_admission_is_woken() {
 
 #[test]
 fn a_sleep_dropped_while_it_fires_wakes_at_most_once() {
-    for (floor, make) in both([70, 90]) {
+    for (floor, make) in both_wheels([70, 90]) {
         explore(floor, move || {
             let mut wheel = make();
             let task = Task::new();
-            let sleep = wheel.polled(&task);
+            let sleep = wheel.polled_sleep(&task);
             wheel.clock.advance(TICK);
             let dropping = race(move || drop(sleep));
             wheel.turn();
@@ -220,11 +220,11 @@ fn a_sleep_dropped_around_its_admission_is_freed() {
 
 #[test]
 fn a_sleep_reset_while_it_fires_ends_at_the_new_deadline() {
-    for (floor, make) in both([650, 900]) {
+    for (floor, make) in both_wheels([650, 900]) {
         explore(floor, move || {
             let mut wheel = make();
             let task = Task::new();
-            let mut sleep = wheel.polled(&task);
+            let mut sleep = wheel.polled_sleep(&task);
             wheel.clock.advance(TICK);
             let poller = Arc::clone(&task);
             let moving = race(move || {
@@ -248,7 +248,7 @@ fn a_sleep_reset_while_it_fires_ends_at_the_new_deadline() {
 #[test]
 fn concurrent_sleeps_are_woken_and_dropped_ones_are_not() {
     explore(230, || {
-        let (mut wheel, tasks) = (Wheel::claimed(), [Task::new(), Task::new()]);
+        let (mut wheel, tasks) = (Wheel::of_workers(), [Task::new(), Task::new()]);
         let poll = |timers: &Timers, task: &Arc<Task>| {
             let (mut stays, mut goes) = (timers.sleep(TICK), timers.sleep(TICK));
             assert!(task.poll(&mut stays).is_pending() && task.poll(&mut goes).is_pending());
@@ -271,7 +271,7 @@ fn concurrent_sleeps_are_woken_and_dropped_ones_are_not() {
 // ---- the watcher's sleep
 
 /// Turns and sleeps until the watcher announces a sleep of one tick. Only a wake-up ends a longer
-/// sleep. A shorter sleep is a yield, because another thread has claimed the wheel.
+/// sleep. A shorter sleep yields, because another thread may have claimed the wheel.
 fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
     let mut announced = None;
     while announced != Some(TICK) {
@@ -290,7 +290,7 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
 #[test]
 fn no_periodic_run_begins_after_its_cancel() {
     explore(2_900, || {
-        let (clock, timers, mut watcher) = claimed_wheel();
+        let (clock, timers, mut watcher) = worker_wheel();
         let [runs, counted] = shared(AtomicUsize::new(0));
         let beat = setup(|| {
             let count = move || _ = counted.fetch_add(1, Ordering::Relaxed);
@@ -321,7 +321,7 @@ fn no_periodic_run_begins_after_its_cancel() {
 #[test]
 fn an_add_wakes_the_watcher() {
     explore(130, || {
-        let (clock, timers, mut watcher) = claimed_wheel();
+        let (clock, timers, mut watcher) = worker_wheel();
         let task = Task::new();
         let (poller, mut sleep) = (Arc::clone(&task), timers.sleep(TICK));
         let adder = spawn_unparker(move || {
@@ -329,7 +329,7 @@ fn an_add_wakes_the_watcher() {
             sleep
         });
         sleep_until_a_tick_is_announced(&mut watcher);
-        let mut sleep = adder.answer();
+        let mut sleep = adder.join();
         clock.advance(TICK);
         watcher.turn();
         assert_eq!((task.woken(), task.poll(&mut sleep)), (1, Poll::Ready(())));
@@ -339,10 +339,10 @@ fn an_add_wakes_the_watcher() {
 #[test]
 fn a_reset_to_earlier_wakes_the_watcher() {
     explore(130, || {
-        let (_clock, timers, mut watcher) = claimed_wheel();
+        let (_clock, timers, mut watcher) = worker_wheel();
         let mut sleep = setup(|| {
             let mut sleep = timers.sleep(TICK * 3);
-            elsewhere(move || {
+            on_another_thread(move || {
                 assert!(Task::new().poll(&mut sleep).is_pending());
                 sleep
             })
@@ -352,14 +352,14 @@ fn a_reset_to_earlier_wakes_the_watcher() {
             sleep
         });
         sleep_until_a_tick_is_announced(&mut watcher);
-        drop(mover.answer());
+        drop(mover.join());
     });
 }
 
 #[test]
 fn dropping_the_timers_wakes_the_watcher() {
     explore(90, || {
-        let (_clock, timers, mut watcher) = claimed_wheel();
+        let (_clock, timers, mut watcher) = worker_wheel();
         let dropping = spawn_unparker(move || drop(timers));
         while !watcher.is_over() {
             watcher.turn();
@@ -368,7 +368,7 @@ fn dropping_the_timers_wakes_the_watcher() {
                 _ => thread::park(),
             });
         }
-        dropping.answer();
+        dropping.join();
     });
 }
 
@@ -377,7 +377,7 @@ fn dropping_the_timers_wakes_the_watcher() {
 #[test]
 fn no_future_hangs_when_the_watcher_ends() {
     explore(370, || {
-        let (_clock, timers, watcher) = claimed_wheel();
+        let (_clock, timers, watcher) = worker_wheel();
         let mut sleep = timers.sleep(Duration::from_secs(1));
         let sleeping = race(move || wait_for(&mut sleep));
         drop(watcher);
@@ -389,7 +389,7 @@ fn no_future_hangs_when_the_watcher_ends() {
 fn a_waker_set_while_the_owner_ends_is_woken() {
     explore(5_600, || {
         let owner = race(|| {
-            let mut sleep = Wheel::own().polled(&Task::new());
+            let mut sleep = Wheel::own().polled_sleep(&Task::new());
             race(move || wait_for(&mut sleep))
         });
         let sleeping = owner.join().unwrap();

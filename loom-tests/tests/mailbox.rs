@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use corewheel::{Cancel, TimerHandle, local_timer};
 use loom::thread;
-use loom_tests::{TICK, core, expired, explore, race, shard, shard_with, shared};
+use loom_tests::{TICK, expired, explore, install_core, race, shard, shard_with, shared};
 
 /// With three messages, the newest one has a link to the oldest one.
 #[test]
@@ -61,7 +61,7 @@ fn queued_cancels_are_counted_as_held() {
 #[test]
 fn closures_pushed_during_a_turn_run_in_fifo_order() {
     explore(93, || {
-        let ((_clock, core), [ran, notes]) = (core(), shared(Mutex::new(Vec::new())));
+        let ((_clock, core), [ran, notes]) = (install_core(), shared(Mutex::new(Vec::new())));
         let submitter = race(move || {
             for name in 0..3 {
                 let notes = Arc::clone(&notes);

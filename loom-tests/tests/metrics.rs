@@ -1,4 +1,5 @@
-//! Other threads read an owner's published counts, and virtual time.
+//! A thread reads the counts that an owner publishes, or the virtual time that another thread
+//! moves.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
 use corewheel::{ManualClock, local_timer};
@@ -6,21 +7,21 @@ use loom::{
     sync::atomic::{AtomicU32, Ordering},
     thread,
 };
-use loom_tests::{TICK, core_with, explore, setup, shared};
+use loom_tests::{TICK, explore, install_core_with, setup, shared};
 
 /// The owner publishes twice, and so overwrites the copy that the reader may be reading.
 #[test]
 fn counts_are_read_as_a_consistent_snapshot() {
     explore(2_500, || {
         // In models, only a named shard publishes.
-        let (_clock, shard) = setup(|| core_with(|config| config.name("told")));
+        let (_clock, shard) = setup(|| install_core_with(|config| config.name("named")));
         let reader = thread::spawn(move || {
             let counts = shard.metrics().counts;
             assert_eq!(counts.added, counts.live);
         });
         for _ in 0..2 {
             local_timer().add(TICK, || ());
-            // Publishes.
+            // Publishes the counts.
             let _ = local_timer().time_until_next();
         }
         reader.join().unwrap();

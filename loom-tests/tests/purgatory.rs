@@ -18,11 +18,12 @@ use loom::{
     thread::{self, JoinHandle},
 };
 use loom_tests::{
-    TICK, core, core_with, elsewhere, explore, explore_within, race, setup, shared, spawn_unparker,
+    TICK, explore, explore_with_preemptions, install_core, install_core_with, on_another_thread,
+    race, setup, shared, spawn_unparker,
 };
 
-/// An operation that completes when `condition` is set. All accesses are relaxed: corewheel must order
-/// them.
+/// An operation that completes at a check once `condition` is set. All accesses are relaxed:
+/// corewheel must order them.
 #[derive(Clone)]
 struct Op {
     condition: Arc<AtomicBool>,
@@ -95,7 +96,7 @@ fn assert_over(purgatory: &Purgatory<usize, Op>) {
 #[test]
 fn an_event_or_the_timeout_completes_an_operation_once() {
     explore(12, || {
-        let (clock, shard) = core();
+        let (clock, shard) = install_core();
         let (group, op) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
@@ -112,7 +113,7 @@ fn an_event_or_the_timeout_completes_an_operation_once() {
 #[test]
 fn no_event_is_lost_while_an_operation_is_added() {
     explore(80, || {
-        let (_clock, shard) = core();
+        let (_clock, shard) = install_core();
         let (group, op) = (group(), Op::new());
         let notifier = race(op.event(&group, 0));
         let purgatory = group.join(0, &[shard]);
@@ -127,13 +128,13 @@ fn no_event_is_lost_while_an_operation_is_added() {
 
 #[test]
 fn two_events_complete_an_operation_once() {
-    explore_within(1, 2_900, || {
+    explore_with_preemptions(1, 2_900, || {
         let (group, op, purgatory) = setup(|| {
-            let (_clock, shard) = core();
+            let (_clock, shard) = install_core();
             let group = group();
             let purgatory = group.join(0, &[shard]);
             let events = group.clone();
-            elsewhere(move || [0, 0].iter().for_each(|key| events.notify(key)));
+            on_another_thread(move || [0, 0].iter().for_each(|key| events.notify(key)));
             local_timer().turn();
             (group, Op::new(), purgatory)
         });
@@ -152,7 +153,7 @@ fn two_events_complete_an_operation_once() {
 #[test]
 fn force_complete_or_the_timeout_ends_an_operation_once() {
     explore(12, || {
-        let (clock, shard) = core();
+        let (clock, shard) = install_core();
         let op = Op::new();
         let purgatory = local_purgatory::<usize, Op>();
         let id = op.add(&purgatory, &[0]).expect("the operation must wait");
@@ -177,7 +178,7 @@ fn force_complete_or_the_timeout_ends_an_operation_once() {
 fn an_event_wakes_a_sleeping_core() {
     explore(91, || {
         let owner = thread::current();
-        let (_clock, shard) = core_with(|config| config.on_wake(move || owner.unpark()));
+        let (_clock, shard) = install_core_with(|config| config.on_wake(move || owner.unpark()));
         let (group, op) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
@@ -189,25 +190,25 @@ fn an_event_wakes_a_sleeping_core() {
         drop(sleep);
         local_timer().turn();
         assert_eq!(op.ended(), BY_CONDITION, "the core missed the event");
-        notifier.answer();
+        notifier.join();
     });
 }
 
 /// Core 1 of the group, which turns on request.
-struct Other {
+struct OtherCore {
     orders: Sender<Option<ShardRef>>,
     turned: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
-impl Other {
+impl OtherCore {
     fn start(group: &PurgatoryGroup<usize>) -> (Self, ShardRef) {
         let (orders, ordered): (_, Receiver<Option<ShardRef>>) = channel();
         let (refer, referred) = channel();
         let (turns, turned) = channel();
         let group = group.clone();
         let thread = thread::spawn(move || {
-            let (_clock, own) = core();
+            let (_clock, own) = install_core();
             refer.send(own.clone()).unwrap();
             let first = ordered.recv().unwrap().expect("the first order must not be the last");
             let purgatory = group.join::<Op>(1, &[first, own]);
@@ -237,7 +238,7 @@ impl Other {
         self.end_turn();
     }
 
-    /// Turns both cores until no message is left, and ends the other one.
+    /// Turns both cores four times, which delivers all messages, and ends the other core.
     fn settle(self, own: &ShardRef) {
         for _ in 0..4 {
             local_timer().turn();
@@ -249,24 +250,24 @@ impl Other {
 }
 
 /// Creates two cores, and adds an operation that watches `keys` on this one, core 0. If
-/// `is_in_place`, core 1 has confirmed the watch; otherwise the request is still queued there.
+/// `is_confirmed`, core 1 has confirmed the watch; otherwise the request is still queued there.
 fn two_cores(
     keys: &[usize],
-    is_in_place: bool,
-) -> (Other, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Op) {
-    let (clock, own) = core();
+    is_confirmed: bool,
+) -> (OtherCore, ManualClock, ShardRef, PurgatoryGroup<usize>, Purgatory<usize, Op>, Op) {
+    let (clock, own) = install_core();
     let (group, op) = (group(), Op::new());
-    let (other, other_shard) = Other::start(&group);
+    let (other, other_shard) = OtherCore::start(&group);
     let purgatory = group.join(0, &[own.clone(), other_shard]);
     other.turn(&own);
     // Allocates the message nodes, so that two threads never allocate a table at the same time.
     let events = group.clone();
-    elsewhere(move || [0, 1, 0, 1].iter().for_each(|key| events.notify(key)));
+    on_another_thread(move || [0, 1, 0, 1].iter().for_each(|key| events.notify(key)));
     other.turn(&own);
     local_timer().turn();
     assert!(op.add(&purgatory, keys).is_some());
     local_timer().turn();
-    if is_in_place {
+    if is_confirmed {
         other.turn(&own);
         local_timer().turn();
     }
@@ -280,8 +281,8 @@ fn no_event_is_lost_between_watches_on_two_cores() {
     explore(39, || events_on_two_cores(1, true));
 }
 
-fn events_on_two_cores(key: usize, is_in_place: bool) {
-    let (other, _clock, own, group, purgatory, op) = setup(|| two_cores(&[0, 1], is_in_place));
+fn events_on_two_cores(key: usize, is_confirmed: bool) {
+    let (other, _clock, own, group, purgatory, op) = setup(|| two_cores(&[0, 1], is_confirmed));
     let notifier = race(op.event(&group, key));
     other.begin_turn(&own);
     local_timer().turn();

@@ -12,13 +12,14 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Dropped, Drops, SeesOnDrop, TICK, add_elsewhere, assert_all_ended, core, core_with, elsewhere,
-    explore, explore_within, race, runs, setup, shard_and_index, shared, turn_after_a_tick,
+    Dropped, Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, explore,
+    explore_with_preemptions, install_core, install_core_with, on_another_thread, race, run_ticks,
+    setup, shard_and_index, shared, turn_after_a_tick,
 };
 
 /// Adds a remote timer that is due in one tick, and admits it.
 fn add_admitted(core: &ShardRef, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
-    let handle = add_elsewhere(core, TICK, callback);
+    let handle = add_remotely(core, TICK, callback);
     local_timer().turn();
     assert_eq!(local_timer().len(), 1);
     handle
@@ -35,7 +36,7 @@ fn add_due(clock: &ManualClock, core: &ShardRef) -> TimerHandle {
 #[test]
 fn a_remotely_added_timer_fires_once() {
     explore(85, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let (work, [seen, noted]) = (AtomicUsize::new(0), shared(AtomicUsize::new(0)));
         let adder = race(move || {
             // Relaxed, here and below: corewheel must order them.
@@ -47,7 +48,7 @@ fn a_remotely_added_timer_fires_once() {
         assert_eq!(local_timer().turn().fired, 0);
         assert_eq!(turn_after_a_tick(&clock), 0);
         let handle = adder.join().unwrap();
-        let fired = runs(&clock, 4);
+        let fired = run_ticks(&clock, 4);
         assert!(fired == [2] || fired == [3], "not two ticks after the add: {fired:?}");
         assert_eq!((seen.load(Ordering::Relaxed), handle.cancel()), (11, Cancel::Ended));
         assert_all_ended(&local_timer().counts(), 1);
@@ -57,7 +58,7 @@ fn a_remotely_added_timer_fires_once() {
 #[test]
 fn a_timer_cancelled_before_admission_ends_once() {
     explore(5_900, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let [kept, captured] = shared(());
         let adder = race(move || {
             let handle = core.add(TICK, move || drop(captured));
@@ -67,7 +68,7 @@ fn a_timer_cancelled_before_admission_ends_once() {
         });
         let mut fired = turn_after_a_tick(&clock);
         let answers = adder.join().unwrap();
-        fired += runs(&clock, 3).len();
+        fired += run_ticks(&clock, 3).len();
         let cancelled = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count();
         assert_eq!(fired + cancelled, 1, "{answers:?}");
         assert_eq!(Arc::strong_count(&kept), 1);
@@ -81,22 +82,22 @@ fn a_timer_cancelled_before_admission_ends_once() {
 fn a_canceller_takes_the_payload_before_node_reuse() {
     for (is_admitted, floor) in [(true, 63), (false, 240)] {
         explore(floor, move || {
-            let (clock, core) = core();
+            let (clock, core) = install_core();
             let payloads = [(); 2].map(|()| Arc::new(()));
             let captured = payloads.each_ref().map(Arc::clone);
             let [first, second] = captured.map(|captured| move || drop(captured));
             // Takes the other node of the page.
-            let other = add_elsewhere(&core, TICK * 100, || ());
-            let handle = add_elsewhere(&core, TICK, first);
+            let other = add_remotely(&core, TICK * 100, || ());
+            let handle = add_remotely(&core, TICK, first);
             if is_admitted {
                 local_timer().turn();
             }
             let canceller = race(move || handle.cancel());
             (0..2).for_each(|_| _ = local_timer().turn());
-            let again = add_elsewhere(&core, TICK, second);
+            let again = add_remotely(&core, TICK, second);
             assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
             assert_eq!(payloads.each_ref().map(Arc::strong_count), [1, 2]);
-            assert_eq!(runs(&clock, 3).len(), 1);
+            assert_eq!(run_ticks(&clock, 3).len(), 1);
             assert_eq!(payloads.each_ref().map(Arc::strong_count), [1, 1]);
             assert_eq!((again.cancel(), other.cancel()), (Cancel::Ended, Cancel::Cancelled));
             assert_all_ended(&local_timer().counts(), 3);
@@ -107,7 +108,7 @@ fn a_canceller_takes_the_payload_before_node_reuse() {
 #[test]
 fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
     explore(2_000, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let adder = race(move || {
             let handle = core.add(TICK, || ());
             let other = race(move || handle.reset(TICK * 2));
@@ -115,7 +116,7 @@ fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
         });
         assert_eq!(local_timer().turn().fired, 0);
         assert_eq!(adder.join().unwrap(), (true, true));
-        let fired = runs(&clock, 5);
+        let fired = run_ticks(&clock, 5);
         assert!(fired == [2] || fired == [3], "{fired:?}");
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -124,7 +125,7 @@ fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
 #[test]
 fn the_owner_cancels_a_timer_before_its_admission() {
     explore(540, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let [kept, captured] = shared(());
         let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
         let adder = race(move || {
@@ -140,17 +141,18 @@ fn the_owner_cancels_a_timer_before_its_admission() {
         assert!(early.is_none_or(|answer| answer == Cancel::Cancelled));
         let late = if early.is_some() { Cancel::Ended } else { Cancel::Cancelled };
         assert_eq!(handle.cancel(), late);
-        assert!(runs(&clock, 4).is_empty());
+        assert!(run_ticks(&clock, 4).is_empty());
         assert_eq!(Arc::strong_count(&kept), 1);
         assert_all_ended(&local_timer().counts(), 1);
     });
 }
 
-/// Each thread reads whether the other reset was done before its own. If they overlap, either wins.
+/// Each thread reads whether the other's reset was done before its own. Overlapping resets may
+/// take effect in either order.
 #[test]
 fn the_later_of_two_resets_around_admission_wins() {
     explore(1_050, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
         let [[own_done, own_seen], [other_done, other]] =
             [(); 2].map(|()| shared(AtomicUsize::new(0)));
@@ -169,7 +171,7 @@ fn the_later_of_two_resets_around_admission_wins() {
         own_done.store(early.is_some().into(), Ordering::Release);
         local_timer().turn();
         let other_is_later = early.is_none() | adder.join().unwrap();
-        let fired = runs(&clock, 5);
+        let fired = run_ticks(&clock, 5);
         assert!(fired == [3] && !other_is_later || fired == [2] && !own_is_later, "{fired:?}");
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -178,7 +180,7 @@ fn the_later_of_two_resets_around_admission_wins() {
 #[test]
 fn a_cancel_around_the_first_run_prevents_further_runs() {
     explore(3_300, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let (captured, drops) = Drops::watched();
         let adder = race(move || {
             let handle = core.add_periodic(TICK, move || _ = &captured);
@@ -188,7 +190,7 @@ fn a_cancel_around_the_first_run_prevents_further_runs() {
         let fired = turn_after_a_tick(&clock);
         let answer = adder.join().unwrap();
         local_timer().turn();
-        assert_eq!(runs(&clock, 4), [], "{answer:?}");
+        assert_eq!(run_ticks(&clock, 4), [], "{answer:?}");
         assert!(answer == Cancel::Cancelled || (answer, fired) == (Cancel::Running, 1));
         assert_eq!(drops.wait(), 1);
         assert_all_ended(&local_timer().counts(), 1);
@@ -199,7 +201,7 @@ fn a_cancel_around_the_first_run_prevents_further_runs() {
 #[test]
 fn a_remote_periodic_callback_is_dropped_after_its_runs() {
     explore(580, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let (captured, work, seen) = SeesOnDrop::watched();
         let handle = setup(|| {
             let run = move || {
@@ -207,7 +209,7 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
                 // Relaxed, here and below: corewheel must order them.
                 work.store(work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             };
-            let handle = elsewhere(move || core.add_periodic(TICK, run));
+            let handle = on_another_thread(move || core.add_periodic(TICK, run));
             local_timer().turn();
             clock.advance(TICK);
             handle
@@ -218,7 +220,7 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
         local_timer().turn();
         assert_eq!(seen.load(Ordering::Relaxed), 10 + fired, "{answer:?}");
         assert_ne!(answer, Cancel::Ended);
-        assert_eq!(runs(&clock, 4), []);
+        assert_eq!(run_ticks(&clock, 4), []);
         assert_all_ended(&local_timer().counts(), 1);
     });
 }
@@ -226,7 +228,7 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
 #[test]
 fn set_period_takes_effect_before_admission() {
     explore(1_300, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
         let adder = race(move || {
             let handle = core.add_periodic(TICK, || ());
@@ -239,7 +241,7 @@ fn set_period_takes_effect_before_admission() {
         local_timer().turn();
         let handle = adder.join().unwrap();
         let expected = if early.is_some() { vec![2, 5] } else { vec![2, 3, 4, 5] };
-        assert_eq!(runs(&clock, 5), expected);
+        assert_eq!(run_ticks(&clock, 5), expected);
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -248,13 +250,13 @@ fn set_period_takes_effect_before_admission() {
 #[test]
 fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
     explore(9_700, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let handle = setup(|| add_due(&clock, &core));
         let mover = race(move || handle.reset(TICK * 2));
         let canceller = race(move || handle.cancel());
         let fired = local_timer().turn().fired;
         let (moved, answer) = (mover.join().unwrap(), canceller.join().unwrap());
-        let (cancelled, later) = (usize::from(answer == Cancel::Cancelled), runs(&clock, 4));
+        let (cancelled, later) = (usize::from(answer == Cancel::Cancelled), run_ticks(&clock, 4));
         assert_eq!(fired + cancelled + later.len(), 1, "moved: {moved}, {answer:?}");
         assert!(later.is_empty() || moved && later == [3]);
         assert!(!moved || fired == 0, "fired after a successful reset");
@@ -265,7 +267,7 @@ fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
 #[test]
 fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
     explore(11_000, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let handle = setup(|| add_admitted(&core, || ()));
         let mover = race(move || handle.reset(TICK * 2));
         assert!(handle.reset(TICK * 3));
@@ -275,7 +277,7 @@ fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
         local_timer().turn();
         let _ = mover.join().unwrap();
         assert!(adder.join().unwrap());
-        assert_eq!(runs(&clock, 4), [2]);
+        assert_eq!(run_ticks(&clock, 4), [2]);
         assert_all_ended(&local_timer().counts(), 2);
     });
 }
@@ -283,14 +285,14 @@ fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     explore(4_300, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let first = setup(|| add_due(&clock, &core));
         let stale_caller = race(move || (first.reset(TICK * 9), first.cancel()));
         let fired = local_timer().turn().fired;
         let second = race(move || core.add(TICK, || ())).join().unwrap();
         let (moved, answer) = stale_caller.join().unwrap();
         assert_eq!((moved, answer == Cancel::Cancelled), (fired == 0, fired == 0));
-        assert_eq!((second.is_pending(), runs(&clock, 3)), (true, vec![2]));
+        assert_eq!((second.is_pending(), run_ticks(&clock, 3)), (true, vec![2]));
         assert_all_ended(&local_timer().counts(), 2);
     });
 }
@@ -299,12 +301,12 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
 #[test]
 fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {
-        let (clock, core) = core();
+        let (clock, core) = install_core();
         let [ran, noted] = shared(AtomicUsize::new(0));
         let handle = setup(|| {
             let handle = add_admitted(&core, move || noted.store(1, Ordering::Relaxed));
             // Takes the other node of the page.
-            add_elsewhere(&core, TICK * 9, || ());
+            add_remotely(&core, TICK * 9, || ());
             local_timer().turn();
             clock.advance(TICK);
             handle
@@ -322,12 +324,12 @@ fn callback_writes_are_visible_after_remote_node_reuse() {
 /// list prevents ABA.
 #[test]
 fn no_node_is_taken_twice_from_the_free_list() {
-    explore_within(1, 4_200, || {
-        let (clock, core) = core();
+    explore_with_preemptions(1, 4_200, || {
+        let (clock, core) = install_core();
         // Puts two nodes into the free list.
         setup(|| {
             let adder = core.clone();
-            for handle in elsewhere(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
+            for handle in on_another_thread(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
                 assert_eq!(handle.cancel(), Cancel::Cancelled);
             }
             local_timer().turn();
@@ -340,20 +342,20 @@ fn no_node_is_taken_twice_from_the_free_list() {
             other.add(TICK, || ())
         });
         local_timer().turn();
-        let added = [one.join().unwrap(), other.join().unwrap(), add_elsewhere(&core, TICK, || ())];
+        let added = [one.join().unwrap(), other.join().unwrap(), add_remotely(&core, TICK, || ())];
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(runs(&clock, 3), [1; 3]);
+        assert_eq!(run_ticks(&clock, 3), [1; 3]);
         assert_all_ended(&local_timer().counts(), 6);
     });
 }
 
-/// Returns this thread's clock, its shard, and a stale handle of a remote timer. [`retire_page`] retires
-/// the page of that handle.
+/// Returns this thread's clock, its shard, and a stale handle of a remote timer. [`retire_page`]
+/// retires the page of that handle.
 fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
-    let (clock, core) = core();
+    let (clock, core) = install_core();
     let adder = core.clone();
     // Under loom a page has two nodes, and one empty page is kept as a spare.
-    let handles = elsewhere(move || [(); 4].map(|()| adder.add(TICK, || ())));
+    let handles = on_another_thread(move || [(); 4].map(|()| adder.add(TICK, || ())));
     local_timer().turn();
     for handle in handles {
         assert_eq!(handle.cancel(), Cancel::Cancelled);
@@ -371,13 +373,13 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
         let (clock, core, stale) = setup(with_a_page_to_spare);
         let stale_caller = race(move || (stale.reset(TICK * 9), stale.cancel()));
         retire_page();
-        let added = elsewhere(move || [(); 3].map(|()| core.add(TICK, || ())));
+        let added = on_another_thread(move || [(); 3].map(|()| core.add(TICK, || ())));
         let has_its_index =
             |handle: &TimerHandle| shard_and_index(*handle) == shard_and_index(stale);
         assert!(added.iter().any(has_its_index), "{added:?}, {stale:?}");
         assert_eq!(stale_caller.join().unwrap(), (false, Cancel::Ended));
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(runs(&clock, 2), [1; 3]);
+        assert_eq!(run_ticks(&clock, 2), [1; 3]);
     });
 }
 
@@ -388,9 +390,9 @@ fn no_node_is_taken_from_a_retired_page() {
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
         retire_page();
-        let added = [adder.join().unwrap(), add_elsewhere(&core, TICK, || ())];
+        let added = [adder.join().unwrap(), add_remotely(&core, TICK, || ())];
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(runs(&clock, 2), [1; 2]);
+        assert_eq!(run_ticks(&clock, 2), [1; 2]);
         assert_all_ended(&local_timer().counts(), 6);
     });
 }
@@ -398,28 +400,28 @@ fn no_node_is_taken_from_a_retired_page() {
 #[test]
 fn one_of_two_concurrent_adds_at_the_limit_succeeds() {
     explore(280, || {
-        let (clock, core) = core_with(|config| config.limit(1));
+        let (clock, core) = install_core_with(|config| config.limit(1));
         let adders = [core.clone(), core.clone()]
             .map(|core| race(move || core.try_add(TICK, || ()).map_err(|error| error.reason())));
         let answers = adders.map(|adder| adder.join().unwrap());
         let refused = answers.iter().filter(|answer| **answer == Err(AddErrorReason::Full)).count();
         assert_eq!(refused, 1, "{answers:?}");
-        assert_eq!(runs(&clock, 2), [1]);
-        assert!(elsewhere(move || core.try_add(TICK, || ()).is_ok()));
-        assert_eq!(runs(&clock, 4), [3]);
+        assert_eq!(run_ticks(&clock, 2), [1]);
+        assert!(on_another_thread(move || core.try_add(TICK, || ()).is_ok()));
+        assert_eq!(run_ticks(&clock, 4), [3]);
     });
 }
 
-/// The adder's reservation counts the timer until the owner counts it.
+/// The adder's reservation counts toward the limit until the owner counts the timer.
 #[test]
 fn a_timer_counts_toward_the_limit_during_admission() {
     explore(96, || {
-        let (clock, core) = core_with(|config| config.limit(1));
-        add_elsewhere(&core, TICK, || ());
+        let (clock, core) = install_core_with(|config| config.limit(1));
+        add_remotely(&core, TICK, || ());
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
         local_timer().turn();
         assert_eq!(other.join().unwrap(), Err(AddErrorReason::Full));
-        assert_eq!(runs(&clock, 2), [1]);
+        assert_eq!(run_ticks(&clock, 2), [1]);
     });
 }
 
@@ -428,9 +430,9 @@ fn a_callback_added_at_shard_end_is_dropped_once() {
     explore(1_750, || {
         let (dropped, drops) = Drops::watched();
         let owner = race(move || {
-            let (_clock, core) = core();
+            let (_clock, core) = install_core();
             race(move || {
-                // `core` outlives the shard, so its drop cannot be what drops the callback.
+                // Returns `core`, so that its drop is not what drops the callback.
                 (core.try_add(TICK, move || drop(dropped)).map_err(|error| error.reason()), core)
             })
         });
@@ -450,8 +452,8 @@ fn end_after_one_turn<R: 'static>(
     act: impl FnOnce(TimerHandle) -> R + 'static,
 ) -> (R, ShardRef) {
     let owner = race(move || {
-        let (_clock, core) = core();
-        let timer = setup(|| add_elsewhere(&core, TICK, move || drop(dropped)));
+        let (_clock, core) = install_core();
+        let timer = setup(|| add_remotely(&core, TICK, move || drop(dropped)));
         let result = act(timer);
         local_timer().turn();
         (result, core)
@@ -480,7 +482,7 @@ fn a_cancel_during_a_move_at_shard_end_drops_the_callback_once() {
         let (dropped, drops) = Drops::watched();
         let (mover, _core) = end_after_one_turn(dropped, |timer| {
             let mover = thread::spawn(move || timer.reset(TICK * 2));
-            assert_eq!(elsewhere(move || timer.cancel()), Cancel::Cancelled);
+            assert_eq!(on_another_thread(move || timer.cancel()), Cancel::Cancelled);
             mover
         });
         mover.join().unwrap();

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
-    SeesOnDrop, TICK, WithTimer, assert_all_ended, elsewhere, expired, expiry_ticks, explore,
-    fire_and_add_four, install_wheel, race, runs, setup, shard, shard_with,
+    SeesOnDrop, TICK, WithTimer, assert_all_ended, expired, expiry_ticks, explore,
+    fire_and_add_four, install_wheel, on_another_thread, race, run_ticks, setup, shard, shard_with,
     shard_with_a_page_to_spare, shard_with_due, shared, work_and_cancel,
 };
 
@@ -71,7 +71,7 @@ fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
         let (payload, work, seen) = SeesOnDrop::watched();
         let (mut shard, _clock, handle) = shard_with(3, payload);
-        assert!(elsewhere(move || handle.reset(TICK * 5)));
+        assert!(on_another_thread(move || handle.reset(TICK * 5)));
         let canceller = race(move || work_and_cancel(&work, handle));
         assert!(expired(&mut shard).is_empty());
         let dropped = seen.load(Ordering::Relaxed);
@@ -133,7 +133,7 @@ fn two_concurrent_resets_agree_and_one_takes_effect() {
 }
 
 /// Moves a timer to tick 3 on another thread and to tick `own` on this one. Each thread reads
-/// whether the other reset was done before its own. If they overlap, either wins.
+/// whether the other reset was done before its own. If the resets overlap, either wins.
 fn reset_on_both_sides(
     (mut shard, clock, handle): WithTimer<()>,
     own: u32,
@@ -229,7 +229,7 @@ fn a_successful_reset_shifts_the_periodic_schedule() {
         let fired = local_timer().turn().fired;
         let moved = mover.join().unwrap();
         assert!(moved || fired == 1);
-        assert_eq!(runs(&clock, 7), if moved { [5, 7] } else { [4, 6] });
+        assert_eq!(run_ticks(&clock, 7), if moved { [5, 7] } else { [4, 6] });
         assert_eq!((handle.cancel(), local_timer().counts().live), (Cancel::Cancelled, 0));
     });
 }
@@ -249,7 +249,7 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
             answer == Cancel::Cancelled || (answer, fired) == (Cancel::Running, 1),
             "{answer:?}"
         );
-        assert_eq!(runs(&clock, 4), []);
+        assert_eq!(run_ticks(&clock, 4), []);
         assert_eq!(Arc::strong_count(&kept), 1);
         assert_eq!(local_timer().counts().cancelled, 1);
         assert_all_ended(&local_timer().counts(), 1);
@@ -262,9 +262,9 @@ fn shard_with_deferrable<T: 'static>(payload: T) -> WithTimer<T> {
     setup(|| {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, payload);
-        assert!(elsewhere(move || handle.reset(TICK * 2)));
+        assert!(on_another_thread(move || handle.reset(TICK * 2)));
         assert!(expired(&mut shard).is_empty());
-        assert!(elsewhere(move || handle.reset(TICK * 2)));
+        assert!(on_another_thread(move || handle.reset(TICK * 2)));
         assert_eq!(shard.counts().queued, 0, "the second reset sent a message");
         (shard, clock, handle)
     })
@@ -286,8 +286,8 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     });
 }
 
-/// If the owner's reset comes during the first remote reset, the second one needs a message, since
-/// it is to an earlier deadline.
+/// If the owner's reset comes during the first remote reset, the second remote reset needs a
+/// message, since its deadline is earlier.
 #[test]
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_900, || {

@@ -15,15 +15,15 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    TICK, answers, config, core_with, expired, expiry_ticks, explore, explore_within, runs, setup,
-    shard, shared, spawn_unparker, turn_after_a_tick,
+    TICK, config, expired, expiry_ticks, explore, explore_with_preemptions, install_core_with,
+    join_unparkers, run_ticks, setup, shard, shared, spawn_unparker, turn_after_a_tick,
 };
 
 /// The number of queued cancels that wake the owner. It is 1,024 in production.
 const WAKE_BACKLOG: usize = 2;
 
 /// Returns a configuration whose wake hook unparks this thread.
-fn waking(clock: &ManualClock) -> Config {
+fn waking_config(clock: &ManualClock) -> Config {
     let owner = thread::current();
     config(clock).on_wake(move || owner.unpark())
 }
@@ -47,18 +47,18 @@ fn with_blocking_hook(
 
 fn waking_core() -> (ManualClock, ShardRef) {
     let owner = thread::current();
-    core_with(|config| config.on_wake(move || owner.unpark()))
+    install_core_with(|config| config.on_wake(move || owner.unpark()))
 }
 
 fn waking_shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
-    (Shard::with_config(waking(&clock)).unwrap(), clock)
+    (Shard::with_config(waking_config(&clock)).unwrap(), clock)
 }
 
 /// Returns a shard whose owner is woken by a backlog of cancels, but not by a single one.
 fn shard_woken_by_backlog() -> (Shard<()>, ManualClock) {
     let clock = ManualClock::new();
-    (Shard::with_config(waking(&clock).drop_within(Duration::MAX)).unwrap(), clock)
+    (Shard::with_config(waking_config(&clock).drop_within(Duration::MAX)).unwrap(), clock)
 }
 
 fn assert_empty(shard: &mut Shard<()>) {
@@ -73,7 +73,7 @@ fn fall_asleep(sleep: PreparedSleep<'_>) {
     drop(sleep);
 }
 
-/// Parks, or yields if the timeout is zero. Then a waking thread may hold the default hook's lock.
+/// Parks, or yields if the timeout is zero, since a waking thread may hold the default hook's lock.
 fn fall_asleep_or_yield(sleep: PreparedSleep<'_>) {
     if sleep.timeout().is_some_and(|timeout| timeout.is_zero()) {
         thread::yield_now();
@@ -86,14 +86,13 @@ fn a_backlog_of_cancels_wakes_the_owner() {
     explore(100, || cancel_backlog_during_sleep(Shard::prepare_sleep));
 }
 
-/// Sleeps while another thread cancels a backlog of timers.
 fn cancel_backlog_during_sleep(announce: fn(&Shard<()>) -> PreparedSleep<'_>) {
     let (mut shard, _clock) = shard_woken_by_backlog();
     let handles = [(); WAKE_BACKLOG].map(|()| shard.add(TICK * 1000, ()));
     let canceller = spawn_unparker(move || handles.map(TimerHandle::cancel));
     fall_asleep(announce(&shard));
     assert_empty(&mut shard);
-    assert_eq!(canceller.answer(), [Cancel::Cancelled; WAKE_BACKLOG]);
+    assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_BACKLOG]);
 }
 
 #[test]
@@ -105,7 +104,7 @@ fn a_remote_cancel_ends_a_long_sleep() {
         let canceller = spawn_unparker(move || handle.cancel());
         fall_asleep(shard.prepare_sleep());
         assert!(expired(&mut shard).is_empty() && shard.is_empty());
-        assert_eq!((canceller.answer(), Arc::strong_count(&payload)), (Cancel::Cancelled, 1));
+        assert_eq!((canceller.join(), Arc::strong_count(&payload)), (Cancel::Cancelled, 1));
     });
 }
 
@@ -122,7 +121,7 @@ fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
             fall_asleep(shard.prepare_sleep());
             assert!(expired(&mut shard).is_empty());
         }
-        let [_, is_cancelled] = answers([mover, canceller]);
+        let [_, is_cancelled] = join_unparkers([mover, canceller]);
         assert!(is_cancelled);
     });
 }
@@ -137,7 +136,7 @@ fn a_backlog_of_two_cancellers_wakes_the_owner() {
         });
         fall_asleep(shard.prepare_sleep());
         assert_empty(&mut shard);
-        assert_eq!(answers(cancellers), [Cancel::Cancelled; WAKE_BACKLOG]);
+        assert_eq!(join_unparkers(cancellers), [Cancel::Cancelled; WAKE_BACKLOG]);
     });
 }
 
@@ -151,11 +150,11 @@ fn an_add_by_the_owner_ends_its_announced_sleep() {
         local_timer().add(TICK, || ());
         fall_asleep(sleep);
         assert_eq!(turn_after_a_tick(&clock), 1);
-        assert_eq!(canceller.answer(), [Cancel::Cancelled; WAKE_BACKLOG - 1]);
+        assert_eq!(canceller.join(), [Cancel::Cancelled; WAKE_BACKLOG - 1]);
     });
 }
 
-/// A loop that assigns to a variable drops the old announcement after it has made the new one.
+/// A loop that assigns announcements to one variable drops the old one after making the new one.
 #[test]
 fn dropping_an_old_announcement_keeps_the_new_one() {
     explore(250, || {
@@ -176,8 +175,8 @@ fn a_remote_add_wakes_the_owner() {
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
         assert_eq!(local_timer().len(), 1, "the owner missed the add");
-        assert_eq!(runs(&clock, 2), [1]);
-        assert_eq!(adder.answer().cancel(), Cancel::Ended);
+        assert_eq!(run_ticks(&clock, 2), [1]);
+        assert_eq!(adder.join().cancel(), Cancel::Ended);
     });
 }
 
@@ -195,16 +194,16 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
             fall_asleep_or_yield(shard.prepare_sleep());
             fired += expired(&mut shard).len();
         }
-        assert_eq!(answers(movers), [true; 2]);
+        assert_eq!(join_unparkers(movers), [true; 2]);
     });
 }
 
 /// A waking thread that has found the earlier sleep may still be about to unpark the old thread.
 #[test]
 fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
-    explore_within(1, 3_000, || {
-        // The shard moves to the main thread: for a thread that starts later, loom does not try
-        // earlier steps.
+    explore_with_preemptions(1, 3_000, || {
+        // The shard moves to the main thread, because loom does not backtrack a thread's steps to
+        // before its start.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
             let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
@@ -221,7 +220,7 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
                 fall_asleep_or_yield(shard.prepare_sleep());
             }
         }
-        assert_eq!(answers(movers), [true; 2]);
+        assert_eq!(join_unparkers(movers), [true; 2]);
     });
 }
 
@@ -236,8 +235,8 @@ fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
             fall_asleep(local_timer().prepare_sleep());
             local_timer().turn();
         }
-        adder.answer();
-        assert_eq!(runs(&clock, 5), [2, 3, 5]);
+        adder.join();
+        assert_eq!(run_ticks(&clock, 5), [2, 3, 5]);
     });
 }
 
@@ -252,13 +251,13 @@ fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
             fall_asleep(shard.prepare_sleep());
             assert!(expired(&mut shard).is_empty());
         }
-        assert_eq!(mover.answer(), [true; 2]);
+        assert_eq!(mover.join(), [true; 2]);
         assert_eq!(expiry_ticks(&mut shard, &clock, 5), [2]);
     });
 }
 
-/// One thread moves the timer to tick 5, and another to tick 2. The second one may rely on the
-/// message of the first one, which may not be pushed yet. Tick 5 need not wake the owner.
+/// One thread moves the timer to tick 5, and another to tick 2. The second thread may rely on
+/// the message of the first one, which may not be pushed yet. Tick 5 need not wake the owner.
 #[test]
 fn a_reset_behind_a_queued_reset_wakes_the_owner() {
     explore(6_000, || {
@@ -288,20 +287,19 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         if sleeps && !was_woken {
             assert_eq!(shard.time_until_next(), Some(TICK * 3), "no wake-up for tick 2");
         }
-        movers.answer();
+        movers.join();
         let fired = expiry_ticks(&mut shard, &clock, 5);
         assert!(fired == [2, 3] || fired == [3, 5], "{fired:?}");
     });
 }
 
-/// Sleeps while two threads reset timers.
 fn reset_from_two_threads(config: Config, is_awake: &AtomicUsize) {
     let mut shard = Shard::with_config(config).unwrap();
     let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
     let movers = timers.map(|timer| spawn_unparker(move || timer.reset(TICK)));
     fall_asleep(shard.prepare_sleep());
     is_awake.store(1, Ordering::Release);
-    assert_eq!(answers(movers), [true; 2]);
+    assert_eq!(join_unparkers(movers), [true; 2]);
 }
 
 #[test]
@@ -329,7 +327,7 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
     });
 }
 
-/// The stalled thread has no message in the mailbox: after its refused add, it requests room.
+/// The stalled hook announces no message: after its refused add, the thread requests room.
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(26_000, || {
@@ -350,6 +348,6 @@ fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
         let mover = spawn_unparker(move || moved.reset(TICK));
         fall_asleep(local.prepare_sleep());
         is_awake.store(1, Ordering::Release);
-        assert_eq!(answers([adder, mover]), [true; 2]);
+        assert_eq!(join_unparkers([adder, mover]), [true; 2]);
     });
 }

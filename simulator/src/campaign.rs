@@ -11,8 +11,7 @@ use crate::plan::{Choose, Plan, Step};
 /// Steps of an episode that is drawn from a seed.
 const STEPS: usize = 40_000;
 
-/// Time limit of a shrink.
-const PATIENCE: Duration = Duration::from_secs(120);
+const SHRINK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A failure, and the steps that reproduce it.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ pub fn simulate(
 ) -> Result<Coverage, Box<Found>> {
     let mut coverage = Coverage::default();
     for seed in seed.. {
-        coverage.join(&episode(seed, bug)?);
+        coverage.add_episode(&episode(seed, bug)?);
         if is_enough(&coverage) {
             break;
         }
@@ -57,13 +56,13 @@ pub fn episode(seed: u64, bug: Option<Bug>) -> Result<Coverage, Box<Found>> {
 }
 
 /// Runs an episode of `length` steps that `choose` draws.
-pub fn drawn(length: usize, choose: &mut Choose<'_>) -> Result<Coverage, Failure> {
+pub fn run_drawn_episode(length: usize, choose: &mut Choose<'_>) -> Result<Coverage, Failure> {
     episode::run(&Plan::draw(length, choose), None)
 }
 
 /// Removes steps and simplifies arguments while the plan still fails. Returns the last failure.
 fn shrink(plan: &mut Plan, mut failure: Failure, bug: Option<Bug>) -> Failure {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + SHRINK_TIMEOUT;
     if failure.hangs {
         return failure;
     }

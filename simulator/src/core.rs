@@ -13,7 +13,7 @@ use corewheel::{
     TimerHandle, When, local_timer,
 };
 
-pub(crate) use self::handles::payload_dropped;
+pub(crate) use self::handles::on_payload_drop;
 use crate::handover::{self, Job, Link, check, count, with};
 use crate::ledger::Payload;
 use crate::model::{Bug, TurnReport, nanos};
@@ -28,8 +28,8 @@ pub(crate) struct Core {
     sleep: Option<PreparedSleep<'static>>,
 }
 
-/// The body of a core's thread. The first of `configs` is for the thread's own wheel.
-pub(crate) fn live(
+/// Runs the jobs of a core's thread. The first of `configs` is for the thread's own wheel.
+pub(crate) fn run_thread(
     number: usize,
     plan: &Plan,
     configs: Vec<(usize, Config)>,
@@ -63,7 +63,7 @@ pub(crate) fn live(
         }
         handover::hand_back(false);
     }
-    // In reverse, so that the next shards get the same numbers.
+    // Dropped in reverse, so that the next shards get the same numbers.
     this.shards.iter_mut().rev().for_each(|shard| *shard = None);
 }
 
@@ -77,7 +77,7 @@ impl Core {
                 return;
             }
         }
-        (0..PLACES).for_each(|place| self.compare(place));
+        (0..PLACES).for_each(|place| self.check_counts(place));
     }
 
     fn act(&mut self, step: Step) {
@@ -98,7 +98,7 @@ impl Core {
             Act::Sleep => self.fall_asleep(place),
             Act::Drain => self.drain(place),
             Act::DropShard => self.drop_shard(place),
-            Act::Exchange => self.exchange(place),
+            Act::SwapWithTransit => self.swap_with_transit(place),
             Act::Clock(how) => {
                 let wait =
                     if how == ClockMove::ToNext { self.time_until_next(place) } else { None };
@@ -132,24 +132,24 @@ impl Core {
         self.shards[place].as_ref().map_or_else(|| local_timer().len(), Shard::len)
     }
 
-    /// The time until a shard's next turn. The query publishes the number of its timers.
+    /// Returns the time until a shard's next turn. The query publishes the shard's counts.
     fn time_until_next(&self, place: usize) -> Option<Nanos> {
         let shard = self.shards[place].as_ref();
         let wait = shard.map_or_else(|| local_timer().time_until_next(), Shard::time_until_next);
-        self.has_published(place);
+        self.record_published(place);
         wait.map(nanos)
     }
 
-    fn has_published(&self, place: usize) {
+    fn record_published(&self, place: usize) {
         let (shard, live) = (self.numbers[place], self.counts(place).live);
         with(|model| model.shards[shard].published = live);
     }
 
-    fn compare(&self, place: usize) {
+    fn check_counts(&self, place: usize) {
         let (shard, length) = (self.numbers[place], self.length(place));
         let (counts, wait) = (self.counts(place), self.time_until_next(place));
         check(length as u64 == counts.live, || format!("{length} live, and {counts:?}"));
-        with(|model| model.compare(shard, counts, wait));
+        with(|model| model.check_counts(shard, counts, wait));
     }
 
     fn inspect(&self, place: usize) {
@@ -158,8 +158,8 @@ impl Core {
         let next = shard.map_or_else(|| local_timer().next_deadline(), Shard::next_deadline);
         let wait = self.time_until_next(place);
         count("next_deadline, time_until_next, counts");
-        with(|model| model.compare_deadline(number, next, wait));
-        self.compare(place);
+        with(|model| model.check_next_deadline(number, next, wait));
+        self.check_counts(place);
     }
 
     /// Announces a sleep. The thread's own wheel stays asleep until the core's next steps.
@@ -168,12 +168,12 @@ impl Core {
         count("prepare_sleep");
         if let Some(shard) = &self.shards[place] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
-            self.has_published(place);
-            return with(|model| model.compare_sleep(number, timeout, true));
+            self.record_published(place);
+            return with(|model| model.check_sleep(number, timeout, true));
         }
         self.wake_up();
         let sleep = local_timer().prepare_sleep();
-        self.has_published(place);
+        self.record_published(place);
         with(|model| model.record_sleep(number, sleep.timeout().map(nanos)));
         self.sleep = Some(sleep);
     }
@@ -181,7 +181,7 @@ impl Core {
     fn wake_up(&mut self) {
         if self.sleep.take().is_some() {
             let queued = local_timer().counts().queued;
-            with(|model| model.wakes_up(model.own(), queued));
+            with(|model| model.check_wake_ups(model.own_shard(), queued));
         }
     }
 
@@ -189,12 +189,12 @@ impl Core {
 
     /// Adds a timer, with `try_add` if the shard is full or may be.
     fn add(&mut self, step: Step, way: AddMethod) {
-        let Step { id, place, delay, more, script, .. } = step;
+        let Step { id, place, delay, window, script, .. } = step;
         let (shard, length) = (self.numbers[place], self.length(place));
         let operations = match way {
             AddMethod::Plain => ["add", "Shard::add, try_add"],
             AddMethod::At | AddMethod::AtPast => ["add, an instant", "Shard::add, an instant"],
-            AddMethod::Within => ["add, slack", "Shard::add, slack"],
+            AddMethod::Slack => ["add, slack", "Shard::add, slack"],
             AddMethod::Spread => ["add, spread", "Shard::add, spread"],
             AddMethod::Periodic => ["add_periodic", "Shard::add_periodic"],
             AddMethod::Local => ["add_local", "Shard::add, try_add"],
@@ -204,11 +204,11 @@ impl Core {
         let added = with(|model| model.begin_add(id, shard, script, length, operation));
         let Some((payload, is_full)) = added else { return };
         let way = if is_full == Some(false) { way } else { AddMethod::Try };
-        add(self.shards[place].as_mut(), payload, way, [delay, more], is_full);
-        self.compare(place);
+        add(self.shards[place].as_mut(), payload, way, [delay, window], is_full);
+        self.check_counts(place);
     }
 
-    /// The place of a timer's shard, if it is a shard of payloads of this core.
+    /// Returns the place of a timer's shard, if it is a shard of payloads of this core.
     fn place_of(&self, id: Id) -> Option<usize> {
         let number = with(|model| Some(model.timers.get(id as usize)?.shard))?;
         (1..PLACES).find(|&place| self.numbers[place] == number)
@@ -221,7 +221,7 @@ impl Core {
         let Some((place, handle)) = place.zip(handle) else { return handles::cancel(id, how) };
         let Some(shard) = &mut self.shards[place] else { return };
         let expected = with(|model| {
-            model.calls(id, true, ["Shard::cancel"; 2]);
+            model.count_call(id, true, ["Shard::cancel"; 2]);
             model.record_cancel(id, true)
         });
         let payload = shard.cancel(handle);
@@ -229,7 +229,7 @@ impl Core {
         drop_quietly(payload);
         let is_right = found == (expected == Cancel::Cancelled).then_some(id);
         check(is_right, || format!("cancel of timer {id} by its shard, not {expected:?}"));
-        self.compare(place);
+        self.check_counts(place);
     }
 
     fn reset(&mut self, id: Id, delay: Nanos) {
@@ -237,7 +237,7 @@ impl Core {
         let shard = place.and_then(|place| self.shards[place].as_mut());
         handles::reset(id, delay, shard);
         if let Some(place) = place {
-            self.compare(place);
+            self.check_counts(place);
         }
     }
 
@@ -248,11 +248,11 @@ impl Core {
             let (shard, handle) = (timer.shard, timer.handle?);
             let operation = match place {
                 Some(_) => "Shard::set_period",
-                None if shard == model.own() => "set_period",
+                None if shard == model.own_shard() => "set_period",
                 None => return None,
             };
             model.coverage.count(operation);
-            Some((handle, model.sets_period(id, period)))
+            Some((handle, model.record_set_period(id, period)))
         });
         let Some((handle, expected)) = called else { return };
         let period = Duration::from_nanos(period);
@@ -286,15 +286,15 @@ impl Core {
             if report.abandoned {
                 model.coverage.count("pass given up");
             } else if !report.behind {
-                model.check_rest(number, report.wait);
+                model.check_no_needless_turn(number, report.wait);
             }
         });
-        self.compare(place);
+        self.check_counts(place);
     }
 
     // ---- shards end and move
 
-    fn make(&mut self, place: usize) {
+    fn make_shard(&mut self, place: usize) {
         let (number, config) = with(|model| model.new_shard(self.number, place));
         self.numbers[place] = number;
         self.shards[place] = Some(Shard::with_config(config).expect("valid"));
@@ -308,8 +308,8 @@ impl Core {
         let live = with(|model| model.record_end(number));
         let back = shard.drain();
         let payload = with(|model| {
-            model.drained(number, &live, &back, shard.counts());
-            model.stray(number)
+            model.record_drain(number, &live, &back, shard.counts());
+            model.refused_payload(number)
         });
         drop_quietly(back);
         let refusal = shard.try_add(Duration::ZERO, payload).map_err(refused);
@@ -318,7 +318,7 @@ impl Core {
         drop(shard);
         check(is_refused && is_empty, || format!("ended shard {number} accepted or kept a timer"));
         with(|model| model.check_end(number));
-        self.make(place);
+        self.make_shard(place);
     }
 
     fn drop_shard(&mut self, place: usize) {
@@ -328,10 +328,10 @@ impl Core {
         with(|model| model.record_end(number));
         drop(shard);
         with(|model| model.check_end(number));
-        self.make(place);
+        self.make_shard(place);
     }
 
-    fn exchange(&mut self, place: usize) {
+    fn swap_with_transit(&mut self, place: usize) {
         let Some(shard) = self.shards[place].take() else { return };
         let number = self.numbers[place];
         count("a shard moves");
@@ -341,7 +341,7 @@ impl Core {
                 self.numbers[place] = number;
                 self.shards[place] = Some(shard);
             }
-            None => self.make(place),
+            None => self.make_shard(place),
         }
     }
 
@@ -349,7 +349,7 @@ impl Core {
     fn leave(&mut self) {
         self.wake_up();
         for place in 0..PLACES {
-            self.compare(place);
+            self.check_counts(place);
             let number = self.numbers[place];
             with(|model| {
                 model.record_end(number);
@@ -369,7 +369,7 @@ fn turn_local(budget: Option<usize>) -> TurnReport {
     TurnReport { fired, collected, touched, behind, ..TurnReport::default() }
 }
 
-/// Makes a pass, which borrows the payloads of periodic timers or ends these timers.
+/// Makes a pass. It borrows the payloads of periodic timers if `borrows`, and otherwise takes them.
 fn pass(
     shard: &mut Shard<Payload>,
     borrows: bool,
@@ -413,12 +413,12 @@ fn pass(
 }
 
 fn pause_in_pass() {
-    // Other cores may add to this thread's wheel: the model needs its published length.
+    // Other cores may add to this thread's wheel, so the model needs the published length.
     let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
     with(|model| {
-        let own = model.own();
+        let own = model.own_shard();
         model.shards[own].published = counts.live;
-        model.compare(own, counts, wait.map(nanos));
+        model.check_counts(own, counts, wait.map(nanos));
     });
     pause();
 }
@@ -448,7 +448,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
         }
         Script::Cancel(other) if is_callback => handles::cancel(other, CancelMethod::Wait),
         Script::DropCancel(_) if is_callback => (),
-        // A pass drops its payloads quietly.
+        // A pass drops payloads quietly, so their destructors would cancel nothing.
         Script::Cancel(other) | Script::DropCancel(other) => {
             handles::cancel(other, CancelMethod::Handle);
         }
@@ -459,7 +459,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
             let did = (turn.fired, turn.collected, turn.touched, turn.live);
             let is_idle = turn.nested && did == (0, 0, 0, live);
             count("turn in a callback");
-            with(|model| model.read(model.own()));
+            with(|model| model.read_clock(model.own_shard()));
             check(is_idle, || format!("{turn:?} in a callback"));
         }
         Script::Pause => pause(),
@@ -472,13 +472,13 @@ fn run(payload: &Payload) {
     run_script(id, with(|model| model.record_fire(id)), None);
     let thrown = with(|model| {
         if model.timer(id).period > 0 {
-            model.run_is_over(id);
+            model.record_run_end(id);
         }
         let timer = model.timer(id);
         (timer.script == Script::Panic).then(|| (model.ledger.clone(), timer.shard))
     });
     if let Some((ledger, shard)) = thrown {
-        ledger.throw(shard);
+        ledger.panic_as_planned(shard);
     }
 }
 
@@ -490,14 +490,14 @@ fn add(
     is_full: Option<bool>,
 ) {
     let (id, timer) = (payload.id, local_timer());
-    let [delay, more] = delays.map(Duration::from_nanos);
+    let [delay, window] = delays.map(Duration::from_nanos);
     // Shards have no `add_local`.
     let way = if shard.is_some() && way == AddMethod::Local { AddMethod::Try } else { way };
     let instant = with(|model| model.instant(model.timer(id).shard, way, delays[0]));
     let when = match way {
         AddMethod::At | AddMethod::AtPast => instant.into(),
-        AddMethod::Within => When::after(delay).slack(more),
-        AddMethod::Spread => When::after(delay).spread(more),
+        AddMethod::Slack => When::after(delay).slack(window),
+        AddMethod::Spread => When::after(delay).spread(window),
         AddMethod::Plain | AddMethod::Periodic | AddMethod::Local | AddMethod::Try => delay.into(),
     };
     let added = match shard {
@@ -505,7 +505,7 @@ fn add(
             AddMethod::Periodic => Ok(Some(shard.add_periodic(delay, payload))),
             AddMethod::Try => shard.try_add(delay, payload).map(Some).map_err(|error| {
                 // Unlike the thread's own wheel, a shard reads its clock even for a refused add.
-                with(|model| model.read(model.timer(id).shard));
+                with(|model| model.read_clock(model.timer(id).shard));
                 refused(error)
             }),
             _ => Ok(Some(shard.add(when, payload))),
@@ -571,7 +571,7 @@ fn add_remote(step: Step) {
     let added = added.map_err(refused);
     let is_pending = added.is_ok_and(TimerHandle::is_pending);
     with(|model| match added {
-        Err(reason) => model.refused_remote(id, reason, is_full, is_gone),
+        Err(reason) => model.record_refused_remote(id, reason, is_full, is_gone),
         Ok(handle) => {
             let number = model.timer(id).shard;
             model.timers[id as usize].handle = Some(handle);
@@ -579,14 +579,14 @@ fn add_remote(step: Step) {
             let delay = if is_periodic { model.make_periodic(id, delay) } else { delay };
             let mut due = 0;
             if act != Act::Run {
-                let now = if own { model.read(number) } else { model.latest(number) };
+                let now = if own { model.read_clock(number) } else { model.latest_time(number) };
                 due = model.shards[number].due_after(now, delay);
             }
             if own {
-                model.added(id, [due; 2]);
+                model.record_added(id, [due; 2]);
             } else {
                 model.check(is_full != Some(true), || format!("a full shard accepted timer {id}"));
-                model.added_remote(id, due);
+                model.record_added_remote(id, due);
             }
             model.check(is_pending, || format!("timer {id} is not pending after its add"));
         }

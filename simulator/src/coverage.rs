@@ -79,7 +79,7 @@ impl Coverage {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    pub(crate) fn join(&mut self, other: &Self) {
+    pub(crate) fn add_episode(&mut self, other: &Self) {
         self.episodes += 1;
         self.fired += other.fired;
         for (name, count) in &other.counts {
@@ -87,19 +87,19 @@ impl Coverage {
         }
     }
 
-    fn times(&self, name: &str) -> u64 {
+    fn count_of(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// The number of operations.
+    /// Returns the number of operations.
     pub fn operations(&self) -> u64 {
-        OPERATIONS.iter().map(|name| self.times(name)).sum()
+        OPERATIONS.iter().map(|name| self.count_of(name)).sum()
     }
 
-    /// The operations and faults that have never occurred.
+    /// Returns the operations and faults that have never occurred.
     pub fn missing(&self) -> Vec<&'static str> {
         let names = OPERATIONS.iter().chain(FAULTS).copied();
-        names.filter(|name| self.times(name) == 0).collect()
+        names.filter(|name| self.count_of(name) == 0).collect()
     }
 
     /// Returns the totals, and a table of the counts in Markdown.
@@ -111,7 +111,7 @@ impl Coverage {
             self.operations(),
         );
         for name in OPERATIONS.iter().chain(FAULTS) {
-            let _ = writeln!(text, "| {name} | {} |", self.times(name));
+            let _ = writeln!(text, "| {name} | {} |", self.count_of(name));
         }
         text
     }

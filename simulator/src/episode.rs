@@ -1,4 +1,4 @@
-//! Runs an episode: one thread per virtual core. Only the thread that has the model runs.
+//! Runs an episode: one thread per virtual core.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,8 +13,7 @@ use crate::handover::{Job, Link};
 use crate::model::{Bug, Model};
 use crate::plan::{Act, CORES, PLACES, Plan, Step};
 
-/// A core that does not answer within this time hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The failure of an episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ struct Conductor {
 struct Thread {
     jobs: Sender<(Box<Model>, Job)>,
     replies: Receiver<(Box<Model>, bool)>,
-    joins: JoinHandle<()>,
+    handle: JoinHandle<()>,
     is_paused: bool,
 }
 
@@ -51,7 +50,7 @@ pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
         let thread = this.start(core);
         this.threads.push(thread);
     }
-    if this.conduct().is_err() {
+    if this.run_steps().is_err() {
         let step = plan.steps.len().saturating_sub(1);
         return Err(Failure { step, what: "a core does not answer".to_owned(), hangs: true });
     }
@@ -59,7 +58,7 @@ pub(crate) fn run(plan: &Plan, bug: Option<Bug>) -> Result<Coverage, Failure> {
 }
 
 impl Conductor {
-    fn conduct(&mut self) -> Result<(), Hangs> {
+    fn run_steps(&mut self) -> Result<(), Hangs> {
         let plan = Arc::clone(&self.plan);
         let mut from = 0;
         while from < plan.steps.len() && self.model().failure.is_none() {
@@ -92,7 +91,7 @@ impl Conductor {
         let model = self.model.take().expect("the model is here");
         let thread = &mut self.threads[core];
         thread.jobs.send((model, job)).map_err(|_| Hangs)?;
-        let (model, is_paused) = thread.replies.recv_timeout(PATIENCE).map_err(|_| Hangs)?;
+        let (model, is_paused) = thread.replies.recv_timeout(HANG_TIMEOUT).map_err(|_| Hangs)?;
         thread.is_paused = is_paused;
         self.model = Some(model);
         Ok(())
@@ -114,14 +113,14 @@ impl Conductor {
         let configs: Vec<_> = (0..PLACES).map(|place| model.new_shard(core, place)).collect();
         model.cores[core].own = configs[0].0;
         let (link, plan) = (Link { jobs: received, replies: answer }, Arc::clone(&self.plan));
-        let joins = thread::spawn(move || core::live(core, &plan, configs, link, &refer));
+        let handle = thread::spawn(move || core::run_thread(core, &plan, configs, link, &refer));
         self.model().cores[core].shard = Some(referred.recv().expect("the thread has a wheel"));
-        Thread { jobs, replies, joins, is_paused: false }
+        Thread { jobs, replies, handle, is_paused: false }
     }
 
     fn end(&mut self, core: usize) -> Result<(), Hangs> {
         self.run_job(core, Job::Leave)?;
-        let ended = self.threads.remove(core).joins.join();
+        let ended = self.threads.remove(core).handle.join();
         let model = self.model();
         model.check(ended.is_ok(), || format!("core {core} ended with a panic"));
         model.cores[core].ended_wheel = model.cores[core].shard.take();
@@ -147,8 +146,8 @@ impl Conductor {
 /// Gives each episode the same shard numbers, on which spread timers depend: the number that was
 /// freed last is reused first.
 fn number_shards_from_zero() {
-    const MOST: usize = CORES * PLACES + 3;
-    let mut shards: Vec<Shard<()>> = (0..MOST).map(|_| Shard::new()).collect();
+    const SHARDS_MAX: usize = CORES * PLACES + 3;
+    let mut shards: Vec<Shard<()>> = (0..SHARDS_MAX).map(|_| Shard::new()).collect();
     shards.sort_by_key(|shard| shard.metrics().number);
     while shards.pop().is_some() {}
 }

@@ -49,7 +49,7 @@ pub(crate) fn pause() {
 
 /// Accesses the model. `ask` must not call the library.
 pub(crate) fn with<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
-    with_any(ask).expect("the model is here")
+    try_with(ask).expect("the model is here")
 }
 
 pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) {
@@ -61,6 +61,6 @@ pub(crate) fn count(name: &'static str) {
 }
 
 /// Accesses the model. Returns None on an ending thread that does not have it.
-pub(crate) fn with_any<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
+pub(crate) fn try_with<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
     MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
 }

@@ -9,7 +9,7 @@ use std::{mem, thread};
 
 use corewheel::Config;
 
-use crate::core::payload_dropped;
+use crate::core::on_payload_drop;
 use crate::plan::Id;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Ledger {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) dropped: u64,
-    /// Planned panics, and those of them that the library has reported.
+    /// Numbers of planned panics, and of planned panics that the library has reported.
     pub(crate) thrown: u64,
     pub(crate) reported: u64,
     pub(crate) wakes: u64,
@@ -57,8 +57,7 @@ impl Ledger {
         self.shards[shard].lock().expect("no holder panics")
     }
 
-    /// Panics as user code may.
-    pub(crate) fn throw(&self, shard: usize) -> ! {
+    pub(crate) fn panic_as_planned(&self, shard: usize) -> ! {
         self.shard(shard).thrown += 1;
         // Unlike `panic!`, this prints nothing.
         resume_unwind(Box::new(Planned))
@@ -72,11 +71,11 @@ impl Ledger {
     }
 
     /// Adds counting hooks to a shard's configuration.
-    pub(crate) fn hooks(self: &Arc<Self>, config: Config, shard: usize) -> Config {
+    pub(crate) fn add_hooks(self: &Arc<Self>, config: Config, shard: usize) -> Config {
         let (waking, reporting) = (Arc::clone(self), Arc::clone(self));
         let wake = move || {
             if mem::take(&mut waking.shard(shard).wake_panics) {
-                waking.throw(shard);
+                waking.panic_as_planned(shard);
             }
             waking.shard(shard).wakes += 1;
         };
@@ -107,10 +106,10 @@ impl Drop for Payload {
         if self.ledger.quiet.load(Relaxed) {
             return;
         }
-        payload_dropped(self.id);
+        on_payload_drop(self.id);
         // A second panic while unwinding would abort.
         if self.panics && !thread::panicking() {
-            self.ledger.throw(shard);
+            self.ledger.panic_as_planned(shard);
         }
     }
 }

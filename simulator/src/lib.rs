@@ -19,7 +19,7 @@ mod ledger;
 mod model;
 mod plan;
 
-pub use self::campaign::{Found, drawn, episode, simulate};
+pub use self::campaign::{Found, episode, run_drawn_episode, simulate};
 pub use self::coverage::Coverage;
 pub use self::episode::Failure;
 pub use self::model::Bug;

@@ -7,7 +7,7 @@ use clap::Parser;
 use corewheel_simulator::{Coverage, simulate};
 
 /// From this number of operations on, each operation and each fault must occur.
-const ALL_FROM: u64 = 1_000_000;
+const COMPLETE_FROM: u64 = 1_000_000;
 
 /// Simulate cores in virtual time, with faults, and check every answer against a model.
 #[derive(Debug, Parser)]
@@ -32,10 +32,10 @@ fn main() -> ExitCode {
     let minutes = minutes.or(operations.is_none().then_some(1.0));
     let time = minutes.map_or(Duration::MAX, |m| Duration::from_secs_f64(60.0 * m.max(0.0)));
     let begun = Instant::now();
-    let mut told = begun;
+    let mut last_report = begun;
     let is_enough = |coverage: &Coverage| {
-        if told.elapsed() > Duration::from_secs(20) {
-            told = Instant::now();
+        if last_report.elapsed() > Duration::from_secs(20) {
+            last_report = Instant::now();
             eprintln!("{} million operations", coverage.operations() / 1_000_000);
         }
         coverage.operations() >= operations.unwrap_or(u64::MAX) || begun.elapsed() >= time
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             if !missing.is_empty() {
                 eprintln!("never occurred: {}", missing.join("; "));
             }
-            (missing.is_empty() || coverage.operations() < ALL_FROM, coverage.table())
+            (missing.is_empty() || coverage.operations() < COMPLETE_FROM, coverage.table())
         }
         Err(found) => (false, found.to_string()),
     };

@@ -27,7 +27,7 @@ pub enum Bug {
     LateTurns,
 }
 
-/// The state of an episode. The thread that runs owns it.
+/// The state of an episode. The running thread owns it.
 #[derive(Debug)]
 pub(crate) struct Model {
     setting: Setting,
@@ -49,7 +49,7 @@ pub(crate) struct Model {
 #[derive(Debug)]
 pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
-    /// Number of moves that the clock ignores.
+    /// Number of forward moves that the clock will ignore.
     stalls: usize,
     /// The shard number of the thread's own wheel.
     pub(crate) own: usize,
@@ -70,28 +70,29 @@ pub(crate) struct Timer {
     ticks: [u64; 2],
     /// 0 for a timer that fires once.
     pub(crate) period: Nanos,
-    /// The turn of its shard in which it was added, or moved; 0 for none.
+    /// The turns of its shard in which callbacks added and last moved it; 0 for none.
     added_in: u64,
     moved_in: u64,
-    /// A message about it may be in the mailbox; the last turn before its latest message.
+    /// A message about it may be in the mailbox.
     queued: bool,
+    /// The last turn before its latest message.
     queued_in: u64,
-    /// Another core has reset it, so a further remote reset to later may need no message.
+    /// The last reset was remote, so a further remote reset to later may need no message.
     may_be_deferrable: bool,
-    /// Another core has added it, and the owner may not have admitted it yet.
     is_remote: bool,
-    unarrived: bool,
+    /// The owner may not have admitted it yet.
+    unadmitted: bool,
     pub(crate) script: Script,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
-    Unborn,
+    NotAdded,
     Refused,
     Live,
     Running,
-    /// Running for the last time.
+    /// A periodic timer in its last run.
     Stopping,
     Ended,
 }
@@ -102,14 +103,14 @@ pub(crate) struct ShardModel {
     /// The core whose clock it reads.
     pub(crate) core: usize,
     tick: Nanos,
-    /// Other threads have cancelled timers whose payloads the owner drops.
-    has_payloads: bool,
+    /// Another thread has cancelled a timer whose payload the owner drops.
+    may_hold_payloads: bool,
     pub(crate) limit: usize,
     /// The latest reading of the clock by the owner, and how often a reading went back.
     latest: Nanos,
     regressions: u64,
-    /// The tick and the clock reading of the last turn.
-    target: u64,
+    /// The tick that the turns have reached, and the clock reading of the last turn.
+    turn_tick: u64,
     turn_now: Nanos,
     pub(crate) turn: Option<TurnModel>,
     turns: u64,
@@ -122,11 +123,11 @@ pub(crate) struct ShardModel {
     cancelled: u64,
     /// Timers about which a message may be in the mailbox.
     queued: Vec<Id>,
-    /// One of the messages is about a deadline.
+    /// A message about a deadline may be in the mailbox.
     urgent: bool,
     /// It is unknown which of the `queued` messages were consumed.
     partial: bool,
-    unarrived: u64,
+    unadmitted: u64,
     held: u64,
     /// The last counts that the owner saw.
     seen: Counts,
@@ -135,7 +136,6 @@ pub(crate) struct ShardModel {
     /// Calls of the wake hook up to the end of the last sleep.
     wakes: u64,
     asleep: Option<Asleep>,
-    /// The last turn left work behind.
     behind: bool,
     /// Callbacks of the last turn added, moved or cancelled timers.
     was_nested: bool,
@@ -148,7 +148,7 @@ pub(crate) struct TurnModel {
     /// The tick of the last timer that fired in order.
     order: u64,
     fired: usize,
-    /// Timers that callbacks cancelled, and all operations of callbacks.
+    /// Timers that callbacks cancelled, and all adds, cancels and resets of callbacks.
     cancelled: u64,
     nested: u64,
     /// Cancelled timers that adds in callbacks may have collected to make room.
@@ -158,7 +158,6 @@ pub(crate) struct TurnModel {
     /// Expiries that lent their payload.
     lent: u64,
     before: Counts,
-    /// The shard wanted this turn.
     is_wanted: bool,
     /// Set if the turn consumes all earlier messages: timers due after this tick fire in order.
     in_order_after: Option<u64>,
@@ -213,11 +212,11 @@ impl Model {
             tick,
             limit,
             latest: now,
-            target: now / tick,
+            turn_tick: now / tick,
             turn_now: now,
             ..ShardModel::default()
         });
-        (number, self.ledger.hooks(config, number))
+        (number, self.ledger.add_hooks(config, number))
     }
 
     pub(crate) fn clock(&self, core: usize) -> Nanos {
@@ -234,12 +233,12 @@ impl Model {
         (timer, shard)
     }
 
-    /// The shard number of the wheel of the core that runs.
-    pub(crate) fn own(&self) -> usize {
+    /// Returns the shard number of the running core's own wheel.
+    pub(crate) fn own_shard(&self) -> usize {
         self.cores[self.core].own
     }
 
-    /// Records a failure, if it is the first.
+    /// Records a failure unless `holds` is true. Only the first failure is kept.
     pub(crate) fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds && self.failure.is_none() {
             self.failure = Some(what());
@@ -248,8 +247,8 @@ impl Model {
 
     // ---- adding
 
-    /// Returns the payload of a new timer, and whether the shard is full, if that is known. None if
-    /// the number is taken.
+    /// Returns the payload of a new timer, and whether the shard is full, if that is known. Returns
+    /// None if a timer with this id exists.
     pub(crate) fn begin_add(
         &mut self,
         id: Id,
@@ -259,7 +258,7 @@ impl Model {
         operation: &'static str,
     ) -> Option<(Payload, Option<bool>)> {
         let timer = &mut self.timers[id as usize];
-        if timer.state != State::Unborn {
+        if timer.state != State::NotAdded {
             return None;
         }
         (timer.shard, timer.script) = (shard, script);
@@ -270,18 +269,18 @@ impl Model {
         let least = length.saturating_sub(usize::try_from(shard.held).unwrap_or(usize::MAX));
         let is_full = least >= shard.limit;
         // A turn may be admitting timers that are already cancelled.
-        let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unarrived == 0);
+        let is_held_known = !shard.partial && (shard.turn.is_none() || shard.unadmitted == 0);
         let is_known = is_full && is_held_known || length < shard.limit;
         Some((payload, is_known.then_some(is_full)))
     }
 
-    /// An add to a full shard may have consumed messages about cancelled timers.
-    fn has_looked_for_room(&mut self, shard: usize) {
+    /// Records that an add to a full shard may have consumed messages about cancelled timers.
+    fn record_search_for_room(&mut self, shard: usize) {
         let shard = &mut self.shards[shard];
         shard.partial |= !shard.queued.is_empty();
         if let Some(turn) = &mut shard.turn {
             // The turn may have admitted timers that were already cancelled.
-            turn.collected_for_room = shard.held + shard.unarrived;
+            turn.collected_for_room = shard.held + shard.unadmitted;
         }
     }
 
@@ -290,37 +289,37 @@ impl Model {
         &mut self,
         id: Id,
         way: AddMethod,
-        [delay, more]: [Nanos; 2],
+        [delay, window]: [Nanos; 2],
         is_full: Option<bool>,
         answer: Result<Option<TimerHandle>, AddErrorReason>,
     ) {
         let shard = self.timer(id).shard;
         if is_full.is_none() || answer.is_err() {
-            self.has_looked_for_room(shard);
+            self.record_search_for_room(shard);
         }
         let handle = match answer {
             Ok(handle) => handle,
-            Err(reason) => return self.refused(id, reason, is_full, AddErrorReason::Full),
+            Err(reason) => return self.record_refused(id, reason, is_full, AddErrorReason::Full),
         };
         self.check(is_full != Some(true), || format!("a full shard took timer {id}"));
         let delay = if way == AddMethod::Periodic { self.make_periodic(id, delay) } else { delay };
-        let instant = self.moment(shard, way, delay);
-        let now = self.read(shard);
+        let instant = self.requested_nanos(shard, way, delay);
+        let now = self.read_clock(shard);
         let shard = &self.shards[shard];
         let due = match way {
             AddMethod::At | AddMethod::AtPast => shard.due_at(now, instant),
             _ => shard.due_after(now, delay),
         };
         let last = match way {
-            AddMethod::Within => {
-                let last = due.saturating_add(more) / shard.tick;
+            AddMethod::Slack => {
+                let last = due.saturating_add(window) / shard.tick;
                 shard.start(last.max(shard.tick_of(due))).max(due)
             }
-            AddMethod::Spread => now.saturating_add(delay).saturating_add(more),
+            AddMethod::Spread => now.saturating_add(delay).saturating_add(window),
             _ => due,
         };
         self.timers[id as usize].handle = handle;
-        self.added(id, [due, last]);
+        self.record_added(id, [due, last]);
     }
 
     /// Makes a timer periodic. Returns the period, which is at least a tick.
@@ -330,7 +329,7 @@ impl Model {
         timer.period
     }
 
-    pub(crate) fn added(&mut self, id: Id, due: [Nanos; 2]) {
+    pub(crate) fn record_added(&mut self, id: Id, due: [Nanos; 2]) {
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Live;
         shard.added += 1;
@@ -341,11 +340,11 @@ impl Model {
         self.link(id, due, true);
     }
 
-    pub(crate) fn added_remote(&mut self, id: Id, due: Nanos) {
+    pub(crate) fn record_added_remote(&mut self, id: Id, due: Nanos) {
         let (timer, shard) = self.timer_and_shard(id);
-        (timer.state, timer.is_remote, timer.unarrived) = (State::Live, true, true);
+        (timer.state, timer.is_remote, timer.unadmitted) = (State::Live, true, true);
         shard.added += 1;
-        shard.unarrived += 1;
+        shard.unadmitted += 1;
         self.enqueue(id, true);
         self.link(id, [due; 2], false);
     }
@@ -355,10 +354,10 @@ impl Model {
         timer.due = due;
         let [first, last] = due.map(|due| shard.tick_of(due));
         // An elapsed deadline may be clamped to the tick of the last turn.
-        timer.ticks = [first, if own { last.max(shard.target) } else { last }];
+        timer.ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
-        shard.wants(timer.ticks);
+        shard.record_due(timer.ticks);
     }
 
     fn unlink(&mut self, id: Id) {
@@ -379,7 +378,7 @@ impl Model {
         }
     }
 
-    fn refused(
+    fn record_refused(
         &mut self,
         id: Id,
         reason: AddErrorReason,
@@ -396,35 +395,35 @@ impl Model {
         }
     }
 
-    pub(crate) fn refused_remote(
+    pub(crate) fn record_refused_remote(
         &mut self,
         id: Id,
         reason: AddErrorReason,
         is_full: Option<bool>,
         is_gone: bool,
     ) {
-        // The owner may be woken to collect cancelled timers, which make room.
+        // The owner may be woken to make room, by collecting cancelled timers.
         let (_, shard) = self.timer_and_shard(id);
         if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
             asleep.may_wake = true;
         }
         let truth = if is_gone { AddErrorReason::ShutDown } else { AddErrorReason::Full };
-        self.refused(id, reason, is_full, truth);
+        self.record_refused(id, reason, is_full, truth);
     }
 
-    /// Whether a shard refuses a remote add, if that is known.
+    /// Returns whether a shard refuses a remote add, if that is known.
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.seen.added;
         let (limit, there) = (shard.limit as u64, shard.published + arriving);
-        let is_full = there.saturating_sub(shard.held.min(shards::MESSAGES)) >= limit;
-        // After a partial turn, the owner may have admitted more cancels than the model knows.
+        let is_full = there.saturating_sub(shard.held.min(shards::MESSAGES_MAX)) >= limit;
+        // After a partial turn, the model does not know how many cancelled timers make room.
         let is_known = is_full && !shard.partial || there < limit;
         (is_known && shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
     }
 
-    /// The clock reading at which a timer added at an instant is due.
-    fn moment(&self, shard: usize, way: AddMethod, delay: Nanos) -> Nanos {
+    /// Returns the clock reading that an add at an instant requests.
+    fn requested_nanos(&self, shard: usize, way: AddMethod, delay: Nanos) -> Nanos {
         let now = self.clock(self.shards[shard].core);
         if way == AddMethod::AtPast { now.saturating_sub(delay) } else { now.saturating_add(delay) }
     }
@@ -432,7 +431,7 @@ impl Model {
     pub(crate) fn instant(&self, shard: usize, way: AddMethod, delay: Nanos) -> Instant {
         let clock = &self.cores[self.shards[shard].core].clock;
         let origin = clock.now().checked_sub(clock.elapsed()).expect("the clock showed it");
-        origin + Duration::from_nanos(self.moment(shard, way, delay))
+        origin + Duration::from_nanos(self.requested_nanos(shard, way, delay))
     }
 
     /// Converts an instant to the reading of a shard's clock.
@@ -443,16 +442,16 @@ impl Model {
 
     // ---- cancelling and moving
 
-    /// Whether the core that runs owns a timer; None if the core has no handle of it.
+    /// Returns whether the running core owns a timer; None without a handle that it can use.
     pub(crate) fn owns(&self, id: Id, has_local: bool) -> Option<bool> {
         let timer = self.timers.get(id as usize)?;
-        let own = timer.shard == self.own();
+        let own = timer.shard == self.own_shard();
         let is_known = timer.handle.is_some() || own && has_local;
-        (is_known && timer.state != State::Unborn).then_some(own)
+        (is_known && timer.state != State::NotAdded).then_some(own)
     }
 
     /// Counts a call by a handle, as one of the two operations or as one by a stale handle.
-    pub(crate) fn calls(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
+    pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
         let &Timer { state, .. } = self.timer(id);
         let fresh = if own { by_owner } else { remote };
         let is_stale = matches!(state, State::Ended | State::Refused);
@@ -464,7 +463,7 @@ impl Model {
         let timer = &mut self.timers[id as usize];
         match timer.state {
             State::Live => {
-                self.cancelled(id, own);
+                self.record_cancelled(id, own);
                 Cancel::Cancelled
             }
             State::Running | State::Stopping => {
@@ -477,15 +476,15 @@ impl Model {
         }
     }
 
-    fn cancelled(&mut self, id: Id, own: bool) {
+    fn record_cancelled(&mut self, id: Id, own: bool) {
         self.unlink(id);
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Ended;
         shard.cancelled += 1;
         if own {
-            // The owner's cancel of a timer that has not arrived also counts it as added.
-            if std::mem::take(&mut timer.unarrived) {
-                shard.unarrived = shard.unarrived.saturating_sub(1);
+            // The owner's cancel of an unadmitted timer also counts it as added.
+            if std::mem::take(&mut timer.unadmitted) {
+                shard.unadmitted = shard.unadmitted.saturating_sub(1);
             }
             if let Some(turn) = &mut shard.turn {
                 turn.cancelled += 1;
@@ -493,9 +492,9 @@ impl Model {
             }
         } else {
             shard.needless += 1;
-            shard.held += u64::from(!timer.unarrived);
+            shard.held += u64::from(!timer.unadmitted);
             if !timer.is_remote {
-                shard.has_payloads = true;
+                shard.may_hold_payloads = true;
                 // A long sleep ends so that the owner drops the payload.
                 if let Some(asleep) = &mut shard.asleep {
                     asleep.may_wake = true;
@@ -506,7 +505,7 @@ impl Model {
         }
     }
 
-    pub(crate) fn has_cancelled(&mut self, id: Id, own: bool, expected: Cancel, answer: Cancel) {
+    pub(crate) fn check_cancelled(&mut self, id: Id, own: bool, expected: Cancel, answer: Cancel) {
         self.check(answer == expected, || format!("cancel of {id}: {answer:?}, not {expected:?}"));
         let is_dropped = self.ledger.drops(id as usize) == 1;
         let is_dropped_at_once = own || self.timer(id).is_remote;
@@ -518,10 +517,10 @@ impl Model {
     pub(crate) fn record_reset(&mut self, id: Id, delay: Nanos, own: bool) -> bool {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
-        // The shard may want a turn at the earlier deadline.
+        // The shard may still want a turn at the old deadline.
         self.shards[shard].needless += u64::from(answer);
         // The owner reads the clock before it knows whether the timer can be moved.
-        let now = if own { self.read(shard) } else { self.latest(shard) };
+        let now = if own { self.read_clock(shard) } else { self.latest_time(shard) };
         if answer {
             self.unlink(id);
             let may_be_deferrable =
@@ -539,7 +538,7 @@ impl Model {
     }
 
     /// Records a new period before its call. Returns the expected answer.
-    pub(crate) fn sets_period(&mut self, id: Id, period: Nanos) -> bool {
+    pub(crate) fn record_set_period(&mut self, id: Id, period: Nanos) -> bool {
         let &Timer { state, period: before, .. } = self.timer(id);
         let answer = before > 0 && matches!(state, State::Live | State::Running);
         if answer {
@@ -548,10 +547,10 @@ impl Model {
         answer
     }
 
-    /// Whether the model must skip a reset, because this core's shard may have the number of the
-    /// timer's ended shard, so that the reset reads this core's clock.
-    pub(crate) fn may_read(&self, id: Id) -> bool {
-        let (timer, own) = (self.timer(id), self.own());
+    /// Returns whether the model must skip a reset. This core's wheel may have the number of the
+    /// timer's ended shard, and the reset would then read this core's clock.
+    pub(crate) fn must_skip_reset(&self, id: Id) -> bool {
+        let (timer, own) = (self.timer(id), self.own_shard());
         let latest = self.shards[own].latest;
         timer.shard != own && timer.state == State::Ended && self.clock(self.core) != latest
     }
@@ -628,12 +627,12 @@ impl Model {
             turn.lent += 1;
         }
         self.check(is_periodic, || format!("the payload of timer {id} is lent"));
-        self.run_is_over(id);
+        self.record_run_end(id);
         script
     }
 
-    /// Compares a deadline that the owner has read.
-    pub(crate) fn compare_due(&mut self, id: Id, deadline: Option<Instant>) {
+    /// Checks a deadline that the owner has read.
+    pub(crate) fn check_reported_deadline(&mut self, id: Id, deadline: Option<Instant>) {
         let &Timer { state, shard, .. } = self.timer(id);
         self.check(deadline.is_some() == (state == State::Live), || {
             format!("timer {id} is due at {deadline:?}, and {state:?}")
@@ -650,7 +649,7 @@ impl Model {
         self.check(is_right, || format!("timer {id}: due at {deadline}, not {first} to {last}"));
     }
 
-    pub(crate) fn run_is_over(&mut self, id: Id) {
+    pub(crate) fn record_run_end(&mut self, id: Id) {
         let (timer, shard) = self.timer_and_shard(id);
         if timer.state == State::Stopping {
             shard.cancelled += 1;
@@ -666,13 +665,13 @@ impl Model {
         });
         timer.state = State::Live;
         self.link(id, due, true);
-        // Its next deadline is after this turn.
+        // The next deadline is after this turn.
         self.timers[id as usize].moved_in = 0;
     }
 
     // ---- the end
 
-    /// Ends a shard. Returns the timers that were live.
+    /// Records the end of a shard. Returns the timers that were live.
     pub(crate) fn record_end(&mut self, number: usize) -> Vec<Id> {
         let live = std::mem::take(&mut self.shards[number].live);
         let mut live: Vec<_> = live.into_iter().map(|(_, id)| id).collect();
@@ -684,7 +683,7 @@ impl Model {
     }
 
     /// Checks that a drain handed back and counted exactly the live timers.
-    pub(crate) fn drained(
+    pub(crate) fn record_drain(
         &mut self,
         number: usize,
         live: &[Id],
@@ -704,7 +703,7 @@ impl Model {
     }
 
     /// Returns a payload that an ended shard must refuse.
-    pub(crate) fn stray(&mut self, shard: usize) -> Payload {
+    pub(crate) fn refused_payload(&mut self, shard: usize) -> Payload {
         self.shards[shard].refused += 1;
         self.ledger.payload(Id::MAX, shard, false)
     }
@@ -722,9 +721,9 @@ impl Model {
     pub(crate) fn check_timers_ended(&mut self) {
         for id in 0..self.timers.len() {
             let Timer { state, handle, .. } = self.timers[id];
-            let (drops, expected) = (self.ledger.drops(id), u8::from(state != State::Unborn));
+            let (drops, expected) = (self.ledger.drops(id), u8::from(state != State::NotAdded));
             self.check(drops == expected, || format!("payload {id} was dropped {drops} times"));
-            let is_over = matches!(state, State::Unborn | State::Refused | State::Ended);
+            let is_over = matches!(state, State::NotAdded | State::Refused | State::Ended);
             let answer = handle.map_or(Cancel::Ended, TimerHandle::cancel);
             self.check(is_over && answer == Cancel::Ended, || {
                 format!("timer {id} is {state:?} after the end, and its cancel says {answer:?}")
@@ -738,12 +737,12 @@ impl ShardModel {
         due.div_ceil(self.tick)
     }
 
-    /// The due time after a delay. Without a delay, the tick of the due time has begun.
+    /// Returns the due time after a delay. The tick of a zero delay has begun.
     pub(crate) fn due_after(&self, now: Nanos, delay: Nanos) -> Nanos {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }
 
-    /// The due time of a moment. A moment in the past is rounded down to its tick.
+    /// Returns the due time of a moment. Unless it is in the future, it is rounded down to its tick.
     fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
         if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
     }
@@ -753,14 +752,14 @@ impl ShardModel {
     }
 
     /// Records that a timer is due between two ticks, and must end a longer sleep.
-    fn wants(&mut self, ticks: [u64; 2]) {
+    fn record_due(&mut self, ticks: [u64; 2]) {
         /// A timer at this distance or farther may need a turn per level before its deadline.
         const FAR: u64 = (1 << 17) - (1 << 11);
-        const ON_ITS_WAY: u64 = 5;
+        const NEEDLESS_PER_FAR_TIMER: u64 = 5;
         let [first, last] = ticks.map(|tick| self.start(tick));
-        // The wheel of an unfinished turn has not advanced to the target.
-        if ticks[1].saturating_sub(self.target) >= FAR || self.turn.is_some() || self.behind {
-            self.needless += ON_ITS_WAY;
+        // The wheel of an unfinished turn has not advanced to `turn_tick`.
+        if ticks[1].saturating_sub(self.turn_tick) >= FAR || self.turn.is_some() || self.behind {
+            self.needless += NEEDLESS_PER_FAR_TIMER;
         }
         if let Some(asleep) = &mut self.asleep {
             asleep.may_wake |= first < asleep.until;

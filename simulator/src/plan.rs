@@ -6,7 +6,7 @@ pub(crate) const CORES: usize = 4;
 pub(crate) const PLACES: usize = 3;
 
 /// The length of a long flood: more than a turn consumes.
-const FLOOD: u64 = 1_500;
+const LONG_FLOOD: u64 = 1_500;
 
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MILLISECOND;
@@ -24,7 +24,7 @@ pub type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) steps: Vec<Step>,
-    /// Upper bound of timer numbers: at least 1, because steps name timer 0 if there is none.
+    /// Upper bound of timer numbers; at least 1, because steps of an empty episode name timer 0.
     pub(crate) timers: usize,
 }
 
@@ -33,25 +33,25 @@ pub(crate) struct Plan {
 pub(crate) struct Setting {
     pub(crate) ticks: [Nanos; PLACES],
     pub(crate) limits: [usize; PLACES],
-    /// Timers that memory is reserved for.
+    /// Number of timers for which each shard reserves memory.
     pub(crate) capacity: usize,
     /// The first reading of each core's clock.
     pub(crate) starts: [Nanos; CORES],
 }
 
-/// One core does one thing. Each act uses some of the arguments.
+/// One act of one core. Each act uses some of the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) core: usize,
     pub(crate) act: Act,
     pub(crate) id: Id,
     pub(crate) place: usize,
-    /// The core whose clock moves, or to which a timer is added.
+    /// The core whose clock moves, that gets a remote timer, or whose wake hook will panic.
     pub(crate) to: usize,
     pub(crate) delay: Nanos,
-    /// The slack or the range of a timer.
-    pub(crate) more: Nanos,
-    /// The budget of a turn, the length of a flood or a stall.
+    /// The slack or the spread of a timer.
+    pub(crate) window: Nanos,
+    /// The budget of a turn, or the length of an abandoned pass, a flood or a stall.
     pub(crate) count: usize,
     pub(crate) script: Script,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Add(AddMethod),
-    /// Adds to another core's wheel. `Run` has no delay.
+    /// Adds through a `ShardRef`. `Run` has no delay.
     AddRemote,
     AddPeriodicRemote,
     Run,
@@ -72,14 +72,14 @@ pub(crate) enum Act {
     Share,
     Turn,
     TurnWithin,
-    /// Begins a turn and takes only `count` of the payloads that expired.
+    /// Begins a turn and takes at most `count` expired payloads.
     AbandonPass,
     Inspect,
     Sleep,
     Drain,
     DropShard,
-    /// Gives a shard away and takes the one that another core gave.
-    Exchange,
+    /// Gives a shard away, and takes the one given before or makes a new one.
+    SwapWithTransit,
     Clock(ClockMove),
     /// Repeats a remote act for many timers.
     Flood(&'static Act),
@@ -91,9 +91,8 @@ pub(crate) enum Act {
 pub(crate) enum AddMethod {
     Plain,
     At,
-    /// Adds at an instant that has passed.
     AtPast,
-    Within,
+    Slack,
     Spread,
     Periodic,
     Local,
@@ -111,14 +110,14 @@ pub(crate) enum CancelMethod {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockMove {
-    On,
+    Forward,
     Far,
     /// To the time of a shard's next turn.
     ToNext,
     Back,
     Jump,
     Years,
-    /// Ignores the next `count` moves.
+    /// Ignores the next `count` forward moves.
     Stall,
 }
 
@@ -128,9 +127,7 @@ pub(crate) enum Script {
     #[default]
     Nothing,
     Panic,
-    /// Panics in the destructor.
     DropPanic,
-    /// Cancels in the destructor.
     DropCancel(Id),
     Add(Id, Nanos),
     Cancel(Id),
@@ -141,13 +138,13 @@ pub(crate) enum Script {
     Pause,
 }
 
-/// The weight of each act. Acts of shards have twice the weight, because half of the steps name
-/// the thread's own wheel.
+/// The weight of each act. Acts on shards of payloads have twice the weight, because half of the
+/// steps name the thread's own wheel.
 const ACTS: [(u64, Act); 40] = [
     (760, Act::Add(AddMethod::Plain)),
     (95, Act::Add(AddMethod::At)),
     (47, Act::Add(AddMethod::AtPast)),
-    (142, Act::Add(AddMethod::Within)),
+    (142, Act::Add(AddMethod::Slack)),
     (142, Act::Add(AddMethod::Spread)),
     (48, Act::Add(AddMethod::Periodic)),
     (285, Act::Add(AddMethod::Local)),
@@ -171,8 +168,8 @@ const ACTS: [(u64, Act); 40] = [
     (200, Act::Sleep),
     (6, Act::Drain),
     (8, Act::DropShard),
-    (60, Act::Exchange),
-    (715, Act::Clock(ClockMove::On)),
+    (60, Act::SwapWithTransit),
+    (715, Act::Clock(ClockMove::Forward)),
     (65, Act::Clock(ClockMove::Far)),
     (520, Act::Clock(ClockMove::ToNext)),
     (90, Act::Clock(ClockMove::Back)),
@@ -185,9 +182,11 @@ const ACTS: [(u64, Act); 40] = [
     (65, Act::WakePanics),
     (2, Act::Exit),
 ];
+
 impl Plan {
     pub(crate) fn draw(length: usize, choose: &mut Choose<'_>) -> Self {
-        let mut draw = Draw { choose, timers: 0, ticks: [0; PLACES], kept: Default::default() };
+        let mut draw =
+            Draw { choose, timers: 0, ticks: [0; PLACES], local_timers: Default::default() };
         let setting = draw.setting();
         draw.ticks = setting.ticks;
         let mut steps = Vec::with_capacity(length);
@@ -201,11 +200,11 @@ impl Plan {
         Self { setting, steps, timers: draw.timers.max(1) as usize }
     }
 
-    /// Upper bound of the shards that the episode makes.
+    /// Returns an upper bound of the number of shards that the episode makes.
     pub(crate) fn shards(&self) -> usize {
         let made = |step: &Step| match step.act {
             Act::Exit => PLACES,
-            Act::Drain | Act::DropShard | Act::Exchange => 1,
+            Act::Drain | Act::DropShard | Act::SwapWithTransit => 1,
             _ => 0,
         };
         CORES * PLACES + self.steps.iter().map(made).sum::<usize>()
@@ -216,8 +215,8 @@ struct Draw<'a, 'choose> {
     choose: &'a mut Choose<'choose>,
     timers: Id,
     ticks: [Nanos; PLACES],
-    /// Recent timers of each core that only that core can name.
-    kept: [Vec<Id>; CORES],
+    /// Recent timers of each core that `add_local` has added.
+    local_timers: [Vec<Id>; CORES],
 }
 
 impl Draw<'_, '_> {
@@ -254,7 +253,7 @@ impl Draw<'_, '_> {
         };
         let act = ACTS.iter().find(is_chosen).expect("less than the total").1;
         let count = match act {
-            Act::Flood(_) if self.below(8) == 0 => FLOOD,
+            Act::Flood(_) if self.below(8) == 0 => LONG_FLOOD,
             Act::Flood(_) => 1 + self.below(199),
             Act::Clock(ClockMove::Stall) => 1 + self.below(19),
             Act::TurnWithin => self.below(8),
@@ -264,24 +263,24 @@ impl Draw<'_, '_> {
             Act::Flood(Act::AddRemote) => self.new_ids(count),
             Act::Flood(_) => self.timers.saturating_sub(Id::try_from(count).expect("a flood")),
             Act::Add(_) | Act::AddRemote | Act::AddPeriodicRemote | Act::Run => self.new_ids(1),
-            Act::Share if !self.kept[core].is_empty() => {
-                let at = self.index(self.kept[core].len());
-                self.kept[core][at]
+            Act::Share if !self.local_timers[core].is_empty() => {
+                let at = self.index(self.local_timers[core].len());
+                self.local_timers[core][at]
             }
             _ => self.any_id(),
         };
         if let Act::Add(AddMethod::Local) = act {
-            self.kept[core].truncate(7);
-            self.kept[core].insert(0, id);
+            self.local_timers[core].truncate(7);
+            self.local_timers[core].insert(0, id);
         }
         let delay = match act {
-            Act::Clock(ClockMove::On) => self.ticks(3),
+            Act::Clock(ClockMove::Forward) => self.ticks(3),
             Act::Clock(ClockMove::Far) => self.magnitude() >> 16,
             Act::Clock(ClockMove::Back) if self.below(4) == 0 => self.magnitude() >> 8,
             Act::Clock(ClockMove::Back) => self.ticks(50),
             Act::Clock(ClockMove::Jump) => SECOND + self.below(3 * DAY - SECOND),
             Act::Clock(ClockMove::Years) => DAY + self.below(YEAR - DAY),
-            // With shorter periods, most of the work would be their runs.
+            // With shorter periods, most of the work would be runs of periodic timers.
             Act::Add(AddMethod::Periodic) | Act::AddPeriodicRemote | Act::SetPeriod => {
                 self.delay().saturating_mul(1 + self.below(999))
             }
@@ -295,7 +294,7 @@ impl Draw<'_, '_> {
             place: usize::try_from(place).expect("a place"),
             to: self.index(CORES),
             delay,
-            more: self.delay(),
+            window: self.delay(),
             count: usize::try_from(count).expect("a flood"),
             script,
         }
@@ -316,7 +315,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// A delay: none, less than twenty ticks, any size, or the maximum.
+    /// Returns a delay: none, less than twenty ticks, any size, or the maximum.
     fn delay(&mut self) -> Nanos {
         match self.below(20) {
             0..2 => 0,
@@ -326,13 +325,13 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// Less than `most` ticks of some place.
+    /// Returns a time of less than `most` ticks of a random place.
     fn ticks(&mut self, most: u64) -> Nanos {
         let tick = self.ticks[self.index(PLACES)];
         self.below(most * tick)
     }
 
-    /// A number whose size in bits is uniform.
+    /// Returns a number whose size in bits is nearly uniform.
     fn magnitude(&mut self) -> u64 {
         self.below(u64::MAX) >> self.below(64)
     }
@@ -343,7 +342,7 @@ impl Draw<'_, '_> {
         first
     }
 
-    /// A random timer, most often a recent one.
+    /// Returns a random timer, most often a recent one.
     fn any_id(&mut self) -> Id {
         let timers = u64::from(self.timers.max(1));
         let back = match self.below(16) {
@@ -355,11 +354,11 @@ impl Draw<'_, '_> {
 }
 
 impl Step {
-    /// The ways to simplify an argument.
+    /// The ways to simplify an argument of a step.
     pub(crate) const SIMPLER: [fn(&mut Self); 8] = [
         |step| step.script = Script::Nothing,
         |step| step.delay = 0,
-        |step| step.more = 0,
+        |step| step.window = 0,
         |step| step.count = 0,
         |step| step.count = step.count.min(1),
         |step| step.to = 0,

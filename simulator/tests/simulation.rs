@@ -3,7 +3,7 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use corewheel_simulator::{Bug, Coverage, Found, drawn, episode, simulate};
+use corewheel_simulator::{Bug, Coverage, Found, episode, run_drawn_episode, simulate};
 
 // Spread timers depend on shard numbers, so an episode repeats only if no other one is running.
 use common::{alone, operations, seeded};
@@ -21,13 +21,13 @@ fn shards_keep_their_promises_in_short_episodes() {
     let _alone = alone();
     seeded(0..operations(150), |random| {
         let length = random.usize(..300);
-        let done = drawn(length, &mut |bound| random.u64(..bound));
+        let done = run_drawn_episode(length, &mut |bound| random.u64(..bound));
         assert!(done.is_ok(), "{done:?}");
     });
 }
 
 /// Finds a planted bug, and reproduces it with its seed.
-fn found(bug: Bug) -> Box<Found> {
+fn find_and_reproduce(bug: Bug) -> Box<Found> {
     let _alone = alone();
     let is_enough = |done: &Coverage| done.operations() >= 1_000_000;
     let found = simulate(0, Some(bug), is_enough).expect_err("a planted bug");
@@ -38,7 +38,7 @@ fn found(bug: Bug) -> Box<Found> {
 
 #[test]
 fn a_lost_cancel_is_found_and_shrunk() {
-    let found = found(Bug::LosesCancels);
+    let found = find_and_reproduce(Bug::LosesCancels);
     // Enough: an add, a cancel, and a step that shows that the timer is still live.
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.steps.iter().any(|step| step.contains("Cancel")), "{found}");
@@ -48,14 +48,14 @@ fn a_lost_cancel_is_found_and_shrunk() {
 
 #[test]
 fn leaked_payloads_are_found_and_shrunk() {
-    let found = found(Bug::KeepsPayloads);
+    let found = find_and_reproduce(Bug::KeepsPayloads);
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.failure.what.contains("were dropped"), "{found}");
 }
 
 #[test]
 fn a_model_that_expects_late_turns_is_found_and_shrunk() {
-    let found = found(Bug::LateTurns);
+    let found = find_and_reproduce(Bug::LateTurns);
     assert!(found.steps.len() <= 3, "{found}");
     assert!(found.failure.what.contains("did not fire"), "{found}");
 }

@@ -1,7 +1,6 @@
-//! The clock that counts suspensions: `CLOCK_BOOTTIME`, on Linux only.
+//! The clock that counts suspensions: `CLOCK_BOOTTIME`, on Linux and Android.
 
-/// Returns the nanoseconds since the machine started, or `None` if the platform has no such clock,
-/// as in Miri.
+/// Returns the nanoseconds since the machine started, or `None` if the clock cannot be read.
 #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
 #[allow(unsafe_code)]
 pub(super) fn nanos() -> Option<u64> {

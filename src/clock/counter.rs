@@ -1,8 +1,8 @@
 //! The time-stamp counter of `x86_64` processors, on Linux. On other platforms, in Miri and in loom
 //! models, there is no counter.
 //!
-//! The counter is used if it is invariant, that is, runs at one speed in every state of the
-//! processor, and if the kernel uses it for its own clock. The kernel abandons the counter if it
+//! The counter is used if it is invariant and the kernel uses it for its own clock. An invariant
+//! counter runs at one speed in every state of the processor. The kernel abandons the counter if it
 //! jumps or if the counters of the cores disagree. If `/sys` does not tell the kernel's choice,
 //! invariance is enough.
 
@@ -43,7 +43,7 @@ mod machine {
         fs::read_to_string(CLOCK_SOURCE).map_or(true, |name| name.trim() == "tsc")
     }
 
-    #[allow(unused_unsafe)] // Newer toolchains call it safe.
+    #[allow(unused_unsafe)] // `__cpuid` is safe in newer toolchains.
     fn cpuid_leaf(number: u32) -> std::arch::x86_64::CpuidResult {
         // SAFETY: every x86_64 processor has the instruction; it reads no memory.
         unsafe { __cpuid(number) }
@@ -51,7 +51,7 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // Linux can disable the instruction for a process, but `Instant::now` then crashes too.
+        // Linux can disable the instruction for a process, but then `Instant::now` usually crashes.
         // SAFETY: every x86_64 processor has the instruction, and it touches no memory.
         unsafe { _rdtsc() }
     }
@@ -84,7 +84,6 @@ mod machine {
     }
 }
 
-/// Returns true if the counter can be trusted.
 pub(super) use self::machine::is_usable;
 /// Reads the counter. The processor does not wait for earlier instructions.
 pub(super) use self::machine::read;

@@ -10,7 +10,7 @@ use crate::{
     util::sync::{AtomicU64, Ordering},
 };
 
-/// A clock whose virtual time changes only when a test moves it.
+/// A clock whose virtual time changes only by [`advance`](Self::advance) and [`set`](Self::set).
 ///
 /// Clones share one time and may be on any thread, so one clock can drive many shards. Moving the
 /// clock fires nothing and wakes no thread: the next turn of each shard fires its due timers. A

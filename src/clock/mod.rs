@@ -27,7 +27,7 @@ use crate::clock::tick::saturating_nanos;
 
 /// The clock of a shard.
 ///
-/// A clone is the same clock: shards that share it agree on the time.
+/// A clone shows the same time.
 ///
 /// # Examples
 ///
@@ -82,10 +82,10 @@ impl Clock {
 
     /// Returns the machine's monotonic clock, read through the processor's time-stamp counter.
     ///
-    /// Most readings read only the counter, which costs less than reading the monotonic clock. A
-    /// reading is an interval of at most 10 us. Adds and resets use its later end, and turns use
-    /// its earlier end. So a timer is not early, and fires at most about 10 us later than with the
-    /// monotonic clock.
+    /// In a busy loop, most readings read only the counter, which costs less than the monotonic
+    /// clock. A reading is an interval of at most 10 us. Adds and resets use its later end, and
+    /// turns use its earlier end. So a timer is not early unless the counter fails, and fires at
+    /// most about 10 us later than with the monotonic clock.
     ///
     /// Use it in a loop that adds, resets or turns more than once in ten microseconds. In a slower
     /// loop, each reading reads both the counter and the monotonic clock, and so costs more. Do not
@@ -93,17 +93,17 @@ impl Clock {
     ///
     /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
     /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must
-    /// contain `tsc`: then the kernel uses the counter for its own clock. In virtual machines the
-    /// file often contains `kvm-clock`; an administrator can write `tsc` to it. If a condition does
-    /// not hold, this function returns the monotonic clock, and [`is_fast`](Self::is_fast) returns
-    /// false.
+    /// contain `tsc`, which means that the kernel's own clock uses the counter. In virtual machines
+    /// the file often contains `kvm-clock`; an administrator can write `tsc` to it. If a condition
+    /// does not hold, this function returns the monotonic clock, and [`is_fast`](Self::is_fast)
+    /// returns false.
     ///
     /// # Why it can be trusted
     ///
-    /// A shard that has read the monotonic clock in the last 13 us reads only the counter. During
-    /// the first few milliseconds, every reading reads the monotonic clock, to measure the
-    /// counter's rate. The interval allows for the kernel's steering of its clock, which the kernel
-    /// limits to 11 %.
+    /// At first, for two milliseconds or more, every reading reads the monotonic clock, to measure
+    /// the counter's rate. Later, a shard that has read the monotonic clock in the last 13 us
+    /// usually reads only the counter. The interval allows for the kernel's steering of its clock,
+    /// which the kernel limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks that, because its own
     /// clock depends on it. A counter value outside the 13 us after a reading of the monotonic
@@ -112,7 +112,8 @@ impl Clock {
     ///
     /// A counter that goes wrong within the 13 us is detected only at the next reading of the
     /// monotonic clock. If the counter runs ahead, timers may fire up to 10 us early. If it falls
-    /// behind, timers added before that reading may fire early by as much.
+    /// behind, timers added before that reading may fire early by as much as the counter fell
+    /// behind.
     ///
     /// # Examples
     ///
@@ -135,10 +136,10 @@ impl Clock {
         })
     }
 
-    /// Returns a monotonic clock that also advances while the machine is suspended.
+    /// Returns a monotonic clock that, on Linux, also advances while the machine is suspended.
     ///
-    /// The clock is `CLOCK_BOOTTIME` on Linux, and the monotonic clock elsewhere. Both cost about
-    /// the same to read.
+    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and the monotonic clock elsewhere. Both
+    /// cost about the same to read.
     ///
     /// The timeout of a poll or a park does not count suspensions, so a loop may sleep too long.
     /// Turn when the machine resumes, turn at regular intervals, or wait for a `TimerFd` (feature

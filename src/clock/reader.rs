@@ -30,8 +30,8 @@ impl Reading {
     }
 }
 
-/// A shard's reader of its clock. For a fast clock, it has an estimator, which measures the
-/// counter's rate.
+/// A shard's reader of its clock. Has an estimator if the clock is fast, until its counter is
+/// abandoned.
 #[derive(Debug)]
 pub(crate) struct ClockReader(Option<ClockEstimator>);
 
@@ -42,7 +42,6 @@ impl ClockReader {
 
     /// Returns bounds of the current time of `clock`, which must be this reader's clock.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn read(&mut self, clock: &Clock) -> Reading {
         let Some(estimator) = &mut self.0 else {
             return Reading::exact(clock.nanos());
@@ -102,7 +101,6 @@ mod tests {
         Duration::from_millis(if cfg!(miri) { 1 } else { 300 }) * scale
     }
 
-    /// Reads in bursts, with pauses of various lengths between them.
     fn check_readings(clock: &Clock, seed: u64) {
         let (mut random, mut reader, begun) =
             (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());

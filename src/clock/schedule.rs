@@ -1,6 +1,6 @@
 //! The schedule of a periodic timer.
 
-/// Times in nanoseconds of the shard's clock.
+/// Times in nanoseconds of the shard's clock. A one-shot timer has period zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
     /// The time of the next run. Rounding it to a tick would make the period drift.

@@ -34,8 +34,8 @@ pub(crate) struct TickLength {
 const SLOW_DIVISION_FROM: u64 = 1 << 63;
 
 impl TickLength {
-    /// Creates a tick length, of at most 2^64 - 1 nanoseconds; `None` if `length` is shorter than a
-    /// microsecond.
+    /// Creates a tick length, at most 2^64 - 1 nanoseconds. Returns `None` if `length` is shorter
+    /// than a microsecond.
     pub(crate) fn new(length: Duration) -> Option<Self> {
         let nanos = saturating_nanos(length);
         if nanos < TICK_NANOS_MIN {

@@ -1,12 +1,12 @@
-//! The limit of a shard's live timers, as remote adds check it.
+//! The check of remote adds against the limit of a shard's live timers.
 //!
 //! The owner counts its live timers itself, so its own adds keep the limit exactly. It publishes
-//! their number at least at both ends of each pass, at each admission of a remote timer, before a
-//! sleep, and after a cancel during a sleep. Remote timers that are not yet admitted are counted
-//! separately. A remote add is accepted if the sum of both numbers, minus up to 1,024 cancelled
-//! timers that the owner still counts, is below the limit. So remote adds may exceed the limit by
-//! the number of timers that the owner has added since its last publication. Without a limit,
-//! nothing is counted.
+//! their number at least in each turn that is not idle, and at each admission of a remote timer
+//! (`slab`). The number is also published with each announced sleep, and after a cancel during that
+//! sleep. Remote timers that are not yet admitted are counted separately. A remote add passes if
+//! the sum of both numbers, minus up to 1,024 queued messages about cancelled timers, is below the
+//! limit. So remote adds may exceed the limit, by about the number of timers that the owner has
+//! added since its last publication. Without a limit, nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -43,7 +43,7 @@ impl AdmissionLimit {
         has_room
     }
 
-    /// Reserves room, even beyond the limit, for a timer that corewheel adds for its own purposes.
+    /// Reserves room, even beyond the limit, for a remote timer whose callback is corewheel's own.
     pub(crate) fn reserve_beyond_limit(&self) {
         if !self.is_unlimited() {
             // Relaxed: only the count matters, and no other data is read with it.

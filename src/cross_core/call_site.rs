@@ -14,7 +14,7 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns the call site of the calling function, which must be `#[track_caller]`.
+    /// Returns where the calling function was called, if that function is `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]
     pub(crate) fn caller() -> Self {
@@ -26,7 +26,7 @@ impl CallSite {
 }
 
 /// The call that added a timer, and the time of the add; for a remote timer, the time of its
-/// admission. Meaningless in a node without a timer.
+/// admission (`slab`). Meaningless in a node without a timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreationRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 

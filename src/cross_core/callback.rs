@@ -1,5 +1,5 @@
-//! The callbacks of timers. A closure that captures up to 32 bytes, aligned to at most 8, is stored
-//! inline. Any other closure is boxed (P4).
+//! The callbacks of timers. A closure of at most 32 bytes, with at most the alignment of a `u64`,
+//! is stored inline. Any other closure is boxed (P4).
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ struct Closure {
 
 /// The operations on the stored value. `call` and `drop` take a pointer to the storage.
 struct VTable {
-    /// Calls the value; for a `FnOnce`, this moves the value out of the storage.
+    /// Calls the value. The call of a one-shot callback moves the value out of the storage.
     call: unsafe fn(*mut InlineStorage),
     /// `None` if the drop has no effect.
     drop: Option<unsafe fn(*mut InlineStorage)>,
@@ -105,7 +105,7 @@ impl Closure {
     }
 
     /// Writes a closure to its final address; `value` must fit the storage. A move of a new
-    /// `Closure` would read its parts while they are still in the store buffer, which stalls.
+    /// `Closure` would read its parts while they are still in the store buffer, which would stall.
     ///
     /// # Safety
     ///
@@ -156,6 +156,31 @@ impl Drop for Closure {
     }
 }
 
+/// A payload that is built at its final address.
+///
+/// # Safety
+///
+/// `build` initialises the memory at `dest`.
+pub(crate) unsafe trait BuildInPlace<T> {
+    /// # Safety
+    ///
+    /// `dest` is valid for writes.
+    unsafe fn build(self, dest: *mut T);
+}
+
+/// A payload that is moved to its final address.
+#[derive(Debug)]
+pub(crate) struct ByValue<T>(pub(crate) T);
+
+// SAFETY: `write` initialises `dest`.
+unsafe impl<T> BuildInPlace<T> for ByValue<T> {
+    #[inline]
+    unsafe fn build(self, dest: *mut T) {
+        // SAFETY: `dest` is valid for writes (caller).
+        unsafe { dest.write(self.0) }
+    }
+}
+
 /// The callback of a timer, one-shot or periodic.
 #[repr(transparent)]
 pub(crate) struct Callback(Closure);
@@ -166,12 +191,10 @@ pub(crate) struct RunOnce<F>(pub(crate) F);
 /// A closure that becomes the callback of a periodic timer.
 pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 
-impl<F: FnOnce() + 'static> RunOnce<F> {
-    /// # Safety
-    ///
-    /// `dest` is valid for writes.
+// SAFETY: `Closure::build` or `write` initialises `dest`.
+unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
     #[inline]
-    pub(crate) unsafe fn build(self, dest: *mut Callback) {
+    unsafe fn build(self, dest: *mut Callback) {
         if fits::<F>() {
             // SAFETY: `dest` is valid for writes (caller).
             let closure = unsafe { &raw mut (*dest).0 };
@@ -184,11 +207,9 @@ impl<F: FnOnce() + 'static> RunOnce<F> {
     }
 }
 
-impl<F: FnMut() + 'static> RunRepeatedly<F> {
-    /// # Safety
-    ///
-    /// `dest` is valid for writes.
-    pub(crate) unsafe fn build(self, dest: *mut Callback) {
+// SAFETY: `Closure::build` initialises `dest`.
+unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
+    unsafe fn build(self, dest: *mut Callback) {
         // SAFETY: `dest` is valid for writes (caller).
         let closure = unsafe { &raw mut (*dest).0 };
         if fits::<F>() {
@@ -198,6 +219,14 @@ impl<F: FnMut() + 'static> RunRepeatedly<F> {
             // SAFETY: as above.
             unsafe { Closure::build::<Box<F>, CallRepeatedly>(Box::new(self.0), closure) }
         }
+    }
+}
+
+// SAFETY: `write` initialises `dest`.
+unsafe impl BuildInPlace<Callback> for OneShotCallback {
+    unsafe fn build(self, dest: *mut Callback) {
+        // SAFETY: `dest` is valid for writes (caller).
+        unsafe { dest.write(self.into()) }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Handles, which cancel, move and query timers. On the thread that owns the timer, a handle calls
-//! the functions in `OwnerOps`. Other threads find the timer's shard in the registry.
+//! Handles, which cancel, move and query timers. If the timer belongs to this thread's wheel, most
+//! calls use `OwnerOps`. Other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -68,8 +68,8 @@ impl fmt::Display for Cancel {
 
 /// Identifies one timer: a plain value that any thread may copy, send and keep.
 ///
-/// A handle keeps nothing alive, and may be kept for ever. When its timer has ended, it is *stale*:
-/// it answers [`Cancel::Ended`] and never reaches another timer.
+/// A handle keeps nothing alive, and may be kept for ever. When its timer has ended, the handle is
+/// *stale*: `cancel` returns [`Cancel::Ended`], and no call reaches another timer.
 ///
 /// # Examples
 ///
@@ -147,10 +147,10 @@ impl TimerHandle {
         u128::from(self.generation) << 64 | u128::from(self.shard_and_index.get())
     }
 
-    /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is live.
+    /// Decodes a handle from [`to_bits`](Self::to_bits), if its timer is pending or running.
     ///
     /// Returns `None` if the timer has ended, or if `bits` is no handle. Invented bits may match a
-    /// live timer of the process.
+    /// timer of the process.
     ///
     /// Cost: constant, one load of the timer's state; no lock, no allocation.
     ///
@@ -177,20 +177,20 @@ impl TimerHandle {
     ///
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. It has been
     ///   dropped if the timer belongs to this thread's wheel, or was added by a thread other than
-    ///   the owner. Otherwise the owner drops the callback in its next turn, or later if more
-    ///   messages wait than a turn consumes, at most 1,024. If the owner announces its sleeps, it
+    ///   the owner. Otherwise the owner drops the callback in its next turn, or later if the turn's
+    ///   message budget, at most 1,024, runs out first. If the owner announces its sleeps, it
     ///   sleeps at most [`Config::drop_within`](crate::Config::drop_within) before that turn. If
     ///   another thread is moving the timer during a remote cancel, the drop waits for that move.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
     ///   this answer. A periodic timer does not run again.
-    /// * [`Cancel::Ended`]: the timer fired or was cancelled, or its wheel ended, before this call.
-    ///   If it fired, this thread sees everything the callback did.
+    /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
+    ///   timer fired, this thread sees everything the callback did.
     ///
-    /// Cost: constant. On the owner's thread, no lock and no system call. A remote cancel makes one
-    /// compare-and-swap on the timer, two if it takes the callback, and at most one on the owner's
-    /// mailbox. Failed ones are repeated. The cancel may wake the owner. No thread waits for
-    /// another. A destructor that panics is reported to
-    /// [`Config::on_panic`](crate::Config::on_panic).
+    /// Cost: constant. For a timer of this thread's wheel, no lock, and no system call unless a
+    /// page is freed. A remote cancel makes one compare-and-swap on the timer, two if it takes the
+    /// callback, and at most one on the owner's mailbox. Failed ones are repeated. The cancel may
+    /// wake the owner. No thread waits for another. A panic of the callback's destructor is
+    /// reported to [`Config::on_panic`](crate::Config::on_panic).
     ///
     /// # Examples
     ///
@@ -225,7 +225,6 @@ impl TimerHandle {
         answer
     }
 
-    /// Cancels a timer in any state, unlike the fast path of `cancel_remote`.
     #[inline(never)]
     fn cancel_slow(self) -> Cancel {
         self.send_request(|shared, payload_out| {
@@ -280,8 +279,8 @@ impl TimerHandle {
 
     /// Cancels the timer, and waits if its callback is running on another thread.
     ///
-    /// When this returns, the callback is not running and will not run again, and this thread sees
-    /// its effects. So the values that the callback uses can be freed. Returns the answer of
+    /// After `Ok`, the callback is not running and will not run again, and this thread sees its
+    /// effects. So values that only the callback's run uses can be freed. Returns the answer of
     /// [`cancel`](Self::cancel): [`Cancel::Running`] means that the callback was running.
     ///
     /// If the callback was running, its captures have been dropped when this returns. In all other
@@ -293,8 +292,8 @@ impl TimerHandle {
     ///
     /// # Errors
     ///
-    /// In a callback or a destructor that a turn runs, returns an error and cancels nothing. Two
-    /// callbacks that waited for each other would wait for ever.
+    /// In user code that a turn runs, returns an error and cancels nothing. Two callbacks that
+    /// waited for each other would wait for ever.
     ///
     /// # Examples
     ///
@@ -325,8 +324,8 @@ impl TimerHandle {
         })
     }
 
-    /// Returns true if the timer waits for its deadline, and false if its callback is running or
-    /// the timer has ended.
+    /// Returns true if the timer is [pending](TimerStatus::Pending), and false if it is running or
+    /// has ended.
     ///
     /// The answer may be outdated at once, because any thread may cancel the timer. Cost: constant.
     ///
@@ -373,16 +372,17 @@ impl TimerHandle {
     /// Moves the timer, earlier or later, from any thread. The handle stays valid.
     ///
     /// Returns true if the timer was moved, and false if it has ended or is running. If several
-    /// threads reset concurrently, all get `true` and the last to complete wins.
+    /// threads reset a timer concurrently and it stays pending, all get `true` and the last to
+    /// complete wins.
     ///
-    /// A timer that its own thread resets does not fire in a turn in progress, unless that turn
-    /// processes the timer's remote add after the reset. A reset of a periodic timer moves the next
-    /// run, and later runs follow at its period. Slack and spread of earlier calls no longer apply.
+    /// A turn in progress does not fire a timer that its own thread resets, unless the turn then
+    /// processes the timer's remote add. A reset of a periodic timer moves the next run, and later
+    /// runs follow at its period. Slack and spread of earlier calls no longer apply.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset usually
     /// makes two or three compare-and-swaps on the timer, and at most one on the owner's mailbox.
-    /// Failed ones are repeated. Most resets that only postpone a timer send no message. A remote
-    /// reset wakes the owner if the owner would sleep past the new deadline.
+    /// Failed ones are repeated. Later resets that only postpone the timer usually send no message.
+    /// A remote reset wakes the owner if the announced sleep would outlast the new deadline.
     ///
     /// # Examples
     ///
@@ -435,7 +435,7 @@ impl TimerHandle {
         }
     }
 
-    /// Returns a guard that cancels the timer when it is dropped.
+    /// Returns a guard that cancels the timer when the guard is dropped.
     ///
     /// # Examples
     ///
@@ -523,7 +523,7 @@ impl LocalHandle {
         Owner::of(self.handle).map_or(Cancel::Ended, |owner| (owner.ops.cancel)(self.handle))
     }
 
-    /// Returns true if the timer waits for its deadline. See [`TimerHandle::is_pending`].
+    /// Returns true if the timer is pending. See [`TimerHandle::is_pending`].
     ///
     /// # Examples
     ///
@@ -679,7 +679,8 @@ per_thread! {
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
-/// registers it by [`set_current`](Self::set_current), so that handles do not depend on `local`.
+/// registers it by [`set_current`](Self::set_current), so that this module does not depend on
+/// `local`.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) shard: u32,
@@ -697,13 +698,12 @@ pub(crate) struct OwnerOps {
 }
 
 impl Owner {
-    /// Sets the wheel of this thread; `None` removes it.
     pub(crate) fn set_current(owner: Option<Self>) {
         // Fails if the thread-locals are destroyed. Then `current` returns `None` anyway.
         let _ = OWNER.try_with(|place| place.set(owner));
     }
 
-    /// Returns this thread's wheel if `handle` names one of its timers.
+    /// Returns this thread's wheel if `handle` has its shard number.
     #[inline]
     fn of(handle: TimerHandle) -> Option<Self> {
         Self::current().filter(|owner| owner.shard == handle.shard())
@@ -729,12 +729,12 @@ impl Owner {
 }
 
 per_thread! {
-    /// True while this thread turns worker wheels, which belong to no thread.
+    /// True while this thread turns wheels of `Timers::per_worker`, which belong to no thread.
     static IN_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 
 /// Calls `turn`. During the call, [`TimerHandle::cancel_wait`] returns an error on this thread,
-/// because a callback must not wait for a callback of the same turn. `turn` must not panic.
+/// because callbacks must not wait for each other. `turn` must not panic.
 #[cfg(feature = "futures")]
 pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
     let before = IN_WORKER_TURN.with(|flag| flag.replace(true));
@@ -742,7 +742,7 @@ pub(crate) fn run_refusing_cancel_wait(turn: impl FnOnce()) {
     IN_WORKER_TURN.with(|flag| flag.set(before));
 }
 
-/// Waits between polls: first yields, then increasingly long sleeps.
+/// Waits between polls: yields at first, and then sleeps up to a millisecond.
 #[derive(Debug, Default)]
 struct Backoff(u32);
 

@@ -64,12 +64,12 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// A destructor: of a purgatory's key or operation, or of a callback or payload that was
-    /// dropped after a cancel or at the end of its shard.
+    /// A destructor of a purgatory's key or operation. Also the destructor of a callback or payload
+    /// that was dropped after a cancel or at the end of its shard.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation, while it checked its condition or completed.
+    /// A delayed operation, while it checked its condition or completed, or the code of its key.
     Operation,
 }
 
@@ -157,11 +157,12 @@ enum WakeMethod {
     Unpark(TryLock<Thread>),
 }
 
-/// An unfinished call of a wake hook: the address of the shard's [`Hooks`], and the sleep to end.
+/// An unfinished call of a wake hook or a driver task's waker: the address of the shard's
+/// [`Hooks`], and the sleep to end.
 type HookCall = Cell<Option<(usize, SleepId)>>;
 
 per_thread! {
-    /// This thread's wake hook calls in progress, the outermost first.
+    /// This thread's calls in progress, the outermost first.
     static ACTIVE_HOOK_CALLS: [HookCall; HOOKS_NESTED_MAX] =
         [const { Cell::new(None) }; HOOKS_NESTED_MAX];
 }
@@ -190,14 +191,15 @@ impl Hooks {
     ///
     /// - This thread is inside a hook of this shard for the same sleep.
     /// - This thread is inside too many nested hooks.
-    /// - Another thread holds the lock of the waker, or of the thread that the default unparks.
+    /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn wake(&self, asleep: SleepId) -> bool {
         self.descriptor.fire();
         let task_is_woken = self.driver_task.get().is_none_or(|task| self.wake_task(asleep, task));
         self.wake_owner(asleep) && task_is_woken
     }
 
-    /// Wakes the task that drives the wheel. Returns false if its waker panicked or was not called.
+    /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
+    /// or could not be called.
     #[cold]
     fn wake_task(&self, asleep: SleepId, task: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = task.try_with(|task| task.clone()) else { return false };
@@ -214,11 +216,11 @@ impl Hooks {
     }
 
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
-    /// this. Returns false if another thread is waking the task at this moment.
+    /// this. Changes nothing and returns false while another thread copies the waker.
     pub(crate) fn set_driver_task(&self, mut task: Option<Arc<Waker>>) -> bool {
         let place = self.driver_task.get_or_init(|| TryLock::new(None));
         let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
-        // Dropping a waker runs user code, so it happens outside of the lock.
+        // Dropping a waker may run user code, so it happens outside of the lock.
         catch_panic_silently(|| drop(task));
         was_set
     }
@@ -246,9 +248,9 @@ impl Hooks {
         }
     }
 
-    /// Runs `call`, which calls a hook, unless this thread is already inside a hook of this shard
-    /// for the same sleep, or inside too many hooks. So a hook that sends requests to its own
-    /// shard, even through another shard's hook, is not called inside itself.
+    /// Runs `call`, which calls a hook, unless this thread is inside a hook of this shard for the
+    /// same sleep, or inside too many hooks. So a hook that sends requests to its own shard, even
+    /// through another shard's hook, is not called inside itself for the same sleep.
     fn call_unless_nested(&self, asleep: SleepId, call: impl FnOnce()) {
         let this = Some((ptr::from_ref(self).addr(), asleep));
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is still usable while other thread-locals
@@ -264,8 +266,8 @@ impl Hooks {
         });
     }
 
-    /// Makes the default wake-up unpark the calling thread. Returns false if another thread is
-    /// waking the owner at this moment.
+    /// Makes the default wake-up unpark the calling thread. Changes nothing and returns false while
+    /// another thread copies the stored thread handle.
     pub(crate) fn set_thread_to_unpark(&self) -> bool {
         let WakeMethod::Unpark(sleeper) = &self.wake_method else { return true };
         let remember = |sleeper: &mut Thread| {
@@ -285,7 +287,6 @@ impl Hooks {
         }
     }
 
-    /// Drops a payload, and catches and reports a panic of its destructor.
     #[inline]
     pub(crate) fn drop_catching_panic<T>(&self, payload: T) {
         if mem::needs_drop::<T>() {
@@ -301,7 +302,7 @@ impl Hooks {
     /// Counts a caught panic, reports it to `trace` and the panic hook, and drops its payload.
     #[cold]
     pub(crate) fn report_panic(&self, place: PanicPlace, payload: Box<dyn Any + Send>) {
-        // Relaxed: a counter, to which other threads add when a wake or a remote cancel panics.
+        // Relaxed: an independent counter.
         self.panic_count.fetch_add(1, Ordering::Relaxed);
         let report = PanicReport { place, payload: &*payload };
         let hook = || {

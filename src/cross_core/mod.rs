@@ -1,5 +1,5 @@
-//! The parts of a shard that threads other than its owner may use, such as the states of timers,
-//! the mailbox, and the owner's sleep.
+//! The parts of a shard that its owner shares with other threads, such as the states of timers, the
+//! mailbox, and announced sleeps.
 
 mod admission;
 pub(crate) mod call_site;

@@ -17,19 +17,18 @@
 //! announcement of an old sleep, although the owner has already announced a new one. Then the F1 of
 //! the new sleep comes after F2, so the owner sees the request.
 //!
-//! A thread may write a new deadline to a node that another thread is about to push. Then both
-//! threads check for a sleeping owner, each after its own F2. The writer uses its deadline, and the
-//! pusher reads the node's deadline after its push. So at least one check of the new deadline comes
-//! after the push.
+//! A mover may write a new deadline to a node that another mover is about to push. Then each of
+//! them executes F2, checks for a sleeping owner, and reads the node's deadline. So the check after
+//! the later F2 uses the new deadline, and comes after the push.
 //!
 //! A waking thread clears the announcement only after its call of the hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
-//! on a waking thread that stalls or whose hook panics. There is one exception: a waking thread
-//! holds a lock while it copies the owner's thread handle or the driver task's waker (`hooks`). A
-//! thread that finds this lock taken relies on the holder.
+//! on a waking thread that stalls or whose hook panics. The exception: a waking thread holds a lock
+//! while it copies the owner's thread handle or the driver task's waker (`hooks`). A thread that
+//! finds this lock taken relies on the holder.
 //!
-//! If the hook is called before the owner falls asleep, that sleep must end at once. `unpark`, a
-//! write to an eventfd and `mio::Waker::wake` have this property.
+//! If the hook is called between the announcement and the sleep, the sleep must end at once.
+//! `unpark`, a write to an eventfd and `mio::Waker::wake` have this property.
 //!
 //! # Models
 //!
@@ -59,7 +58,6 @@ const SLEEP_NUMBER_UNIT: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Announcement(u64);
 
-/// Identifies an announced sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct SleepId(u64);
@@ -155,8 +153,8 @@ impl Parker {
     }
 
     /// Returns the sleep from which the caller must wake the owner, if that sleep ends after the
-    /// time that `deadline` returns. The caller's last atomic operation must be the swap that made
-    /// its request.
+    /// time that `deadline` returns. Unless the shard has ended, the caller's last atomic operation
+    /// must be the swap that made its request.
     #[inline]
     pub(crate) fn must_wake_for_deadline(&self, deadline: impl FnOnce() -> u64) -> Option<SleepId> {
         // SeqCst (F2): the request comes before this check.

@@ -1,8 +1,8 @@
 //! The table of shards, in which a handle finds its shard by number.
 //!
 //! The number of an ended shard may be reused. A new shard of the same number continues the
-//! generations of the old shard. So no two timers with the same shard number and index ever have
-//! the same generation, and a stale handle matches no timer of the new shard.
+//! generations of the old shard. So timers with the same shard number and index never share a
+//! generation, and a stale handle matches no later timer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,7 +30,7 @@ constant! {
 
 struct Registry {
     shards: [Published<Shared>; SHARDS_MAX as usize],
-    /// Locked when a shard is created or ends, and by [`ever_used_numbers`], but never by a handle.
+    /// Locked only to create or end a shard, and by [`ever_used_numbers`]; never by a handle.
     free_numbers: Mutex<FreeNumbers>,
 }
 
@@ -56,14 +56,15 @@ impl Registry {
 
 impl FreeNumbers {
     fn take(&mut self) -> Option<FreeNumber> {
-        self.created_shard_count += 1;
-        self.reusable.pop().or_else(|| {
+        let free = self.reusable.pop().or_else(|| {
             let number = self.first_unused_number;
             (number < SHARDS_MAX).then(|| {
                 self.first_unused_number += 1;
                 FreeNumber { number, next_generation: 1 }
             })
-        })
+        })?;
+        self.created_shard_count += 1;
+        Some(free)
     }
 }
 
@@ -88,8 +89,8 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError
     Ok(Registration { number: free.number, first_generation: free.next_generation })
 }
 
-/// Frees a shard's number. From now on, handles with this number find no shard. A later shard of
-/// this number uses generations from `next_generation` on.
+/// Removes a shard from the table. Handles with its number find no shard until a new shard gets the
+/// number. The new shard uses generations from `next_generation` on.
 pub(crate) fn unregister(number: u32, next_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::defer_free);
     // A number whose generations are used up is never reused.
@@ -98,8 +99,8 @@ pub(crate) fn unregister(number: u32, next_generation: u64) {
     }
 }
 
-/// Frees memory of ended shards. The destructors of the user's hooks may call corewheel, so the
-/// caller must hold no borrow of its state.
+/// Frees memory of ended shards. This drops hooks, whose destructors may call corewheel, so the
+/// caller must hold no borrow of corewheel's state.
 pub(crate) fn free_ended_shards() {
     reclaim::free_garbage();
     slab::free_orphaned_pages();

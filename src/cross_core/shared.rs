@@ -12,12 +12,12 @@ use crate::{
     cross_core::{
         admission::AdmissionLimit,
         call_site::CallSite,
-        callback::{Callback, SendCallback},
+        callback::{BuildInPlace, Callback, SendCallback},
         hooks::{Hooks, catch_panic_silently},
         mailbox::{Mailbox, MailboxLink, Priority, PushOutcome},
         parker::{Announcement, Parker, SleepId},
         reclaim::{Protected, pin},
-        slab::{BuildInPlace, NodeView, RemoteNode, Slab},
+        slab::{NodeView, RemoteNode, Slab},
         state::{Cancel, FollowUp, MoveOutcome, TimerStatus},
     },
     error::AddErrorReason,
@@ -29,12 +29,12 @@ use crate::{
     when::{Spread, Start, When},
 };
 
-/// The shared part of a shard. Each field that other threads write has its own cache lines.
+/// Each field that other threads write has its own cache lines.
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Clock,
-    /// The owner's last reading of a clock that may go back. Other threads use the later of this
-    /// reading and their own.
+    /// The owner's last reading of a clock that may go back; zero for other clocks. Other threads
+    /// use the later of this reading and their own.
     owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -45,13 +45,12 @@ pub(crate) struct Shared {
     pub(crate) admission: CachePadded<AdmissionLimit>,
     pub(crate) gauges: CachePadded<Gauges>,
     pub(crate) name: Box<str>,
-    /// The longest sleep of the owner, in nanoseconds, while the payload of a remotely cancelled
-    /// timer waits to be dropped.
+    /// [`Config::drop_within`](crate::Config::drop_within) in nanoseconds.
     pub(crate) drop_within_nanos: u64,
 }
 
-/// A value that shares no cache line with others. Aligned to two lines, because processors fetch
-/// lines in pairs.
+/// A value that shares no cache line with others. It is aligned to two lines, because many
+/// processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(T);
@@ -122,9 +121,9 @@ impl Shared {
         }
     }
 
-    /// Announces that the owner sleeps until `until` at most. If `is_long`, a message about a
-    /// payload to drop ends the sleep. Returns `None` if the owner must consume messages first, or
-    /// if another thread is waking it.
+    /// Announces that the owner sleeps until `until` at most. If `is_long`, a remote cancel that
+    /// leaves the payload to the owner ends the sleep. Returns `None` if the owner must consume
+    /// messages first, or if another thread is waking it.
     pub(crate) fn announce_sleep(&self, until: u64, is_long: bool) -> Option<Announcement> {
         let reachable = self.hooks.set_thread_to_unpark();
         let announcement = self.parker.announce(until, is_long);
@@ -157,8 +156,8 @@ impl Shared {
         }
     }
 
-    /// Reports that no loop drives the wheel, if `overdue`, the lateness of a timer in nanoseconds,
-    /// has reached the grace period. Reports again only after the wheel has lost another driver.
+    /// Reports that no loop drives the wheel, if a timer is `overdue` nanoseconds late and this
+    /// reaches the grace period. Reports once, and again after the wheel has lost its last driver.
     /// The caller must hold no borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
@@ -171,8 +170,8 @@ impl Shared {
         }
     }
 
-    /// Returns when the owner's last turn began and the next is due. Without a loop, the owner does
-    /// not see the deadlines of remote requests, so this function includes them in `next_due`.
+    /// Returns the state of the owner's turns. Without a loop, the owner does not see the deadlines
+    /// of remote requests, so this function includes them in `next_due`.
     pub(crate) fn turn_state(&self) -> TurnState {
         let turns = self.gauges.turn_state();
         if self.parker.is_undriven() {
@@ -221,9 +220,8 @@ impl Shared {
         self.push_armed(node, generation, schedule.due).map_err(RefusedAdd::ShutDown)
     }
 
-    /// Reserves a node for a remote timer, and counts the timer towards the limit of live timers.
+    /// Takes a node for a remote timer, and reserves room within the limit of live timers.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
     fn reserve_node(&self, beyond_limit: bool) -> Result<RemoteNode, AddErrorReason> {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
@@ -240,10 +238,9 @@ impl Shared {
         })
     }
 
-    /// Pushes a node that was armed with a timer due at `nanos`. If the shard has ended, the
-    /// error is the callback.
+    /// Pushes a node that was armed with a timer due at `nanos`. If the shard has ended without
+    /// handing the timer back, the error is the callback.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it returns 40 bytes in memory")]
     fn push_armed(
         &self,
         node: RemoteNode,
@@ -272,7 +269,8 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline of a timer that is added or moved now with this delay.
+    /// Returns the deadline, before rounding, of a timer that is added or moved now with this
+    /// delay.
     pub(crate) fn due_after(&self, delay: Duration) -> u64 {
         self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero())
     }
@@ -311,9 +309,9 @@ impl Shared {
         self.tick.period_nanos(period)
     }
 
-    /// Returns the sleep from which this thread must wake the owner after a request for the
-    /// deadline that `nanos` returns. If no loop drives the owner, publishes this deadline. `depth`
-    /// is the number of urgent messages after this thread's push, or 0 without a push.
+    /// Returns the sleep that this thread must end after it has requested the deadline `nanos()`.
+    /// If no loop drives the owner, publishes this deadline. `depth` is the number of urgent
+    /// messages after this thread's push, or 0 without a push.
     #[inline]
     fn must_wake(&self, depth: u32, nanos: impl FnOnce() -> u64) -> Option<SleepId> {
         let mut due = 0;
@@ -335,9 +333,9 @@ impl Shared {
         self.gauges.lower_remote_due(due.max(self.clock.nanos()));
     }
 
-    /// Returns the sleep that a backlog of `depth` messages must end. Every `WAKE_BACKLOG`-th
-    /// message wakes the owner, since an earlier wake-up may have failed. An owner that announces
-    /// its sleep after the push checks the backlog itself.
+    /// Returns the sleep in progress if `depth` queued messages must end it. Every
+    /// `WAKE_BACKLOG`-th message wakes the owner, since an earlier wake-up may have failed. An
+    /// owner that announces its sleep after the push checks the number itself.
     #[inline]
     fn must_wake_for_backlog(&self, depth: u32) -> Option<SleepId> {
         if depth.is_multiple_of(WAKE_BACKLOG) && depth > 0 { self.parker.must_wake() } else { None }
@@ -362,7 +360,8 @@ impl Protected<'_, Shared> {
         })
     }
 
-    /// Cancels a timer by one swap and at most one push. Taking the payload needs a second swap.
+    /// Cancels a timer by one successful swap and at most one push. Taking the payload needs a
+    /// second swap.
     pub(crate) fn cancel(
         &self,
         index: u32,
@@ -390,9 +389,8 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Moves a timer to the moment at which the clock shows `nanos`. Pushes a message, unless one
-    /// is queued, or the timer is *deferrable* and `nanos` is not before its linked deadline
-    /// (`state`).
+    /// Moves a timer to the deadline `nanos`, in nanoseconds of the clock. Pushes no message if one
+    /// is queued, if another move is in progress, or if the owner need not know yet (`state`).
     #[inline]
     pub(crate) fn reset(
         &self,
@@ -430,8 +428,8 @@ impl Protected<'_, Shared> {
         // Reads the requested deadline after the push: another mover may have written a new one
         // and pushed nothing, because *queued* was set.
         let mut wake = self.must_wake(depth, || node.requested_deadline().load_nanos());
-        // Reads the word after the fence in `must_wake`. A thread that has cancelled the timer
-        // relies on this thread to end a long sleep, so that the payload is dropped in time.
+        // Reads the word after the fence in `must_wake`. If another thread has cancelled the timer,
+        // this thread must end a long sleep, so that the payload is dropped in time.
         if wake.is_none()
             && let Some(asleep) = self.parker.long_sleep_in_progress()
             && !node.state.is_pending(generation)
@@ -484,10 +482,10 @@ mod tests {
     use super::*;
     use crate::{cross_core::callback::RunOnce, limits::INDEX_MAX};
 
-    /// The number of bytes that processors fetch at a time.
+    /// The most bytes that a processor fetches at a time.
     const FETCH_BYTES: usize = 128;
 
-    /// Returns which blocks of `FETCH_BYTES` bytes contain a field of [`Shared`].
+    /// Returns the blocks of `FETCH_BYTES` bytes that a field of [`Shared`] occupies.
     fn line_range<T>(offset: usize, _: fn(&Shared) -> &T) -> std::ops::Range<usize> {
         offset / FETCH_BYTES..(offset + size_of::<T>()).div_ceil(FETCH_BYTES)
     }
@@ -526,7 +524,7 @@ mod tests {
         );
     }
 
-    /// The shard may end between the adder's check and its push.
+    /// The shard may end between an adder's check and its push.
     #[test]
     fn an_add_to_a_closed_mailbox_returns_the_callback() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");

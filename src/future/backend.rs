@@ -42,7 +42,8 @@ pub trait Backend: BackendOps {}
 
 impl<P: BackendOps> Backend for P {}
 
-/// The operations that futures need from a wheel. Every `nanos` is a time of the wheel's clock.
+/// The operations that futures need from a wheel. Every `nanos` is a time in nanoseconds of the
+/// wheel's clock.
 pub trait BackendOps: Debug + Unpin {
     type Handle: Copy + Debug + Unpin;
 
@@ -57,8 +58,8 @@ pub trait BackendOps: Debug + Unpin {
     /// Returns `period` in nanoseconds, but at least one tick of the wheel.
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Adds a timer that calls `waker` at `nanos`. If another wheel takes the timer, switches to
-    /// that wheel, and converts `nanos` to its clock.
+    /// Adds a timer due at `nanos`, whose callback is `waker`. If another wheel takes the timer,
+    /// switches to that wheel, and converts `nanos` to the clock of that wheel.
     fn try_add(
         &mut self,
         nanos: &mut u64,
@@ -88,8 +89,8 @@ pub trait BackendOps: Debug + Unpin {
 }
 
 impl BackendOps for LocalTimer {
-    /// Not `LocalHandle`: errors about a future that is not `Send` would name it as a second cause,
-    /// besides `LocalTimer`.
+    /// A `TimerHandle` is `Send`. So compiler errors about a future that is not `Send` name only
+    /// `LocalTimer` as the cause.
     type Handle = TimerHandle;
 
     #[inline]

@@ -15,15 +15,15 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A delay that is too long to have elapsed at the first poll, but elapses soon after.
+/// A sleep that usually lasts beyond its first poll, so that other tasks run, but ends soon.
 const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
 /// executor, and drop it to stop.
 ///
 /// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. When a sleep ends, the
-/// driving task turns the wheel. The task turns the wheel again after the woken tasks have run, and
-/// then sleeps, at most until the next deadline. A request that must [end a
+/// driving task turns the wheel and lets other tasks run. Then it turns the wheel again and sleeps,
+/// at most until the next deadline. A request that must [end a
 /// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
@@ -32,9 +32,9 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 /// wheel, wake-ups go to the task that began to sleep last. When one of them is dropped, the other
 /// one takes over.
 ///
-/// A turn handles at most 1,024 remote requests and 1,024 timers before other tasks run. If the
-/// executor can wait for a file descriptor, `TimerFd` drives the wheel without the executor's
-/// sleep.
+/// A turn handles about 1,024 remote requests and 1,024 entries of the wheel at most. Then other
+/// tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive the wheel
+/// instead.
 ///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
 /// monoio, that needs the feature `sync`.
@@ -61,12 +61,13 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
-            // Other tasks have run since the last turn. If a timer came due during their run, the
-            // next sleep is short, to turn the wheel again soon.
+            // Other tasks may have run since the last turn. If a timer has fired now, the tasks
+            // that it woke must run soon, and then the wheel must turn again. So the next sleep is
+            // short.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
-            // With a zero timeout, the task must not sleep, but other tasks run before its next
-            // turn.
+            // With a zero timeout, the task must not sleep, but lets other tasks run before its
+            // next turn.
             let must_yield = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !must_yield);
             let slept =

@@ -1,4 +1,4 @@
-//! Periodic ticks.
+//! Async periodic ticks.
 
 use std::{
     future::poll_fn,
@@ -12,9 +12,9 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// The schedule does not drift, even if ticks are late by less than a period, or if the period is
-/// no multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that
-/// is late by a period or more.
+/// The schedule does not drift, even if ticks are late by less than a period, or the period is no
+/// multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that is
+/// late by a period or more.
 ///
 /// # Examples
 ///
@@ -109,8 +109,7 @@ impl<H: Backend> Interval<H> {
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel, the length of a tick is unknown. Any period will do then, because the
-        // interval cannot tick.
+        // Without a wheel, the length of a tick is unknown, so the period is not rounded up to it.
         sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 
@@ -120,7 +119,7 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If [no timer is available](super#without-a-timer), or the thread has [no
+    /// If it must wait, and [no timer is available](super#without-a-timer) or the thread has [no
     /// driver](super#without-a-driver).
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
@@ -130,7 +129,7 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If [no timer is available](super#without-a-timer), or the thread has [no
+    /// If it must wait, and [no timer is available](super#without-a-timer) or the thread has [no
     /// driver](super#without-a-driver).
     ///
     /// # Examples
@@ -154,13 +153,13 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if there
-    /// was no wheel when the next tick was set, [`reset`](Self::reset) the interval before that
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. If the thread
+    /// had no wheel when the next tick was set, [`reset`](Self::reset) the interval before that
     /// poll.
     ///
     /// # Panics
     ///
-    /// If the poll would wait on a thread [without a driver](super#without-a-driver).
+    /// If the poll must add a timer on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -207,7 +206,7 @@ impl<H: Backend> Interval<H> {
     }
 
     /// Restarts the schedule: the next poll is ready. A task that already waits for the interval is
-    /// woken at the next tick of the wheel.
+    /// woken at the wheel's next tick at the latest.
     ///
     /// # Examples
     ///

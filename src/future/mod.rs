@@ -1,8 +1,8 @@
-//! Async sleeps, timeouts and intervals on a core's wheel, for any executor.
+//! Async sleeps, timeouts and intervals on timing wheels, for any executor.
 //!
 //! | wheel | functions | futures |
 //! |---|---|---|
-//! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | never leave the thread |
+//! | this thread's [`local_timer`] | [`sleep`], [`timeout`], [`interval`], ... | are `!Send` |
 //! | a wheel of [`Timers`] | [`Timers::sleep`], [`Timers::timeout`], ... | are `Send`: polled and dropped on any thread |
 //!
 //! The free functions suit runtimes with one thread per core: each thread
@@ -13,7 +13,7 @@
 //! use corewheel::future::{VirtualTime, sleep, timeout};
 //! use std::time::Duration;
 //!
-//! let time = VirtualTime::new(); // a small executor for tests; your runtime does as well
+//! let time = VirtualTime::new(); // a small executor for tests; a program uses its runtime
 //! let answer = time.spawn(|| async {
 //!     timeout(Duration::from_secs(30), async {
 //!         sleep(Duration::from_secs(3600)).await;
@@ -28,49 +28,52 @@
 //!
 //! # Common properties
 //!
-//! - **A duration counts from the creation of the future.** The timer is added at the first poll
-//!   that has to wait. So a timeout whose future is ready at once adds no timer.
+//! - **A duration counts from the creation of the future.** The first poll that must wait adds the
+//!   timer. So a timeout whose future is ready at once adds no timer.
 //! - **No timer fires early.** How late it fires depends on the loop that turns the wheel: see
 //!   [Time](crate#time).
-//! - **Nothing is allocated** in the steady state: the timer stores the waker in place of a
-//!   callback.
-//! - **A timer that fires calls the waker of the last poll once**, in a turn of the thread that
-//!   owns the wheel, or of the [`Watcher`] of [`Timers::per_worker`]. If the waker panics, the
-//!   panic is caught and reported like a callback's panic.
-//! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is dropped at
-//!   once. Only if another thread owns or uses the wheel, a turn may drop the waker instead, within
-//!   [`Config::drop_within`](crate::Config::drop_within).
+//! - **corewheel allocates nothing** in the steady state: a timer stores the waker as its callback.
+//! - **A timer that fires calls the waker of the last poll once**, in a turn of the wheel's owner,
+//!   or of the [`Watcher`] of [`Timers::per_worker`]. If the waker panics, the panic is caught and
+//!   reported like a callback's panic.
+//! - **Dropping a future [cancels](crate::TimerHandle::cancel) its timer.** The waker is usually
+//!   dropped at once. If another thread owns or uses the wheel, a turn may drop the waker later:
+//!   see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
-//!   on another wheel. If no other wheel is left, see [Without a timer](#without-a-timer).
+//!   on another wheel. If none is left, see [Without a timer](#without-a-timer). After a
+//!   [`drain`](crate::LocalTimer::drain), only running or dropping a returned timer wakes its
+//!   future.
 //!
 //! # Without a driver
 //!
-//! If this thread's wheel has no driver, a poll that would wait for the wheel panics, because the
-//! wait would never end. Every driver registers when it is created: [`drive`], a `TimerFd`,
+//! If this thread has no driver, a poll that must add a timer to the thread's wheel panics, because
+//! the wait might never end. Most drivers register when they are created: [`drive`], a `TimerFd`,
 //! [`Cores`](crate::Cores), [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol
 //! and `io_uring`. A loop registers by its first call of [`turn`](crate::LocalTimer::turn),
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures before any of
-//! these calls must first call [`register_driver`](crate::LocalTimer::register_driver).
+//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
+//! before any of these calls must first call
+//! [`register_driver`](crate::LocalTimer::register_driver).
 //! [`Config::install`](crate::Config::install) registers too: it expects a loop. A task may be
-//! spawned before the driver is created, but not polled. After the last driver of a thread is
-//! dropped, a future that begins to wait there panics again. A future that already waits there
-//! stays pending until the wheel is turned again.
+//! spawned, but must not wait, before the driver is created. After the last driver of a thread is
+//! dropped, a poll that must add a timer there panics again. A timer that is already pending fires
+//! when the wheel is turned again.
 //!
 //! # Without a timer
 //!
 //! No timer is available if the wheel, or every wheel of the [`Timers`], has ended or has reached
 //! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread gets no wheel if
-//! 16,384 shards exist already. Without a timer, a [`Timeout`] ends with [`TimeoutError::NoTimer`];
-//! a [`Sleep`] and an [`Interval`] panic, like [`LocalTimer::add`](crate::LocalTimer::add).
-//! [`Timeout::even_without_timer`] runs the future without a time limit instead.
-//! [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error instead of a panic.
+//! 16,384 shards exist already. If a poll then needs a timer, a [`Timeout`] ends with
+//! [`TimeoutError::NoTimer`]; a [`Sleep`] and an [`Interval`] panic, like
+//! [`LocalTimer::add`](crate::LocalTimer::add). [`Timeout::even_without_timer`] keeps the future
+//! instead. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error instead of a
+//! panic.
 //!
 //! # How a waker changes
 //!
 //! A poll with another waker cancels the timer and adds one with the new waker. If another thread
-//! owns the wheel, the cancelled timer counts against the wheel's limit until the owner has removed
-//! it. So a wheel at its limit may refuse the new timer.
+//! owns the wheel, the cancelled timer may count towards the wheel's limit until the owner has
+//! removed it. So a wheel at its limit may refuse the new timer.
 
 mod backend;
 mod drive;
@@ -184,7 +187,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 
 /// Ticks every `period` on this thread's wheel, the first time at once. See [`Interval`].
 ///
-/// The minimum period is one tick of the wheel.
+/// A period shorter than a tick of the wheel counts as a tick.
 ///
 /// # Examples
 ///

@@ -19,22 +19,22 @@ use crate::{
     local::LocalTimer,
 };
 
-/// A future that is ready at its deadline. Created by [`sleep`](super::sleep) and
+/// A future that becomes ready at its deadline. Created by [`sleep`](super::sleep) and
 /// [`Timers::sleep`](super::Timers::sleep).
 ///
 /// A sleep is `Unpin`, so a `select!` in a loop can poll `&mut sleep`. Once a poll was ready, every
 /// poll is ready until the next [reset](Self::reset). Dropping the sleep cancels its timer.
 ///
-/// Cost: creating a sleep from a duration reads the clock. The first poll reads the clock too, and
-/// adds a timer if the deadline has not elapsed. Only if the duration exceeds a second, the first
-/// poll adds the timer without reading the clock. In that case, a timer whose deadline has elapsed
-/// fires in the next turn. Further polls by the same task read the timer's state. Nothing is
-/// allocated in the steady state.
+/// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
+/// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
+/// first poll adds the timer without a reading. If the deadline has elapsed by then, the next turn
+/// fires the timer. Further polls with the same waker only check whether the timer is pending.
+/// Nothing is allocated in the steady state.
 ///
 /// # Panics
 ///
 /// If a poll [can get no timer](super#without-a-timer); [`poll_elapsed`](Self::poll_elapsed)
-/// returns an error instead. If a poll would wait on a thread [without a
+/// returns an error instead. If a poll must add a timer on a thread [without a
 /// driver](super#without-a-driver).
 ///
 /// # Examples
@@ -69,7 +69,7 @@ pub struct Sleep<H: Backend = LocalTimer> {
 
 #[derive(Clone, Copy, Debug)]
 enum State<Handle> {
-    /// The duration exceeds [`UNCHECKED_SLEEP_NANOS`], and the sleep has not been polled yet.
+    /// The duration exceeds [`UNCHECKED_SLEEP_NANOS`], and no poll has added a timer yet.
     LongUnpolled,
     /// The delay is zero, so the next poll is ready. The poll does not read the clock, because an
     /// inexact clock might not yet show that the deadline has elapsed.
@@ -82,9 +82,10 @@ enum State<Handle> {
     /// The sleep has a timer, and was reset to an elapsed deadline. The timer wakes the task, whose
     /// next poll is ready.
     ResetToElapsed(Handle, WakerId),
-    /// A poll has found that the deadline had elapsed.
+    /// A poll was ready.
     Elapsed,
-    /// The deadline could not be converted to nanoseconds: there was no wheel, and so no clock.
+    /// The deadline could not be converted to nanoseconds: the thread had no wheel, and so no
+    /// clock.
     NoWheel(AddErrorReason),
 }
 
@@ -116,7 +117,8 @@ impl<H: Backend> Sleep<H> {
         Self { backend, deadline, call_site: CallSite::caller(), state }
     }
 
-    /// Returns the deadline, an instant of the wheel's clock.
+    /// Returns the deadline, an instant of the wheel's clock. If the thread had no wheel when the
+    /// deadline was set, the result is unspecified.
     ///
     /// # Examples
     ///
@@ -131,11 +133,9 @@ impl<H: Backend> Sleep<H> {
         self.backend.instant_at(self.deadline)
     }
 
-    /// Returns true if the timer has fired, or a poll found that the deadline had elapsed. Reads no
-    /// clock.
+    /// Returns true if the timer has fired or is firing, or a poll was ready. Reads no clock.
     ///
-    /// Also returns true if the sleep waits on a wheel that has ended. The next poll then moves the
-    /// sleep to another wheel, if there is one.
+    /// Also returns true after the wheel that held the sleep's timer has ended.
     ///
     /// # Examples
     ///
@@ -165,11 +165,11 @@ impl<H: Backend> Sleep<H> {
     ///
     /// If a timer is pending, it moves to the new deadline, and wakes the task that polled last
     /// when it fires. If that deadline has elapsed already, the next poll is ready, and the task is
-    /// woken at the wheel's next tick. If no timer is pending, the sleep waits from the next poll
-    /// on.
+    /// woken at the wheel's next tick at the latest. If no timer is pending, the next poll that
+    /// must wait adds one.
     ///
-    /// Cost: one reading of the clock if a timer is pending. On this thread's wheel, moving to a
-    /// later deadline usually costs only one more store.
+    /// Cost: at most one reading of the clock if a timer is pending. On this thread's wheel, moving
+    /// the timer to a later deadline usually takes one more store.
     ///
     /// # Examples
     ///
@@ -196,7 +196,7 @@ impl<H: Backend> Sleep<H> {
         }
     }
 
-    /// Sets a deadline `duration` from now; always reads the clock. See [`reset`](Self::reset).
+    /// Reads the clock, and sets a deadline `duration` from now. See [`reset`](Self::reset).
     ///
     /// # Examples
     ///
@@ -271,13 +271,13 @@ impl<H: Backend> Sleep<H> {
     ///
     /// # Errors
     ///
-    /// If [no timer is available](super#without-a-timer). The next poll tries again. But if there
-    /// was no wheel when the deadline was set, [`reset`](Self::reset) the sleep before that poll.
+    /// If [no timer is available](super#without-a-timer). The next poll tries again. If the thread
+    /// had no wheel when the deadline was set, [`reset`](Self::reset) the sleep before that poll.
     ///
     /// # Panics
     ///
     /// If cloning the waker panics; then the sleep keeps its deadline and its pending timer. If the
-    /// sleep would wait on a thread [without a driver](super#without-a-driver).
+    /// poll must add a timer on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///

@@ -16,15 +16,15 @@ pin_project! {
     /// Gives up a future that is not ready by a deadline. Created by [`timeout`](super::timeout)
     /// and [`Timers::timeout`](super::Timers::timeout).
     ///
-    /// Each poll polls the future first: if the future is ready, the deadline does not matter. When
-    /// the deadline has elapsed, the output is [`TimeoutError::Elapsed`]. The future is dropped
-    /// with the timeout, unless [`into_inner`](Self::into_inner) returns it.
+    /// Each poll polls the future first. If the future is pending and the deadline has elapsed, the
+    /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
+    /// [`into_inner`](Self::into_inner) returns it.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
     /// # Panics
     ///
-    /// If a poll would wait on a thread [without a driver](super#without-a-driver).
+    /// If a poll must add a timer on a thread [without a driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -75,9 +75,10 @@ impl<F, H: Backend> Timeout<F, H> {
         Self { future, sleep, even_without_timer: false }
     }
 
-    /// Runs the future without a time limit while [no timer is available](super#without-a-timer),
-    /// instead of giving it up. Use it for work that must not be refused under overload. Each poll
-    /// that has to wait tries again to get a timer, unless the deadline was set without a wheel.
+    /// Keeps the future while [no timer is available](super#without-a-timer), instead of giving it
+    /// up. Use this for work that must not be refused under overload. Without a timer, the deadline
+    /// wakes no task, but a poll after the deadline may still give up. Each poll that must wait
+    /// tries again to add a timer, unless the deadline was set without a wheel.
     ///
     /// # Examples
     ///

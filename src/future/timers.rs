@@ -29,16 +29,16 @@ use crate::{
     util::sync::per_thread,
 };
 
-/// Wheels for futures that may be polled and dropped on any thread.
+/// Shared wheels, whose futures may be polled and dropped on any thread.
 ///
 /// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
-/// available core, and the workers add to these wheels directly. [`start`](Self::start) and
-/// [`new`](Self::new) use wheels that belong to other threads, to which a worker sends messages.
-/// Prefer `start` or `new` only if most timers fire, since several threads then fire them.
+/// available CPU, and the workers add to these wheels directly. With [`start`](Self::start) and
+/// [`new`](Self::new), each wheel belongs to one thread, to which the others send messages. Prefer
+/// `start` or `new` only if most timers fire, since several threads then fire them.
 ///
 /// A thread that owns one of the wheels uses that wheel for the futures that it creates. Other
 /// threads are spread over the wheels, and each uses one wheel for its futures. If a wheel ends or
-/// cannot add a timer, the future continues on the next wheel.
+/// refuses a timer, the future continues on another wheel.
 ///
 /// Clones are cheap and refer to the same wheels.
 ///
@@ -79,8 +79,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<SharedWheels>]>);
 
-/// All wheels of a [`Timers`]. The futures of each wheel share an `Arc<SharedWheels>` of their own,
-/// so threads that use different wheels do not contend for a reference count.
+/// All wheels of a [`Timers`]. There is one `Arc<SharedWheels>` per wheel, which its futures share.
+/// So threads that use different wheels do not contend for a reference count.
 #[repr(align(128))]
 struct SharedWheels {
     shards: Arc<[ShardRef]>,
@@ -90,7 +90,7 @@ struct SharedWheels {
 /// The threads and wheels that the futures keep alive.
 #[derive(Clone)]
 enum KeepAlive {
-    /// The caller keeps the threads of the wheels alive.
+    /// The caller must keep the threads of the wheels running.
     Nothing,
     /// The threads of [`Timers::start`].
     #[cfg(feature = "cores")]
@@ -201,17 +201,18 @@ impl Timers {
         ))
     }
 
-    /// Makes a wheel for each available core. All futures that one thread creates use the same
-    /// wheel. A separate thread, the *watcher*, sleeps until the earliest deadline of all wheels,
-    /// and fires the timers. So a worker that is busy or blocked delays no timer.
+    /// Makes a wheel for each available CPU. The futures that one thread creates use one wheel,
+    /// unless it refuses a timer. A separate thread, the *watcher*, sleeps until the earliest
+    /// deadline of all wheels, and fires the timers. So timers fire even while workers are busy or
+    /// blocked.
     ///
     /// The watcher ends when all clones and futures of the `Timers` have been dropped. The last
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
     /// configure the wheels.
     ///
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
-    /// another thread keeps the wheel for several attempts, this thread sends a message instead. In
-    /// that case, the waker of a cancelled timer is dropped within
+    /// another thread still has the wheel after several attempts, this thread sends a message
+    /// instead. Then the watcher drops the waker of a cancelled timer within
     /// [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the wheel's
     /// earliest may wake the watcher.
     ///
@@ -240,8 +241,8 @@ impl Timers {
     }
 
     /// Makes `wheels` wheels, at least one, for a [`Watcher`] that the caller runs. `config`
-    /// returns the configuration of the wheel with the given index. Before the watcher's first
-    /// turn, an add [reports](crate::metrics) a timer that is more than 1 s late. See
+    /// returns the configuration of the wheel with the given index. Before the watcher's first turn
+    /// or sleep, an add may [report](crate::metrics) a timer that is more than 1 s late. See
     /// [`per_worker`](Self::per_worker).
     ///
     /// # Errors
@@ -276,9 +277,9 @@ impl Timers {
     }
 
     /// Uses existing wheels, from [`Cores::shards`](crate::Cores::shards) or
-    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). The threads of these wheels must
-    /// [turn](crate::LocalTimer::turn) them. `Timers` does not keep these threads alive. When all
-    /// of these wheels have ended, [no timer is available](super#without-a-timer).
+    /// [`LocalTimer::shard_ref`](crate::LocalTimer::shard_ref). Their threads must
+    /// [turn](crate::LocalTimer::turn) them, and `Timers` does not keep these threads alive. When
+    /// all of these wheels have ended, [no timer is available](super#without-a-timer).
     ///
     /// # Panics
     ///
@@ -463,7 +464,7 @@ impl Timers {
         Interval::new(self.sleep_until(start), period)
     }
 
-    /// Reads the clock of the wheel that this thread's futures use.
+    /// Reads the clock of the wheel on which this thread's futures begin.
     ///
     /// # Examples
     ///
@@ -628,7 +629,7 @@ impl BackendOps for Remote {
 }
 
 per_thread! {
-    /// The number, from 1, that selects the wheel of this thread's futures; 0 if not assigned yet.
+    /// The number, from 1, that selects a wheel for this thread's futures; 0 if not assigned yet.
     static THREAD_NUMBER: Cell<usize> = Cell::new(0);
 }
 
@@ -649,7 +650,7 @@ fn number_of_this_thread() -> usize {
         }
         number.get()
     });
-    // After its thread-locals are destroyed, a thread uses the first wheel.
+    // A thread whose thread-locals are destroyed uses the first wheel.
     number.unwrap_or(0)
 }
 

@@ -4,8 +4,8 @@ use std::{cell::Cell, ptr, task::Waker};
 
 use crate::local::Local;
 
-/// A waker that serves as a timer's callback. It is woken when the timer fires, or when the wheel
-/// ends before that. It is dropped if the timer is cancelled.
+/// A waker that serves as a timer's callback. Firing the timer wakes the task. So does the end of
+/// the wheel. A cancel usually only drops the waker.
 #[derive(Debug)]
 pub struct WakerCallback(Option<Waker>);
 
@@ -15,8 +15,9 @@ impl WakerCallback {
     #[inline]
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
-        // Identifies the original, which the task's next poll passes again. If the clone has other
-        // data, the original's address may be reused, so identifies the clone instead.
+        // Identifies the original, which the task's next poll usually passes again. If the clone
+        // has other data, the original's data may be freed and its address reused. Then identifies
+        // the clone.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let waker_id = WakerId::of(kept);
         (Self(Some(clone)), waker_id)
@@ -29,9 +30,9 @@ impl WakerCallback {
 
 impl Drop for WakerCallback {
     fn drop(&mut self) {
-        // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll to
-        // notice the end. It may also drop callbacks of cancelled timers. Waking their tasks is
-        // needless but harmless.
+        // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll again
+        // to notice the end. The end also drops callbacks of remotely cancelled timers. Waking
+        // their tasks is needless but harmless.
         if self.0.is_some() && (IS_ENDING_WHEELS.get() || Local::has_ended()) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
@@ -39,11 +40,11 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// True during a call of [`run_with_wake_on_drop`].
+    /// True during this thread's call of [`run_with_wake_on_drop`].
     static IS_ENDING_WHEELS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `end_wheels`. A `WakerCallback` that is dropped during this call wakes its task.
+/// Calls `end_wheels`. A `WakerCallback` that this thread drops during the call wakes its task.
 pub(super) fn run_with_wake_on_drop(end_wheels: impl FnOnce()) {
     let before = IS_ENDING_WHEELS.replace(true);
     end_wheels();

@@ -1,4 +1,4 @@
-//! Wheels without threads, for the futures of [`Timers::per_worker`](super::Timers::per_worker).
+//! The wheels of [`Timers::per_worker`](super::Timers::per_worker), which belong to no thread.
 //!
 //! A wheel is a shard whose owner changes: a thread claims the wheel by one compare-and-swap, acts
 //! as the owner, and releases the wheel.
@@ -16,30 +16,31 @@
 //! The claim is an Acquire operation and its release a Release operation, so each owner sees the
 //! work of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
 //! before the claim, and run or dropped after the release. So a claim is short and never nested. A
-//! worker that finds a wheel claimed retries a few times. Then it proceeds like a remote thread, by
-//! messages. Only the watcher waits for a claim, after each callback and when it ends the wheels.
+//! worker that finds a wheel claimed retries a few times. Then the worker acts as a remote thread,
+//! and sends a message if necessary. Only the watcher waits for a claim: after each callback, and
+//! when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
 //! Only the watcher turns wheels, so it must wake up for each deadline. The watcher announces its
-//! sleep under the claim, and an owner adds under the claim. If the add comes first, the announced
+//! sleep under the claim, and a worker adds under the claim. If the add comes first, the announced
 //! sleep ends by the new deadline. If the announcement comes first, the add reads
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
-//! watcher that is awake, or is being woken, claims each wheel again before it sleeps, and so sees
-//! the new timer. Remote requests are made without a claim. They wake the watcher as they wake a
-//! sleeping owner, because the watcher checks the mailbox after each announcement (see
+//! watcher that is awake, or is being woken, claims the wheel again before its next long sleep, and
+//! so sees the new timer. Remote requests are made without a claim. They wake the watcher as they
+//! wake a sleeping owner, because the watcher checks the mailbox after each announcement (see
 //! `cross_core/parker.rs`).
 //!
-//! If a wheel is claimed, the watcher cannot announce its sleep there, so it sleeps briefly and
-//! tries again.
+//! If a worker has claimed a wheel, the watcher cannot announce its sleep there. So it sleeps
+//! briefly and tries again.
 //!
-//! If adds or resets have woken the watcher, no sleep lasts beyond the earliest of their deadlines,
-//! even if its timer is cancelled. So if equal timeouts are added and cancelled all the time, adds
-//! wake the watcher at most once in the length of a timeout.
+//! After adds or resets have woken the watcher, its next sleeps end by the earliest of these
+//! deadlines, even if that timer was cancelled. So if equal timeouts are added and cancelled all
+//! the time, adds to a wheel wake the watcher about once per timeout.
 //!
 //! # The end
 //!
-//! Dropping the last clone or future of the `Timers` sets `is_over` and wakes the watcher. Then
+//! Dropping the last of the `Timers`' clones and futures sets `is_over` and wakes the watcher. Then
 //! `Watcher::run` returns. Dropping the `Watcher` ends each wheel: the wheel refuses further adds,
 //! and drops its pending callbacks, which wakes their tasks.
 //!
@@ -89,10 +90,12 @@ pub(super) struct WorkerWheel {
 /// The part of a wheel that only the thread that has claimed the wheel may use.
 struct OwnerState {
     engine: Engine<Callback>,
-    /// The end of the watcher's last announced sleep, in nanoseconds of the clock.
+    /// The end of the watcher's last announced sleep, in nanoseconds of the clock; `u64::MAX` if
+    /// the sleep has no end.
     announced_until: u64,
-    /// The earliest deadline for which an add or a reset has woken the watcher; `u64::MAX` after it
-    /// has elapsed. No sleep lasts beyond it, even if the timer was cancelled.
+    /// The earliest deadline for which an add or a reset has woken the watcher, or `u64::MAX`.
+    /// Until this deadline has elapsed, no announced sleep lasts beyond it, even if the timer was
+    /// cancelled.
     earliest_woken_deadline: u64,
 }
 
@@ -185,7 +188,8 @@ impl WorkerWheel {
     #[cold]
     #[inline(never)]
     fn wake_watcher(&self) {
-        // The caller has claimed the wheel after the announcement, and so sees it without a fence.
+        // The caller has claimed the wheel after the announcement, and so sees the announcement
+        // without a fence.
         if let Some(asleep) = self.shared.parker.sleep_in_progress() {
             self.shared.wake(asleep);
         }
@@ -279,7 +283,7 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops remotely cancelled timers until there is room for another timer, none is left, or
+    /// Drops remotely cancelled timers until there is room for a timer, no such timer is left, or
     /// another thread has claimed the wheel.
     #[cold]
     fn make_room(&self) {
@@ -449,8 +453,8 @@ impl WorkerWheels {
 /// Fires the timers of [`Timers::per_worker_with`](super::Timers::per_worker_with), from one
 /// thread.
 ///
-/// Dropping the watcher ends the wheels. Their futures are woken, and [no timer is
-/// available](super#without-a-timer).
+/// Dropping the watcher ends the wheels. This wakes their waiting futures, for which [no timer is
+/// available](super#without-a-timer) then.
 ///
 /// # Examples
 ///
@@ -476,9 +480,8 @@ impl Watcher {
         Self(Arc::clone(wheels))
     }
 
-    /// Fires the due timers of all wheels. Skips a wheel that another thread uses at this moment.
-    /// If timers are due on a skipped wheel, the next timeout of [`sleep_with`](Self::sleep_with)
-    /// is short.
+    /// Fires the due timers of all wheels. Skips a wheel that another thread is using. If timers
+    /// are due on a skipped wheel, the next timeout of [`sleep_with`](Self::sleep_with) is short.
     ///
     /// # Examples
     ///
@@ -486,7 +489,7 @@ impl Watcher {
     /// use corewheel::{Config, future::Timers};
     ///
     /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// watcher.turn(); // fires what is due now
+    /// watcher.turn(); // fires the due timers
     /// # drop(timers);
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
@@ -497,10 +500,10 @@ impl Watcher {
     /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
     /// returns. A timeout of `None` means until a wake-up.
     ///
-    /// During `wait`, each request that must [end a sleep](crate::LocalTimer::prepare_sleep) calls
-    /// the wake hook ([`Config::on_wake`](crate::Config::on_wake)) of its wheel. Dropping the last
-    /// clone or future of the `Timers` calls the first wheel's hook. By default, the hook unparks
-    /// the thread that announced the sleep.
+    /// During `wait`, a request that must [end the sleep](crate::LocalTimer::prepare_sleep) calls
+    /// its wheel's hook [`Config::on_wake`](crate::Config::on_wake). Dropping the last of the
+    /// `Timers`' clones and futures calls the first wheel's hook. By default, the hook unparks the
+    /// thread that announced the sleep.
     ///
     /// # Examples
     ///
@@ -509,9 +512,9 @@ impl Watcher {
     /// use std::{thread, time::Duration};
     ///
     /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// drop(timers); // otherwise it waits for them
+    /// drop(timers); // otherwise the timeout is `None`
     /// watcher.sleep_with(|timeout| {
-    ///     assert_eq!(timeout, Some(Duration::ZERO)); // they are over
+    ///     assert_eq!(timeout, Some(Duration::ZERO)); // no `Timers` are left
     ///     timeout.map_or_else(thread::park, thread::park_timeout);
     /// });
     /// # Ok::<(), corewheel::ConfigError>(())

@@ -34,7 +34,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// The counts of a shard's timers since it was created.
+    /// The counts of a shard's timers, messages and turns.
     ///
     /// `added == live + fired + cancelled + handed_back` holds in every reading, by the owner or by
     /// another thread.
@@ -65,25 +65,25 @@ counts! {
         /// Timers that were cancelled. A remote cancel counts after the owner has consumed its
         /// message.
         pub cancelled: u64,
-        /// The part of `cancelled` that other cores cancelled.
+        /// The part of `cancelled` that other threads cancelled.
         pub cancelled_elsewhere: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
-        /// The part of `live` that other cores have cancelled and whose messages the owner has not
-        /// consumed. Exact for the owner, except that it misses timers that another thread is
+        /// The part of `live` that other threads have cancelled and whose messages the owner has
+        /// not consumed. Exact for the owner, except that it misses timers that another thread is
         /// moving at that moment. Other threads read the number of queued messages about cancelled
         /// timers. That number is inexact from 3,072 on, and includes timers that the owner has not
         /// counted as live.
         pub held: u64,
-        /// Messages from other cores about cancelled, moved and added timers that the owner has not
-        /// consumed. Exact for the owner. Other threads read an inexact number if more than
-        /// 3,072 messages were queued at once, until the owner has consumed these.
+        /// Messages from other threads about cancelled, moved and added timers that the owner has
+        /// not consumed. Exact for the owner. Other threads read an inexact number from 3,072
+        /// queued messages on, until the owner has consumed these.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,
-        /// Resets from other cores that the owner has seen. The owner sees several resets of a
-        /// timer as one if they come between two turns, or if they only postpone a deadline that
-        /// has not been reached.
+        /// Resets from other threads that the owner has seen. The owner sees several resets of a
+        /// timer as one if they come between two turns, or only postpone a deadline not yet
+        /// reached.
         pub resets_elsewhere: u64,
         /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
         /// run of a periodic timer.
@@ -94,8 +94,8 @@ counts! {
         pub clock_regressions: u64,
         /// Turns begun.
         pub turns: u64,
-        /// Turns that left work to the next turn: a budget was used up, or more than 1,024 messages
-        /// waited.
+        /// Turns that left work to the next turn, usually because a budget was used up or more than
+        /// 1,024 messages waited.
         pub overruns: u64,
         /// Operations on entries of the wheel: links, moves, unlinks and fires.
         pub touched: u64,

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The binary logarithm of the number of cells per factor of two. With four cells, the largest
-/// value of a cell exceeds its other values by at most a quarter.
+/// value of a cell, except the first and last, exceeds its other values by at most a quarter.
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
 #[derive(Debug)]
@@ -77,9 +77,9 @@ fn upper_bound_of(cell: usize) -> u64 {
 
 /// A histogram of durations.
 ///
-/// It counts durations in 130 ranges. Durations below a microsecond share the first range.
-/// Durations above about 73 minutes share the last range, and are reported as the longest duration.
-/// In all ranges between these two, the end exceeds the durations by at most a quarter.
+/// It counts durations in 130 ranges. Durations below 1,024 ns share the first range. Durations
+/// above about 73 minutes share the last range, and are reported as the longest duration. In the
+/// other ranges, the end exceeds the durations by at most a quarter.
 ///
 /// # Examples
 ///
@@ -192,8 +192,8 @@ impl Histogram {
     /// Returns the duration that `percent` percent of the durations do not exceed, or zero if there
     /// is no duration.
     ///
-    /// The result is too large by at most a quarter, or a microsecond if that is more. A result
-    /// above 73 minutes is the longest duration. `percent` is clamped to 0..=100.
+    /// The result is too large by at most a quarter, or 1,023 ns if that is more. A result above 73
+    /// minutes is the longest duration. `percent` is clamped to 0..=100.
     ///
     /// # Examples
     ///

@@ -1,11 +1,11 @@
 //! The numbers that a shard's owner publishes, for any thread to read (`metrics`).
 //!
 //! The owner counts in its own fields. It copies the counts here when its loop computes its sleep,
-//! and at least every 64 turns. Other threads write only the stalls, the request for the occupied
+//! and about every 64 turns. Other threads write only the stalls, the request for the occupied
 //! slots, and the numbers about a missing driver. A reader never delays the owner, and a stalled
 //! owner never delays a reader.
 //!
-//! The [`Counts`] are one consistent [`Snapshot`]. All other numbers are read independently.
+//! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older.
 
 mod counts;
 mod histogram;
@@ -32,7 +32,7 @@ pub(crate) enum LateCause {
 #[derive(Debug)]
 pub(crate) struct Gauges {
     has_name: bool,
-    /// The number of shards that the process has created up to this one.
+    /// Identifies the shard: no other shard of the process has this serial.
     serial: AtomicU64,
     number: AtomicU64,
     counts: Snapshot<WORD_COUNT>,
@@ -81,7 +81,8 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// In loom models, where each word adds interleavings, shards without a name publish nothing.
+    /// Creates zeroed gauges. In loom models, where each word adds interleavings, shards without a
+    /// name publish nothing.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
@@ -173,7 +174,7 @@ impl Gauges {
         }
     }
 
-    /// Sets `undriven_grace` to its longer value, `UNDRIVEN_GRACE[1]`.
+    /// Sets `undriven_grace` to `UNDRIVEN_GRACE[1]`.
     pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -181,7 +182,7 @@ impl Gauges {
         }
     }
 
-    /// Raises `undriven_grace` to its longer value, `UNDRIVEN_GRACE[1]`.
+    /// Raises `undriven_grace` to at least `UNDRIVEN_GRACE[1]`.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.

@@ -26,7 +26,7 @@ pub(crate) struct DriverRegistration(PhantomData<*const ()>);
 
 impl DriverRegistration {
     pub(crate) fn new() -> Self {
-        // An exiting thread has no wheel.
+        // Without a wheel, there is nothing to drive.
         let _ = Local::with(Local::add_driver);
         Self(PhantomData)
     }

@@ -1,4 +1,4 @@
-//! `Cores`: starts one pinned thread per core, each with its own wheel, and joins them.
+//! `Cores`: starts one thread per core, pinned by default, each with its own wheel, and joins them.
 
 use std::{
     fmt, io,
@@ -229,11 +229,11 @@ impl Cores<()> {
     /// The number of threads is [`thread::available_parallelism`], which respects affinity and the
     /// quota of a container. If the calling thread is pinned to one core, the number is 1.
     ///
-    /// The threads are pinned to the cores that the calling thread may use, in the system's order,
-    /// and from the first core again if there are more threads than cores. To exclude a core, start
-    /// the program under `taskset` or in a cpuset. If containers share a machine by quotas only,
-    /// disable [pinning](CoresBuilder::pin): otherwise the threads of all containers are pinned to
-    /// the first cores.
+    /// The threads are pinned, in the system's order, to the cores that the calling thread may use.
+    /// If there are more threads than cores, pinning continues from the first core. To exclude a
+    /// core, start the program under `taskset` or in a cpuset. If containers share a machine by
+    /// quotas only, disable [pinning](CoresBuilder::pin): otherwise the threads of all containers
+    /// are pinned to the first cores.
     ///
     /// # Examples
     ///
@@ -326,15 +326,15 @@ impl<R> Cores<R> {
 
     /// Asks all threads to end.
     ///
-    /// A sleeping thread is woken. Each thread normally processes the request within two turns.
-    /// After that, its [`Core::is_stopping`] returns true, and the thread decides when to end.
-    /// Further calls have no effect.
+    /// A thread in an announced sleep is woken. Each thread normally processes the request within
+    /// two turns. After that, its [`Core::is_stopping`] returns true, and the thread decides when
+    /// to end. Further calls have no further effect.
     ///
-    /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted before this call are
+    /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is
     /// work that a thread's budget defers beyond two turns.
     ///
-    /// The request counts as two timers.
+    /// In the counts of each wheel, the request counts as two timers.
     ///
     /// # Examples
     ///
@@ -379,10 +379,10 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn join(self) -> Vec<thread::Result<R>> {
-        let let_in = |returned: Option<R>| {
-            returned.unwrap_or_else(|| unreachable!("every thread was let in"))
+        let value_of = |returned: Option<R>| {
+            returned.unwrap_or_else(|| unreachable!("`start` has released every thread"))
         };
-        self.threads.into_iter().map(|thread| thread.join().map(let_in)).collect()
+        self.threads.into_iter().map(|thread| thread.join().map(value_of)).collect()
     }
 }
 

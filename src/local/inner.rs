@@ -19,12 +19,12 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, CallbackInPlace, RunOnce},
+        callback::{BuildInPlace, Callback, CallbackInPlace, RunOnce},
         handle::{Cancel, LocalHandle, Owner, OwnerOps, TimerHandle},
         hooks::{PanicPlace, catch_panic_silently},
         registry,
         shared::Shared,
-        slab::{BuildInPlace, OwnerNodes},
+        slab::OwnerNodes,
         state::{Freed, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
@@ -74,18 +74,18 @@ pub(crate) struct Local {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver: Cell<DriverState>,
-    /// The number of descriptors and tasks that drive the wheel.
+    /// The number of `TimerFd`s and tasks that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of the driving tasks that have announced a sleep.
     driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task: Cell<u32>,
-    /// A loop drives the wheel besides the descriptors and tasks, even if `driver_count` is zero.
+    /// A registered loop drives the wheel, besides the `TimerFd`s and tasks.
     has_registered_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
-    /// If not [`AWAKE`], adds and resets call `wake_for_deadline_slow`. During an announced sleep,
-    /// this is the end of the sleep in nanoseconds of the clock. Without a driver, it is
-    /// `u64::MAX`, so that adds check for overdue timers.
+    /// If not [`AWAKE`], this thread's adds and resets call `wake_for_deadline_slow`. During an
+    /// announced sleep, this is the end of the sleep in nanoseconds of the clock. Without a driver,
+    /// it is `u64::MAX`, so that adds check for overdue timers.
     announced_until: Cell<u64>,
     sampler: Sampler,
 }
@@ -120,7 +120,7 @@ struct EndOfTurnWork {
     trim: bool,
 }
 
-/// The value of `announced_until` when no sleep is announced.
+/// The value of `announced_until` while the thread is known to be awake.
 const AWAKE: u64 = 0;
 
 impl Local {
@@ -292,7 +292,7 @@ impl Local {
         self.expect_turns();
     }
 
-    /// Registers a descriptor or task that is going to turn the wheel.
+    /// Registers a `TimerFd` or task that is going to turn the wheel.
     pub(super) fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_registered_loop.set(!matches!(self.driver.get(), DriverState::Undriven));
@@ -300,7 +300,7 @@ impl Local {
         self.expect_turns();
     }
 
-    /// Ends the registration of a descriptor or task. If no driver is left, marks the wheel as
+    /// Ends the registration of a `TimerFd` or task. If no driver is left, marks the wheel as
     /// undriven, unless it is in a turn or was drained.
     pub(super) fn remove_driver(&self) {
         self.driver_count.update(|drivers| drivers - 1);
@@ -318,8 +318,8 @@ impl Local {
         catch_panic_silently(|| drop(forgotten));
     }
 
-    /// Wakes all drivers except the one that is being dropped, so that each turns and announces its
-    /// own sleep. Forgets the waker of `dropped`, which is `None` if the driver is a descriptor.
+    /// Wakes the remaining tasks and `TimerFd`s, so that each turns and announces its own sleep.
+    /// Forgets the task `dropped`, which is `None` if a `TimerFd` is dropped.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
@@ -421,7 +421,6 @@ impl Local {
 
     /// Runs a turn. If `try_idle` returns true, there is no work, and the turn ends at once.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn turn_unless_idle(
         budget: usize,
         try_idle: impl FnOnce(&mut Engine<Callback>) -> bool,
@@ -481,7 +480,7 @@ impl Local {
     }
 
     /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
-    /// cancelled timers. At the beginning of a pass, consumes only adds and resets.
+    /// cancelled timers. At the beginning of a pass, consumes only urgent messages.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -508,7 +507,6 @@ impl Local {
 
     /// Runs the callback of a claimed timer. Then ends the timer, or rearms it if it is periodic.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs a callback 20 instructions")]
     fn run_callback(
         &self,
         claimed: ClaimedTimer,
@@ -657,8 +655,8 @@ impl Local {
             "a callback cannot drain its wheel"
         );
         self.flush();
-        // `close` frees this shard's number. This thread must not seem to own the next shard with
-        // the number.
+        // `close` frees this shard's number. This thread must not seem to own a later shard with
+        // this number.
         Owner::set_current(None);
         self.driver.set(DriverState::Ended);
         let SweptTimers { pending, cancelled, .. } = self.with_engine(Engine::close);
@@ -670,8 +668,8 @@ impl Local {
         pending.into_iter().map(|(nanos, callback)| (clock.instant_at(nanos), callback)).collect()
     }
 
-    /// Registers a client. A client must cancel its timers before it is dropped. Otherwise they
-    /// would expire for another client that gets its identifier.
+    /// Registers a client. A client must cancel its timers before it is dropped. Otherwise these
+    /// timers would expire for a later client with the same identifier.
     pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
         // Clients keep their positions, because timers refer to clients by position.
@@ -684,7 +682,9 @@ impl Local {
             Some(free) => *free = client,
             None => clients.push(client),
         }
-        ClientId(u32::try_from(place).unwrap_or_else(|_| panic!("2^32 clients of a timer")))
+        ClientId(
+            u32::try_from(place).unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")),
+        )
     }
 
     pub(super) fn client(&self, ClientId(place): ClientId) -> Option<Rc<dyn Client>> {
@@ -856,7 +856,6 @@ impl Local {
     /// Cancels a timer that [`add_client_timer`](Self::add_client_timer) has added. Returns true if
     /// this call ended the timer.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(crate) fn cancel_client_timer(timer: LocalHandle) -> bool {
         let cancelled = Self::with(|local| {
             // The callback has no destructor to run.
@@ -884,7 +883,7 @@ impl Local {
             payloads.for_each(|payload| local.shared.hooks.report_panic(place, payload));
         });
         if reported.is_err() {
-            // The thread is exiting, so nothing can be reported.
+            // Without a wheel, nothing can be reported.
             catch_panic_silently(|| drop(payload));
         }
     }

@@ -34,9 +34,8 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly},
+        callback::{BuildInPlace, Callback, OneShotCallback, RunOnce, RunRepeatedly},
         handle::{LocalHandle, TimerHandle},
-        slab::BuildInPlace,
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -55,8 +54,8 @@ use crate::{
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
 /// stale. From then on the wheel's length is zero, a turn fires nothing,
-/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. A
-/// thread that cannot have a wheel, because 16,384 shards exist, behaves as if its wheel had ended.
+/// [`try_add`](LocalTimer::try_add) returns an error, and [`add`](LocalTimer::add) panics. These
+/// calls behave alike in a thread that cannot have a wheel, because 16,384 shards exist.
 ///
 /// # Examples
 ///
@@ -134,9 +133,9 @@ impl fmt::Display for Turn {
 
 impl LocalTimer {
     /// Runs `callback` once, after a delay or at an instant, with slack or spread if wanted; see
-    /// [`When`]. The callback runs in the first turn that begins at or after its deadline, rounded
-    /// up to a tick. A callback with a zero delay runs in the next turn. A callback with a delay
-    /// beyond 584 years never runs.
+    /// [`When`]. Without a budget, the callback runs in the first turn that begins at or after its
+    /// deadline, rounded up to a tick. A callback with a zero delay runs in the next turn. A
+    /// callback with a delay beyond 584 years never runs.
     ///
     /// Cost: constant, one reading of the clock. Each 4,096 live timers need another page of
     /// memory. A callback that captures more than 32 bytes, or a value aligned to more than 8
@@ -166,7 +165,7 @@ impl LocalTimer {
     ///
     /// # Errors
     ///
-    /// In these cases returns an error that carries the callback back:
+    /// In these cases, the error returns the callback:
     ///
     /// - The wheel has ended, because the thread is exiting or has drained the wheel.
     /// - The thread has no wheel yet, and 16,384 shards exist.
@@ -217,7 +216,7 @@ impl LocalTimer {
     /// let heartbeat = local_timer().add_periodic(Duration::from_secs(1), || println!("alive"));
     /// heartbeat.cancel();
     ///
-    /// // One that ends itself gets its handle by way of a cell:
+    /// // A timer that ends itself gets its handle from a cell:
     /// let own = Rc::new(Cell::new(None::<TimerHandle>));
     /// let (handle, mut left) = (Rc::clone(&own), 3);
     /// own.set(Some(local_timer().add_periodic(Duration::from_secs(1), move || {
@@ -327,8 +326,8 @@ impl LocalTimer {
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
     /// waiting cancels. If work is left, [`Turn::behind`] is true, and
-    /// [`time_until_next`](Self::time_until_next) returns zero until the next turn. A timer that a
-    /// callback adds fires in a later turn. So does a timer that another thread adds after step 1.
+    /// [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds fires
+    /// in a later turn. So does a timer that another thread adds after step 1.
     ///
     /// A panic of a callback is caught and reported, and the other callbacks still run. A turn that
     /// a callback calls does nothing, and sets [`Turn::nested`].
@@ -357,11 +356,11 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn consumes up to 1,024 remote requests, or
-    /// `budget` if that is smaller. Each may fire a timer. Besides, the turn fires or relinks at
-    /// most `budget` entries of the wheel. Each message of a [purgatory](crate::purgatory) counts
-    /// as a request, but a turn that begins a batch of up to 64 messages handles the whole batch.
-    /// The next turn continues with the remaining requests and timers, in order. If work is left,
-    /// [`Turn::behind`] is true.
+    /// `budget` if that is smaller. Each request may fire a timer. The turn also fires or relinks
+    /// at most `budget` entries of the wheel. Each message of a [purgatory](crate::purgatory)
+    /// counts as a request, but a turn that begins a batch of up to 64 messages handles the whole
+    /// batch. The next turn continues with the remaining requests and timers, in order. If work is
+    /// left, [`Turn::behind`] is true.
     ///
     /// # Examples
     ///
@@ -384,8 +383,8 @@ impl LocalTimer {
     /// clock.
     ///
     /// `now` must be an instant of the wheel's clock. If `now` is before the latest reading of this
-    /// clock, the turn uses that reading. If `now` is in the future, timers fire early. Until the
-    /// clock reaches `now`, this thread's adds and resets count delays from `now`.
+    /// clock, the turn uses that reading. If `now` is in the future, timers may fire early. Until
+    /// the clock reaches `now`, this thread's adds and resets count delays from `now`.
     ///
     /// # Examples
     ///
@@ -446,10 +445,10 @@ impl LocalTimer {
     /// These requests are urgent:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
-    /// - The first remote cancel in a sleep longer than [`Config::drop_within`], unless the
-    ///   canceller drops the callback itself.
+    /// - The first remote cancel in a sleep longer than [`Config::drop_within`], unless it leaves
+    ///   this thread no callback to drop.
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
-    /// - An add that a full wheel refuses while messages wait in its mailbox.
+    /// - A remote add that a full wheel refuses while messages wait in its mailbox.
     /// - An add or reset by this thread after the announcement, with a deadline before the end of
     ///   the sleep.
     /// - A message to or from a purgatory of this thread.
@@ -563,8 +562,8 @@ impl LocalTimer {
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
     /// the thread without a driver, a loop registers again by its next turn.
     ///
-    /// Before the loop's first turn, an add by any thread may report, once, that a timer is
-    /// overdue: by 100 ms without a registered driver, by 1 s with one. See
+    /// Before the loop's first turn, an add by any thread may report an overdue timer, once. The
+    /// timer must be overdue by 100 ms, or by 1 s with a registered driver. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -747,7 +746,7 @@ impl LocalTimer {
     /// }
     /// local_timer().add(Duration::from_secs(1), || ());
     /// let report = local_timer().live_report();
-    /// println!("{report}"); // 100 of them in the first line, and where
+    /// println!("{report}"); // first line: 100 timers, and where they were added
     /// assert_eq!(report.most_frequent()[0].live, 100);
     /// ```
     #[cfg(feature = "origins")]
@@ -809,7 +808,7 @@ impl LocalTimer {
     /// run, the new period counts from the deadline of this run. A period shorter than a tick, zero
     /// included, counts as a tick.
     ///
-    /// Returns false if the timer has ended or is not periodic, or if it belongs to another
+    /// Returns false if the timer was cancelled, has ended, is not periodic, or belongs to another
     /// thread's wheel. Cost: constant, no clock, no lock, no allocation.
     ///
     /// # Examples
@@ -832,10 +831,11 @@ impl LocalTimer {
     /// Call it before the thread ends, to run, save or count these timers. Otherwise the end of the
     /// thread drops their callbacks.
     ///
-    /// From then on the wheel behaves as in an [exiting thread](local_timer). A concurrent cancel
-    /// by another thread still returns the true outcome. The result includes the timers of waiting
-    /// futures. Running or dropping a future's timer wakes the future's task, whose next poll finds
-    /// [no timer](crate::future#without-a-timer). Later calls return an empty vector.
+    /// After the drain, the wheel fires nothing and refuses timers, as in an [exiting
+    /// thread](local_timer). A concurrent cancel by another thread still returns the true outcome.
+    /// The result includes the timers of waiting futures. Running or dropping a future's timer
+    /// wakes the future's task, whose next poll finds [no timer](crate::future#without-a-timer).
+    /// Later calls return an empty vector.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -870,8 +870,8 @@ impl LocalTimer {
     /// Returns a file descriptor that is readable when this thread's wheel must turn. Later calls
     /// return the same descriptor.
     ///
-    /// The descriptor is not readable until it is [armed](TimerFd::arm). A thread that wakes this
-    /// thread makes the descriptor readable, and also calls the hook of
+    /// [Arm](TimerFd::arm) the descriptor before the first poll. A thread that wakes this thread
+    /// makes the descriptor readable, and also calls the hook of
     /// [`Config::on_wake`](crate::Config::on_wake).
     ///
     /// # Errors

@@ -17,12 +17,12 @@ use crate::{
 /// cancelled.
 ///
 /// Dropping the timer cancels it. The callback gets a reference to the timer, and can arm it again.
-/// If the callback drops the `OwnedTimer` and then arms this reference, the timer is cancelled when
-/// the callback returns.
+/// If the callback drops the `OwnedTimer` and then arms it by this reference, the timer is
+/// cancelled when the callback returns.
 ///
 /// Use it for a timer that starts and stops many times with one callback: a retransmission, a
-/// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], which
-/// returns no value that must be kept.
+/// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], whose
+/// result need not be kept.
 ///
 /// Cost: one allocation, when the timer is created. Arming costs as much as
 /// [`LocalTimer::add_local`], or as a reset if the timer is pending.

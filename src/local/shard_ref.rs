@@ -1,4 +1,4 @@
-//! A reference to another core's wheel, for remote adds.
+//! A reference to another thread's wheel, for remote adds.
 
 use std::{
     fmt,
@@ -11,10 +11,9 @@ use crate::{
     clock::schedule::Schedule,
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, RunOnce, RunRepeatedly},
+        callback::{BuildInPlace, Callback, RunOnce, RunRepeatedly},
         handle::{Owner, TimerHandle},
         shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
-        slab::BuildInPlace,
     },
     error::{AddError, AddErrorReason},
     gauges::Counts,
@@ -29,7 +28,7 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But a reference
 /// keeps the hooks, the descriptor of a `TimerFd`, and the memory of the timers. This memory is at
-/// most 88 bytes times the largest number of live timers so far, in pages of 4,096 timers.
+/// most about 88 bytes times the largest number of live timers so far, in pages of 4,096 timers.
 ///
 /// # Examples
 ///
@@ -63,16 +62,16 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
-    /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback runs in the
-    /// owner's first turn that begins at or after the deadline, rounded up to a tick. The handle
-    /// works even before the owner has consumed the add.
+    /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback usually runs
+    /// in the owner's first turn that begins at or after the deadline, rounded up to a tick. The
+    /// handle works even before the owner has consumed the add.
     ///
     /// On the owner's thread, this is [`LocalTimer::add`].
     ///
     /// Cost: constant; two compare-and-swaps, no lock, and no allocation in the steady state. Each
     /// 4,096 live remote timers need another page of memory. A callback that captures more than 32
-    /// bytes, or a value aligned to more than 8 bytes, is boxed. If the owner sleeps beyond the new
-    /// deadline, it is woken.
+    /// bytes, or a value aligned to more than 8 bytes, is boxed. If an announced sleep ends after
+    /// the new deadline, the owner is woken.
     ///
     /// # Panics
     ///
@@ -138,8 +137,8 @@ impl ShardRef {
     /// runs, missed runs, short periods and panics.
     ///
     /// The handle works at once. A cancel during a run prevents further runs, and the owner drops
-    /// the callback. After a cancel between runs, the canceller drops the callback, or a thread
-    /// that is resetting the timer at that moment. The owner changes the period by
+    /// the callback. After a cancel between runs, the canceller, or a thread that is resetting the
+    /// timer at that moment, drops the callback. The owner changes the period by
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
     /// On the owner's thread, this is [`LocalTimer::add_periodic`]. The cost is that of
@@ -212,9 +211,9 @@ impl ShardRef {
         })
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, in its next turn. The callback
-    /// counts as a timer that is already due. A sleeping owner is woken. See [`add`](Self::add) for
-    /// the cost.
+    /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
+    /// callback counts as a timer that is already due. An announced sleep ends. See
+    /// [`add`](Self::add) for the cost.
     ///
     /// Closures of one remote thread run in FIFO order. [`LocalTimer::turn`] limits the requests
     /// that one turn consumes. Later turns consume the others. If more than 4,096 closures, adds
@@ -265,8 +264,9 @@ impl ShardRef {
         self.try_add_at_nanos(0, CallSite::caller(), callback)
     }
 
-    /// Runs `callback` once on the thread that owns the wheel, in its next turn, even if the wheel
-    /// is full. Drops `callback` if the wheel has ended or no node is left. Wakes a sleeping owner.
+    /// Runs `callback` once on the thread that owns the wheel, usually in its next turn, even if
+    /// the wheel is full. Drops `callback` if the wheel has ended or no node is left. Wakes a
+    /// sleeping owner.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
@@ -330,14 +330,14 @@ impl ShardRef {
 
     /// Returns the number of pending timers of the wheel.
     ///
-    /// During an announced sleep the answer is exact, if the owner has added and cancelled no timer
-    /// since the announcement, and no request waits in its mailbox. Otherwise the answer may lack
-    /// changes since the owner's last publication. The owner publishes before each sleep, and at
-    /// least every 64 turns. Remote cancels that wait in the mailbox are already subtracted. A
-    /// remote add is included from the first publication after the owner has consumed it. After the end
-    /// of the wheel, the answer is zero.
+    /// During an announced sleep the answer is exact if the owner has since added and cancelled no
+    /// timer, and its mailbox is empty. Otherwise the answer may lack changes since the owner's
+    /// last publication. The owner publishes before each sleep, and at least every 64 turns. Remote
+    /// cancels that wait in the mailbox are already subtracted. A remote add is included from the
+    /// first publication after the owner has consumed it. Once the wheel has ended, the answer is
+    /// zero.
     ///
-    /// Cost: some reads, which never delay the owner.
+    /// Cost: some loads, which never delay the owner.
     ///
     /// # Examples
     ///

@@ -17,7 +17,8 @@
 //! before the wake. So the owner has already consumed the request, or finds it in the check after
 //! the announcement.
 //!
-//! While a sleep is announced, the descriptor is armed only for an immediate expiry.
+//! Between the announcement and the end of the sleep, the descriptor is armed only to expire at
+//! once.
 
 use std::{
     cell::Cell,
@@ -35,8 +36,8 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A file descriptor that is readable when its thread's wheel must turn: at the next deadline, and
-/// at once when another thread must wake the owner. From [`LocalTimer::timer_fd`]; with the feature
+/// A file descriptor that is readable when its thread's wheel must turn: at the next deadline, or
+/// at once when another thread wakes the owner. From [`LocalTimer::timer_fd`]; with the feature
 /// `fd`, on Linux and Android.
 ///
 /// Any poller of descriptors can drive the wheel with it: `select`, `poll`, `epoll`, `io_uring`, or
@@ -49,18 +50,18 @@ use crate::{
 /// descriptor is readable after the resume.
 ///
 /// Cost: a system call each time the descriptor is armed for another deadline, and one for each
-/// wake by another thread. If this thread adds a timer with an earlier deadline outside of a turn,
-/// the descriptor becomes readable at once, which costs a system call and a turn. A loop that can
-/// give its poll a timeout is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
+/// wake by another thread. If this thread adds an earlier timer outside of a turn, the descriptor
+/// becomes readable at once, which costs a system call and a turn. A loop that can give its poll a
+/// timeout is cheaper with [`prepare_sleep`](LocalTimer::prepare_sleep) and
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor.
-/// The thread has [a driver](LocalTimer::register_driver) until the last `TimerFd` is dropped.
+/// A `TimerFd` cannot be sent to another thread. All `TimerFd`s of a thread share one descriptor. A
+/// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement, so other threads
 /// no longer make the descriptor readable. If another `TimerFd` exists, the drop makes the
-/// descriptor readable, so that the holder of the other one turns and arms it again. Dropping a
-/// task of [`drive`](crate::future::drive) also makes the descriptor readable.
+/// descriptor readable, so that its holder turns and arms it again. Dropping a task of
+/// [`drive`](crate::future::drive) also makes the descriptor readable.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
 /// its wheel exists. It is non-blocking, and is closed by `exec`.
@@ -98,7 +99,7 @@ impl Local {
         })
     }
 
-    /// Arms the descriptor and announces a sleep. Returns `None` if the wheel was drained.
+    /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.
     fn prepare_sleep_on(&self, descriptor: &Descriptor) -> Option<PreparedSleep<'static>> {
         if Self::has_ended() {
             return None;

@@ -67,7 +67,7 @@ fn cancelled_by_owner(counts: &Counts) -> u64 {
 ///   `corewheel_overdue_seconds`.
 /// * Histograms: `corewheel_lateness_seconds`, whose label `by` is `loop` or `leftover`, and
 ///   `corewheel_callback_seconds`, the running times of measured callbacks. Each value up to 73
-///   minutes is too large by at most a quarter or a microsecond, whichever is more.
+///   minutes is too large by at most a quarter or 1,023 ns, whichever is more.
 ///
 /// # Examples
 ///
@@ -101,7 +101,7 @@ impl Exporter {
     /// ```
     pub fn new() -> Self {
         describe_counter!("corewheel_added_total", "timers added");
-        describe_counter!("corewheel_fired_total", "timers that fired and so ended");
+        describe_counter!("corewheel_fired_total", "timers that ended by firing");
         describe_counter!("corewheel_cancelled_total", "timers cancelled");
         describe_counter!("corewheel_resets_total", "timers moved to another deadline");
         describe_counter!(
@@ -110,36 +110,36 @@ impl Exporter {
         );
         describe_counter!("corewheel_runs_total", "callbacks run and payloads handed out");
         describe_counter!("corewheel_turns_total", "turns of the loop");
-        describe_counter!("corewheel_overruns_total", "turns that left something to the next one");
+        describe_counter!("corewheel_overruns_total", "turns that left work to the next turn");
         describe_counter!(
             "corewheel_panics_total",
             "panics caught in callbacks, destructors and hooks"
         );
         describe_counter!(
             "corewheel_clock_regressions_total",
-            "readings of the clock earlier than one before"
+            "readings of the clock that were earlier than a previous reading"
         );
-        describe_counter!("corewheel_stalls_total", "times that a loop was found not to turn");
+        describe_counter!("corewheel_stalls_total", "detected stalls of a loop");
         describe_gauge!("corewheel_live", "timers that have not ended");
         describe_gauge!(
             "corewheel_queued",
-            "messages of other cores that the owner has not dealt with"
+            "messages from other threads that the owner has not processed"
         );
         describe_gauge!("corewheel_longest_turn_seconds", Unit::Seconds, "the longest turn so far");
         describe_gauge!(
             "corewheel_overdue_seconds",
             Unit::Seconds,
-            "for how long a turn has been due that the loop has not begun"
+            "how long ago the next turn was due"
         );
         describe_histogram!(
             "corewheel_lateness_seconds",
             Unit::Seconds,
-            "from the deadline to the turn that fired"
+            "time from the deadline to the turn that fired the timer"
         );
         describe_histogram!(
             "corewheel_callback_seconds",
             Unit::Seconds,
-            "how long callbacks ran, of those timed"
+            "durations of the measured callbacks"
         );
         Self { last_exported: HashMap::new() }
     }

@@ -1,25 +1,25 @@
 //! The counts of every shard, and how late its timers fire.
 //!
 //! Every shard counts what its timers do, at the cost of a few instructions per timer. It publishes
-//! its counts when its loop prepares to sleep, and at least every 64 turns. Any thread can read the
+//! its counts when its loop computes its sleep, and about every 64 turns. Any thread can read the
 //! published counts without delaying the owner. [`shards`] reads all shards of the process,
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
-//! A [`Watch`] reports loops that do not turn while timers are due. The feature `metrics` adds an
-//! `Exporter` for the `metrics` facade. The feature `tracing` adds events: an error for each caught
-//! panic, and a warning for each stall that a watch finds. With the feature `origins`,
-//! `LocalTimer::live_report` lists the code that added the live timers.
+//! A [`Watch`] reports loops that hang in a turn, or do not turn while timers are due. The feature
+//! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an
+//! error for each caught panic, and a warning for each stall that a watch finds. With the feature
+//! `origins`, `LocalTimer::live_report` lists the code that added the live timers.
 //!
 //! # Wheels without a loop
 //!
-//! If no loop has begun to turn a wheel, an add or reset reports another timer of the wheel that is
-//! overdue by at least 100 ms. A remote add or reset does the same on a thread's wheel. The report
-//! is an error event of `tracing`, or a line on the standard error without that feature. Each wheel
-//! is reported once, and once more after each loss of its last driver.
+//! If no loop drives a wheel, an add or reset reports another of its timers that is overdue by at
+//! least 100 ms. A remote add or reset does the same on a thread's wheel. The report is an error
+//! event of `tracing`, or a line on the standard error without that feature. Each wheel is reported
+//! at most once, and once more after each loss of its last driver.
 //!
-//! On these wheels, only timers that are overdue by at least 1 s are reported. Only some of the
-//! owner's adds look for them, at least one in 256:
+//! On the following wheels, only timers that are overdue by at least 1 s are reported. Of the
+//! owner's calls, only adds look for them, at least one add in 256:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -73,7 +73,7 @@ use crate::{
     wheel::shard_level_sizes,
 };
 
-/// The metrics of one shard, as its owner last published them.
+/// The metrics of one shard, mostly as its owner last published them.
 ///
 /// # Examples
 ///
@@ -101,16 +101,16 @@ pub struct ShardMetrics {
     /// [`queued`](Counts::queued) and [`held`](Counts::held), which include the messages now in the
     /// mailbox. `turns` may leave out up to 64 idle turns.
     pub counts: Counts,
-    /// The lateness of timers that the first turn after their deadline fired: the time from the
-    /// deadline, rounded up to a tick, to the beginning of that turn.
+    /// The lateness of timers that the first turn after their deadline fired. Lateness is the time
+    /// from the deadline, rounded up to a tick, to the beginning of the turn.
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///
-    /// Timers that were added or moved after a turn that left work count here too, if their
-    /// deadline is not after the beginning of that turn.
+    /// Timers added or moved after a turn that left work count here too, if their deadline is not
+    /// after the beginning of that turn.
     pub leftover_lateness: Histogram,
     /// The length of the longest turn, callbacks included; zero for a loop that never calls
-    /// `prepare_sleep` or `time_until_next`.
+    /// `prepare_sleep` or `time_until_next`, itself or by a `TimerFd`.
     ///
     /// A turn is measured to the loop's next call of these functions, so work between the turn and
     /// that call counts too. If several turns come before one call, only the last is measured.
@@ -133,7 +133,7 @@ pub struct ShardMetrics {
     /// Another thread reads the levels that were published last, and thereby requests new ones. The
     /// list is empty if none were published.
     pub levels: Vec<Level>,
-    /// How often a [`Watch`] found that the loop did not turn.
+    /// How often a [`Watch`] found the loop stalled.
     pub stalls: u64,
     /// Identifies the shard: no other shard of the process ever has this number.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for the exporter"))]
@@ -215,7 +215,7 @@ impl ShardMetrics {
     }
 }
 
-/// Returns the metrics of all shards of the process, by number.
+/// Returns the metrics of all shards of the process, ordered by number.
 ///
 /// Cost: a few microseconds per shard. Takes a lock that is also taken when a shard is created or
 /// ends.

@@ -64,13 +64,13 @@ pub struct Stall {
 /// * Its next turn is late by more than the limit. The loop sets the due time of this turn by each
 ///   call of `prepare_sleep` or `time_until_next`, or by its `TimerFd`. Without such a call, only
 ///   the length of turns is watched.
-/// * It has not begun, and a timer is overdue by more than the limit. On a thread, this includes
-///   timers that other threads have added or moved. In a [`Shard`](crate::Shard), the timer may
-///   have been cancelled or moved since it became overdue.
+/// * The loop has not begun, and a timer is overdue by more than the limit. On a thread, this
+///   includes timers that other threads have added or moved. In a [`Shard`](crate::Shard), the
+///   timer may have been cancelled or moved since it became overdue.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
-/// `report`, so do not hold a lock that `report` needs. A `report` that drops its own watch does
-/// not wait. Times are measured by each shard's own clock.
+/// `report`, so do not hold a lock that `report` needs. If `report` itself drops its watch, the
+/// drop does not wait. Times are measured by each shard's own clock.
 ///
 /// # Examples
 ///
@@ -148,7 +148,7 @@ impl Drop for Watch {
 }
 
 impl StopSignal {
-    /// Waits for `wait` at most. Returns true as soon as the watch is stopped.
+    /// Waits at most `wait` for the stop. Returns true after the stop.
     fn wait_for_stop(&self, wait: Duration) -> bool {
         let is_stopped = self.is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
         let waited =

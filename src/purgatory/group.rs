@@ -4,9 +4,9 @@
 //! Batches may overtake one another. So a core sends a message that depends on an earlier message
 //! only after the earlier message was acknowledged.
 //!
-//! No message is repeated, and no core blocks until an answer comes. If a batch cannot be
-//! delivered, because the core or its purgatory has ended, the batch's destructor answers the
-//! messages: see [`Message::refusal`].
+//! No message is repeated, and no core waits for an answer. If a batch cannot be delivered, usually
+//! because the core or its purgatory has ended, the batch's destructor answers the messages: see
+//! [`Message::refusal`].
 
 use std::{
     any::Any,
@@ -33,12 +33,12 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// any core.
 ///
 /// Each core's thread creates its purgatory by [`join`](Self::join). Any thread may report an event
-/// by [`notify`](Self::notify). Then the core of the key checks its operations on the key, and
-/// notifies all other cores with operations on the key.
+/// by [`notify`](Self::notify). The core of the key then checks its operations that watch the key,
+/// and notifies other cores whose operations watch it.
 ///
 /// When a core's purgatory ends, events on its keys have no further effect. Operations of other
-/// cores that watch such a key check their condition once more. Their watches on keys of other
-/// cores and their timeouts remain.
+/// cores that watch such a key are checked once more. Their other watches and their timeouts
+/// remain.
 ///
 /// # Examples
 ///
@@ -208,11 +208,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// In the cases that [`join`](Self::join) lists, except a second join.
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
-        assert!(index < shards.len(), "core {index} of {}", shards.len());
-        assert!(shards[index].is_own(), "core {index} is not this thread's");
+        assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
+        assert!(shards[index].is_own(), "shard {index} belongs to another thread");
         let known = self.0.shards.get_or_set(|| shards.into());
         let (count, others) = (shards.len(), known.len());
-        assert!(count == others, "{count} cores, and {others} for others");
+        assert!(count == others, "joined with {count} shards, but other threads with {others}");
         // SeqCst: pairs with the fence in `Group::shards`. This thread sets or reads the shards
         // before the fence, and its operations check their conditions after the fence.
         fence(Ordering::SeqCst);
@@ -248,7 +248,7 @@ impl<K: Send + 'static> Group<K> {
         (if core < core_count { core } else { core % core_count }) as u32
     }
 
-    /// Sends a batch, whose messages the core handles in a turn.
+    /// Sends a batch to a core, which handles it in a turn.
     fn post(&self, core: u32, batch: Batch<K>) {
         if let Some(shard) = self.shards().and_then(|shards| shards.get(core as usize)) {
             shard.post(move || batch.deliver());
@@ -289,12 +289,12 @@ pub(super) enum Message<K> {
     Watch { key: K, operation: Id },
     /// The sender has added the watch that the receiver's operation requested.
     WatchAck { operation: Id, watch: Id },
-    /// Ends a watch that the receiver holds for an operation of the sender.
+    /// Ends a watch that the receiver holds for another core's operation.
     Unwatch { watch: Id },
     /// There was an event on a key that the receiver's operation watches. `watch` identifies the
     /// operation's watch on the sender's core.
     Recheck { operation: Id, watch: Id },
-    /// There will be no more events on a key of the sender that the receiver's operation watches.
+    /// The receiver's operation gets no more events on one of its keys.
     KeyCoreEnded { operation: Id },
 }
 
@@ -335,8 +335,8 @@ impl<K: Send + 'static> Member<K> {
         (core != self.core).then_some(core)
     }
 
-    /// Adds a message to the batch for another core. The batch is sent when it is full, or when the
-    /// loop next turns or prepares to sleep.
+    /// Adds a message to the batch for another core. The batch is sent when it is full, and at the
+    /// latest when the loop next turns or prepares to sleep.
     pub(super) fn send(&self, core: u32, message: Message<K>) {
         let (count, full) = {
             let mut unsent_batches = self.unsent_batches.borrow_mut();
@@ -426,7 +426,7 @@ pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
-    /// The core that sent the messages, which gets the answers.
+    /// The core that gets the answers.
     from: u32,
     messages: Vec<Message<K>>,
 }
@@ -524,7 +524,7 @@ per_thread! {
 }
 
 /// Calls `look` with this thread's endpoint of a group. The first call for a group creates the
-/// endpoint. Returns `None` if the thread is exiting.
+/// endpoint. Returns `None` if the exiting thread has dropped its endpoints.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     look: impl FnOnce(&mut Endpoint<K>) -> R,

@@ -7,8 +7,8 @@
 //! no more than `n` of the 2^60 possible points. At some points, the values of keys in an
 //! arithmetic progression have equal low bits, so `finish` mixes the bits.
 //!
-//! Unlike `SipHash`, the hash of `std`, this hash does not hide its secret from attackers that time
-//! single lookups.
+//! Unlike `SipHash`, the default hash of `std`, this hash does not hide its secret from attackers
+//! that time single lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -29,7 +29,7 @@ impl BuildKeyHasher {
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // All bits of the hash are good.
+    #[allow(clippy::cast_possible_truncation)] // `finish` mixes the low half best.
     pub(super) fn of(&self, key: &impl Hash) -> u32 {
         self.hash_one(key) as u32
     }
@@ -100,8 +100,8 @@ impl Hasher for KeyHasher {
     #[inline]
     fn finish(&self) -> u64 {
         let mixed = (self.sum ^ (self.sum >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // Exchanges the halves, because the table uses the low bits of the hash, and the low bits
-        // of `mixed` depend on few bits of the sum.
+        // Exchanges the halves, because the table uses the low bits, and the low bits of `mixed`
+        // depend on few bits of the sum.
         mixed.rotate_left(32)
     }
 }
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the largest number of keys with the same low `bits` of their hash.
+    /// Returns the largest number of keys whose hashes agree in the low `bits` bits.
     fn longest_chain(hash: &BuildKeyHasher, keys: &[u64], bits: u32) -> usize {
         let mut chains = vec![0_usize; 1 << bits];
         for key in keys {

@@ -1,9 +1,9 @@
-//! Delayed operations: each completes when its condition holds, or at the latest at its timeout.
+//! Delayed operations: requests that wait for a condition, with a timeout.
 //!
 //! Kafka calls this a purgatory. In Kafka, a produce request waits until followers have caught up,
 //! and a fetch waits for enough bytes. An operation is parked on one core, with a timer and a watch
-//! on each of its keys. When the program reports an event on a key, the operations that watch the
-//! key check their conditions.
+//! on each of its keys. When the program reports an event on a key, the purgatory checks the
+//! operations that watch the key.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -44,22 +44,21 @@
 //! See the [guide](crate::guide::delayed_operations) for more.
 
 // An operation stays on the core where it was added, so threads do not race to complete it. A
-// parked operation completes when its timer fires, or when other code cancels this timer first. So
-// it completes only once. After the end of the thread's wheel, `ParkedOperation::completion`
-// prevents a second completion. While its `try_complete` runs, a parked operation is *checked out*.
-// If its timer fires or `force_complete` is called during that time, its `on_complete` runs after
-// the check.
+// parked operation ends when its timer fires, or when other code cancels this timer first. So it
+// ends only once. After the end of the thread's wheel, `ParkedOperation::completion` prevents a
+// second completion. While its `try_complete` runs, a parked operation is *checked out*. If its
+// timer fires or `force_complete` is called during that time, its `on_complete` runs after the
+// check.
 //
-// When an operation completes, its watches on this core are removed at once, and its watches on
-// other cores by messages.
+// When an operation ends, its watches on this core are removed at once, and its watches on other
+// cores by messages.
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
 // core has a watch on that core, and an event on the key sends a message back. When the other core
-// has acknowledged the watch, the operation checks its condition once more: an event may have
-// preceded the watch.
+// has acknowledged the watch, the operation is checked once more: an event may have preceded the
+// watch.
 //
-// When a purgatory ends, it notifies other cores' operations that watch its keys. They check their
-// conditions once more.
+// When a purgatory ends, other cores' operations that watch its keys are checked once more.
 
 mod group;
 mod hash;
@@ -105,15 +104,15 @@ use crate::{
 /// # Memory
 ///
 /// Besides its own size and its timer, an operation with one watch takes about 70 bytes. Each
-/// further watch takes 50, and each watch has space for a key. The hash table takes up to 16 bytes
-/// for each key.
+/// further watch takes about 50, and each watch has space for a key. The hash table takes up to 16
+/// bytes per key at the peak number of keys.
 ///
-/// Operations, further watches, and links to watches on other cores have three kinds of pages, with
-/// 1,024 records each. Of each kind, up to eight empty pages are kept, so repeated bursts of up to
-/// 8,192 operations can reuse them. One waiting operation keeps its whole page. After each 64
-/// turns, one kept page of each kind is freed if the turns did not need it. If the hash table was
-/// much too large during these turns, it shrinks in small steps. Before a sleep of a second or
-/// more, all kept pages are freed, and the table shrinks at once.
+/// Operations, further watches, and links to watches on other cores are three kinds of records, in
+/// separate pages of up to 1,024. Of each kind, up to eight empty pages are kept, so repeated
+/// bursts of up to 8,192 operations can reuse them. One waiting operation keeps its whole page.
+/// After every 64 turns, one kept page of each kind is freed if these turns did not need it. If the
+/// hash table was much too large throughout these turns, it shrinks in small steps. Before an
+/// announced sleep of a second or more, all kept pages are freed, and the table shrinks at once.
 ///
 /// # Keys
 ///
@@ -157,16 +156,16 @@ use crate::{
 pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(Rc<Inner<K, Op>>);
 
 per_thread! {
-    /// One `Purgatory<K, Op>` for each pair of types.
+    /// One `Purgatory<K, Op>` for each pair of types in use.
     static LOCAL: RefCell<Vec<Box<dyn Any>>> = RefCell::new(Vec::new());
 }
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The purgatory is created on first use and ends with the thread. In an exiting thread, each call
-/// creates a new purgatory.
+/// The purgatory is created on first use and ends with the thread. In an exiting thread, a call may
+/// create another purgatory.
 ///
-/// Cost: at most one comparison for each pair of types that the thread has used.
+/// Cost after the first use: at most one comparison for each pair of types in use.
 ///
 /// # Examples
 ///
@@ -208,7 +207,7 @@ fn create_local<K: WatchKey, Op: DelayedOperation>(
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
-    /// Creates a purgatory of this thread alone. For several cores see [`PurgatoryGroup`].
+    /// Creates a purgatory that belongs to no group. For several cores see [`PurgatoryGroup`].
     ///
     /// # Examples
     ///
@@ -239,14 +238,14 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// A key that is given twice is watched twice. An operation without keys completes by its
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If the
-    /// operation completes at once, no timer is added, and `keys` is not iterated.
+    /// first check completes the operation, no timer is added, and `keys` is not iterated.
     ///
-    /// Cost: constant per key on average. The hash table of the keys grows in small steps, so an
-    /// add visits only a few keys.
+    /// Cost: constant per key on average. The hash table grows in small steps, so each new key
+    /// moves only a few others.
     ///
     /// # Errors
     ///
-    /// If the thread's wheel is full or has ended; see
+    /// If the thread's wheel is full or has ended, or the thread cannot have one; see
     /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error returns the operation.
     ///
     /// # Examples
@@ -285,11 +284,13 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Checks the operations that watch `key`, in the order in which their watches were added, and
     /// completes those whose condition holds. An operation of another core is checked on its own
-    /// core, after a message. Returns how many operations of this core the checks have completed.
+    /// core, after a message. Returns how many operations of this core these checks have completed
+    /// by their condition.
     ///
-    /// Does nothing for a key of another core: use [`notify`](Self::notify).
+    /// For a key of another core, finds no operation: use [`notify`](Self::notify).
     ///
-    /// Cost: one lookup in a hash table, and a [`check`](Self::check) per watch on the key.
+    /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message per watch on the
+    /// key.
     ///
     /// # Examples
     ///
@@ -320,11 +321,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// If the operation's `try_complete` is running, the call returns false, and a second check
-    /// follows, but never a third.
+    /// A call during the operation's own `try_complete` returns false. If that `try_complete`
+    /// returns false too, it runs once more, but not a third time.
     ///
-    /// Cost: one call of `try_complete` and, if that returns true, constant per key that the
-    /// operation watches.
+    /// Cost: `try_complete` and, if that returns true, constant per key that the operation watches.
     ///
     /// # Examples
     ///
@@ -362,7 +362,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks the operations that watch `key`, on all cores.
     ///
     /// Events on another core's keys are sent to that core in batches. A batch is sent when it is
-    /// full, or when this thread's loop next turns or prepares to sleep.
+    /// full, and at the latest when this thread's loop next turns or prepares to sleep.
     ///
     /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
     /// For a key of another core, a clone of the key, and a place in a batch of up to 64 messages.
@@ -648,7 +648,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         shards: &[ShardRef],
     ) -> Purgatory<K, Op> {
         let inner = Inner::new(Some(self.make_member(index, shards)));
-        // Fails only in an exiting thread.
+        // Cannot fail, because `make_member` has found the thread's wheel.
         let _ = inner.register();
         let receiver: Rc<dyn Receiver<K>> = Rc::clone(&inner) as _;
         let watches = inner.member.as_ref().map(|member| member.connect(&receiver));
@@ -681,8 +681,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// Counts events on keys of this core, and operations that end in another way than by an event.
-    /// If the count changes during an add, the add checks the condition again.
+    /// Counts events, and parked operations that end without an event. If the count changes during
+    /// an add, the add checks the condition again.
     change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
@@ -692,7 +692,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     has_deferred: Cell<bool>,
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
-    /// The purgatory's registration with the thread's wheel, made by `join` or the first park.
+    /// The purgatory's registration with the thread's wheel, made by `join` or `park_slow`.
     client_id: Cell<Option<ClientId>>,
 }
 
@@ -739,11 +739,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key, which
-    /// must belong to this core. Returns operation and key if the wheel has ended, is full, or
-    /// needs [`park_slow`](Self::park_slow).
+    /// must belong to this core. Returns operation and key if the wheel refuses the timer;
+    /// [`park_slow`](Self::park_slow) may make room.
     #[track_caller]
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
     fn try_park(
         &self,
         client: ClientId,
@@ -787,10 +786,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Watches the remaining keys. If `change_count` is not `changes` then, checks the condition
-    /// again.
+    /// Watches the remaining keys. If `change_count` then differs from `changes`, checks the
+    /// condition again.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an operation costs 20 instructions more")]
     fn watch_remaining(
         &self,
         id: Id,
@@ -871,7 +869,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Checks the operations that watch the key of an event, or asks their cores to check them.
-    /// Returns how many operations these checks have completed by their condition.
+    /// Returns how many these checks have completed by their condition.
     #[inline(never)]
     fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
@@ -905,7 +903,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Checks the condition of an operation that is checked out. Then completes the operation or
     /// puts it back into its record. Returns true if it has completed by its condition.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn check(&self, index: u32, mut operation: Op) -> bool {
         let mut is_second_check = false;
         loop {
@@ -947,7 +944,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Counts a completed operation, removes its record and watches, and runs `on_complete`.
+    /// Counts a completed operation, removes its record and watches, and runs or defers
+    /// `on_complete`.
     #[inline(never)]
     fn finish(
         &self,
@@ -970,7 +968,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// Drops keys that are no longer watched, and removes an operation's watches on other cores.
     /// `latest` is the index of the operation's latest [`RemoteWatch`], or [`NONE`].
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn after_removal(&self, table: RefMut<'_, Table<K, Op>>, latest: u32) {
         drop(table);
         self.drop_removed_keys();
@@ -1029,7 +1026,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.take_all_waiting(ids.into_iter())
     }
 
-    /// Operations that are checked out stay.
+    /// Removes and returns the operations, except those checked out.
     fn take_all_waiting(&self, ids: impl Iterator<Item = Id>) -> Vec<Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
@@ -1085,8 +1082,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Handles a message, and catches panics of the key's own code. If handling a `Watch` message
-    /// panics, its sender gets the same answer as if the message could not be delivered.
+    /// Handles a message, and catches panics of the key's own code. If handling a `Watch` panics,
+    /// sends its [`refusal`](Message::refusal).
     fn handle_catching_panic(&self, from: u32, message: Message<K>) {
         let refusal = if message.is_watch() { message.refusal() } else { None };
         let mut is_handled = false;
@@ -1172,7 +1169,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     }
 }
 
-/// A panic counts as false.
+/// Calls `try_complete`. A panic counts as false.
 #[inline]
 fn condition_holds<Op: DelayedOperation>(operation: &mut Op) -> bool {
     let mut condition_holds = false;

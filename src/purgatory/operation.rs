@@ -39,14 +39,14 @@ pub trait DelayedOperation: 'static {
     /// nothing: if it returns true, the purgatory calls [`on_complete`](Self::on_complete). A panic
     /// counts as false.
     ///
-    /// Called when the operation is added, at each event on one of its keys, and by
+    /// Called once or twice when the operation is added, then at events on its keys, and by
     /// [`check`](crate::purgatory::Purgatory::check). For a key of another core, also called once
     /// when the watch has been added there, and once if the purgatory of that core ends.
     /// `try_complete` must be quick, and must not turn the wheel.
     ///
-    /// If `try_complete` causes an event on a key of its own operation and returns false, it is
-    /// called a second time, but never a third. If it causes an event on another key, the
-    /// operations that watch that key are checked inside the call. Nothing limits the depth of such
+    /// `try_complete` may cause an event on a key of this core. If its own operation watches the
+    /// key and `try_complete` returns false, it runs a second time, but never a third. Other
+    /// operations that watch the key are checked inside the call. Nothing limits the depth of such
     /// nested checks.
     fn try_complete(&mut self) -> bool;
 
@@ -73,7 +73,7 @@ pub trait DelayedOperation: 'static {
 /// ```
 /// use corewheel::purgatory::WatchKey;
 ///
-/// /// A key of a broker: any such value will do.
+/// /// A broker's key: one partition of a topic.
 /// #[derive(Clone, PartialEq, Eq, Hash)]
 /// struct Partition {
 ///     topic: String,
@@ -138,7 +138,7 @@ pub enum Completion {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "an operation that waits can be forced by its name only"]
+#[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum Outcome {
     /// The operation has completed, usually by its condition. Code that ran during the add may
     /// instead have forced, expired or removed it.
@@ -182,7 +182,7 @@ pub struct OperationId(pub(super) Id);
 
 /// Identifies an operation or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(Rust, packed(4))] // 12 bytes instead of 16, because messages and watches hold little else.
+#[repr(Rust, packed(4))] // 12 bytes instead of 16, which shrinks messages and watches.
 pub(super) struct Id {
     /// A number that the purgatory assigns only once.
     pub(super) number: NonZeroU64,

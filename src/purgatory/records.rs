@@ -1,8 +1,9 @@
-//! Records in pages. A page that becomes empty is freed, except some spare pages.
+//! Records in pages. Some empty pages are kept for reuse as *spare pages*.
 //!
-//! Pages have a fixed capacity, so growth moves the records of at most one page. Each page has its
-//! own free list. Records are taken from one page, the *current* page, until it is full. Then a
-//! partly used page becomes the current page or, if there is none, a spare page or a new page.
+//! Pages have a fixed capacity, so growth moves no records, except in the first page, which starts
+//! small. Each page has its own free list. Records are taken from one page, the *current* page,
+//! until it is full. Then a partly used page becomes the current page or, if there is none, a spare
+//! page or a new page.
 
 use std::mem;
 
@@ -34,9 +35,10 @@ pub(super) struct Records<T> {
     current: u32,
     /// The other pages that have both free records and records in use.
     with_room: Vec<u32>,
-    /// The other pages whose records are all free.
+    /// The other pages with memory, but without records in use.
     spare: Vec<u32>,
-    /// The smallest number of spare pages since the trim interval began.
+    /// The smallest number of spare pages since the last
+    /// [`end_trim_interval`](Self::end_trim_interval).
     spare_min: usize,
 }
 
@@ -138,7 +140,7 @@ impl<T: Record> Records<T> {
         let fresh = |number: usize, place: usize| {
             let index = u32::try_from(number << RECORD_PAGE_BITS | place).ok();
             let index = index.filter(|&index| index < INDICES_END);
-            index.unwrap_or_else(|| panic!("2^31 operations or watches"))
+            index.unwrap_or_else(|| panic!("more than 2^31 operations or watches"))
         };
         let current = self.current as usize;
         match self.pages.get(current) {
@@ -155,7 +157,8 @@ impl<T: Record> Records<T> {
         fresh(absent.unwrap_or(self.pages.len()), 0)
     }
 
-    /// Occupies the record at [`next_index`](Self::next_index). The caller writes it.
+    /// Occupies the record at `index`, which must be the [`next_index`](Self::next_index). The
+    /// caller writes it.
     #[inline]
     pub(super) fn occupy(&mut self, index: u32) -> &mut T {
         self.len += 1;
@@ -179,7 +182,8 @@ impl<T: Record> Records<T> {
         }
         if self.current as usize != number {
             self.pages[self.current as usize].used = PAGE_LEN_U32;
-            // The page is the last of `with_room`, else the last of `spare`, else a new page.
+            // The page is the last of `with_room`, else the last of `spare`, else a page without
+            // memory.
             if self.with_room.pop().is_none() && self.spare.pop().is_some() {
                 self.spare_min = self.spare_min.min(self.spare.len());
             }
@@ -217,7 +221,7 @@ impl<T: Record> Records<T> {
         false
     }
 
-    /// Returns a record in use, for the caller to look at and perhaps to free.
+    /// Returns a record in use, which the caller may free.
     #[inline]
     pub(super) fn occupied(&mut self, index: u32) -> Occupied<'_, T> {
         let page = self.pages.get_mut(page_of(index));
@@ -259,7 +263,7 @@ impl<'a, T: Record> Occupied<'a, T> {
 /// is not [`NONE`].
 const INDICES_END: u32 = (1 << 31) - 1;
 
-/// Panics. Out of line and without arguments, so that its calls need few instructions.
+/// Panics. Out of line and without arguments, to keep its calls short.
 #[cold]
 #[inline(never)]
 fn no_record() -> ! {
@@ -284,7 +288,7 @@ fn first_of(number: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// A number if the record is in use; the next free record otherwise.
+    /// A record with a number while in use, and the next free record otherwise.
     struct Numbered(Option<u64>, u32);
 
     impl Record for Numbered {

@@ -1,9 +1,9 @@
 //! The operations of one core and the watches on its keys. This module calls no method of an
 //! operation.
 //!
-//! An operation, its timer and its first watch, the *inline watch*, form one record. An *extra
-//! watch* is a separate record: a further watch of an operation, or a watch of another core's
-//! operation.
+//! An operation, its timer and its first watch on this core, the *inline watch*, form one record.
+//! An *extra watch* is a separate record: a further watch of an operation, or a watch of another
+//! core's operation.
 //!
 //! The watches of a key form a ring, in the order in which they were added. The first watch holds
 //! the key. An event walks along the ring of its key with a *cursor*. When the watch at a cursor is
@@ -48,9 +48,9 @@ pub(super) struct Table<K, Op> {
     /// Keys that must be dropped while the table is not borrowed.
     keys_to_drop: Vec<K>,
     last_number: NonZeroU64,
-    /// [`trim`](Self::trim) will be called.
+    /// Set if calls of [`trim`](Self::trim) are requested.
     is_trimming: bool,
-    /// The number of calls of [`trim`](Self::trim) since its interval began.
+    /// The number of calls of [`trim`](Self::trim) since the trim interval began.
     turns_since_trim: u32,
     /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
     pub(super) totals: PurgatoryCounts,
@@ -202,8 +202,8 @@ pub(super) enum EventStep<Op> {
     Check(u32, Op),
     /// The caller asks `core` to check its `operation`, whose watch on this core is `watch`.
     Forward { core: u32, operation: Id, watch: Id },
-    /// There is nothing to do: no watch is left, or the operation was checked out already and one
-    /// more check has been requested.
+    /// There is nothing to do: the event has no watch left, or the operation was checked out
+    /// already and one more check has been requested.
     Nothing,
 }
 
@@ -229,10 +229,9 @@ impl<K, Op> ParkedOperation<K, Op> {
         operation
     }
 
-    /// Cancels the operation's timer. Returns true if the caller must complete the operation: the
-    /// timer was pending, or the thread's wheel has ended and the operation is not completed.
+    /// Cancels the operation's timer. Returns true if the caller must end the operation: the timer
+    /// was pending, or the thread's wheel has ended and the operation is not completed.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     fn try_cancel_timer(&self) -> bool {
         Local::cancel_client_timer(self.timer) || self.completion.is_none() && Local::has_ended()
     }
@@ -240,7 +239,6 @@ impl<K, Op> ParkedOperation<K, Op> {
 
 impl<K> FreedOperation<K> {
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn free<Op>(occupied: Occupied<'_, ParkedOperation<K, Op>>) -> Self {
         let (parked, unlisted) = occupied.free();
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
@@ -302,10 +300,9 @@ impl<K, Op> Table<K, Op> {
 
     /// Ends a check, and returns what the caller must do next.
     ///
-    /// If another check was requested during the check, a second check follows. There is no third
-    /// check: if each check requested another one, they would never end.
+    /// If the condition does not hold and another check was requested during the first, a second
+    /// check follows. There is no third: checks that request another one would never end.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 20 instructions more")]
     pub(super) fn end_check(
         &mut self,
         index: u32,
@@ -367,7 +364,6 @@ impl<K, Op> Table<K, Op> {
     /// Unlinks the watches on this core of an operation whose record is already free. Returns
     /// `freed.last_remote_watch`.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink_all(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
         let FreedOperation { inline_watch, last_remote_watch, unlisted } = freed;
         if inline_watch.next != WatchIndex::NONE {
@@ -388,7 +384,7 @@ impl<K, Op> Table<K, Op> {
         self.note_removal(is_spare);
     }
 
-    /// Returns the next extra watch of the same operation.
+    /// Removes an extra watch, and returns the next one of the same operation.
     fn remove_extra(&mut self, index: u32) -> WatchIndex {
         let (extra, unlisted) = self.extra_watches.occupied(index).free();
         extra.number = None;
@@ -458,7 +454,6 @@ impl<K, Op> Table<K, Op> {
     /// Unlinks a watch, whose record is already free, from its ring. If the key has no other watch,
     /// the key is dropped later. Returns the next extra watch of the same operation.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an event costs 30 instructions more")]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.watch_count -= 1;
         if !self.cursors.is_empty() {
@@ -688,8 +683,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Called after a record was removed. If its page is now a spare page, or if there are few
-    /// keys, frees surplus spare pages and requests calls of [`trim`](Self::trim).
+    /// Called after a record outside the current page was freed. If its page is now a spare page,
+    /// or if there are few keys, frees surplus spare pages and requests calls of
+    /// [`trim`](Self::trim).
     #[inline(never)]
     fn note_removal(&mut self, is_page_spare: bool) {
         if !is_page_spare && (self.is_trimming || !self.has_few_keys()) {
@@ -733,8 +729,7 @@ pub(super) struct EventWalk {
     next: WatchIndex,
     /// Set between two steps, while one of the table's cursors holds the next watch.
     is_suspended: bool,
-    /// The last number at the beginning of the event. Watches with greater numbers were added
-    /// later.
+    /// The last number at the beginning of the event.
     last_number: NonZeroU64,
 }
 
@@ -775,7 +770,7 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// Looks up a key. Its `Eq` may panic here, but not later, when the table changes.
+    /// Looks up a key. The key's `Eq` may panic here, but not later, when the table changes.
     #[inline]
     pub(super) fn entry(&self, hash: u32, key: K) -> KeyEntry<K> {
         KeyEntry { first: self.find_key(hash, &key), key, hash }
@@ -784,7 +779,6 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Parks an operation at `index`, which must be the [`next_index`](Self::next_index). If there
     /// is an `entry`, adds a watch on its key.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, an operation costs 40 instructions more")]
     pub(super) fn park(
         &mut self,
         index: u32,
@@ -809,7 +803,7 @@ impl<K: Eq, Op> Table<K, Op> {
         Id { number, index }
     }
 
-    /// Returns false if the operation has ended.
+    /// Adds a watch. Returns false if the operation has ended.
     pub(super) fn watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
         let entry = self.entry(hash, key);
         let Some(parked) = self.get(operation) else {
@@ -890,7 +884,7 @@ impl<K: Eq, Op> Table<K, Op> {
         }
     }
 
-    /// If the key has only one watch, an inline watch, checks out the operation of that watch.
+    /// Begins an event. If the key has only an inline watch, tries to check out its operation.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
         let mut at = self.chain(hash);
@@ -920,7 +914,7 @@ impl<K: Eq, Op> Table<K, Op> {
         EventWalk { next, is_suspended: false, last_number: self.last_number }
     }
 
-    /// Returns the watches on a key, in the order in which they were added.
+    /// Returns the owners of the watches on a key, the oldest watch first.
     pub(super) fn watchers(&self, hash: u32, key: &K) -> impl Iterator<Item = WatchOwner> {
         let mut event = self.event_at(self.find_key(hash, key));
         std::iter::from_fn(move || self.next_watcher(&mut event))
@@ -1135,7 +1129,7 @@ mod tests {
         for _ in 0..10 * TRIM_INTERVAL_TURNS {
             assert!(table.trim(false), "there is memory to free");
             add_and_remove(&mut table, 100);
-            // The first page has room for two more records, because it grows by doubling.
+            // The first page has room for two more records.
             let now = capacities(&table);
             assert!(now.iter().zip(large).all(|(&now, large)| now + 2 >= large), "{now:?}");
         }

@@ -1,8 +1,8 @@
 //! The engine of a shard: combines wheel, nodes, mailbox and clock. All of its methods run on the
 //! owner's thread. [`Shared`] has the methods that other threads call.
 //!
-//! The owner ends a timer in several steps, and runs the user's code between two steps, while the
-//! engine is not borrowed.
+//! A *pass* is the work of one turn. A thread's wheel ends a timer in several steps, and runs user
+//! code between two steps, while the engine is not borrowed (P5).
 
 use std::{
     cell::Cell,
@@ -22,13 +22,13 @@ use crate::{
     config::{Config, ValidConfig},
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, CallbackInPlace},
+        callback::{BuildInPlace, Callback, CallbackInPlace},
         handle::TimerHandle,
         mailbox::{Backlog, MessageList, Priority},
         reclaim::pin,
         registry,
         shared::Shared,
-        slab::{BuildInPlace, EndedTimer, NodeRef, OwnerNodes, Slab},
+        slab::{EndedTimer, NodeRef, OwnerNodes, Slab},
         state::{
             Cancel, ClaimOutcome, ClaimedRun, ConsumedMessage, FollowUp, Freed, MoveOutcome, Mover,
             OwnMoveOutcome, Swept, TimerKind,
@@ -72,7 +72,7 @@ pub(crate) struct Engine<T> {
     not_sync: PhantomData<Cell<()>>,
 }
 
-/// A due timer that the owner has claimed and not yet finished, and whose payload is in its node.
+/// A due timer that the owner has claimed. Its payload stays in the node until the timer has ended.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct ClaimedTimer {
@@ -99,14 +99,15 @@ impl DueTime {
     }
 }
 
-/// Work that a consumed message leaves to the caller. The engine must not be borrowed during this
-/// work, because it runs user code.
+/// Work that a consumed message leaves to the caller. The engine of a thread's wheel must not be
+/// borrowed during this work, because it runs user code.
 #[must_use]
 pub(crate) enum MessageWork {
     /// The timer was cancelled: the caller takes its payload
     /// ([`take_cancelled_payload`](Engine::take_cancelled_payload)) and drops it.
     Cancelled(u32),
-    /// The timer was added or moved, and its deadline has elapsed: the caller fires it.
+    /// The timer was added or moved, its deadline has elapsed, and it is claimed: the caller runs
+    /// it.
     Due(ClaimedTimer),
 }
 
@@ -182,8 +183,8 @@ impl<T> Engine<T> {
         self.time.tick
     }
 
-    /// Returns the number of live timers. A remotely cancelled timer counts until the owner
-    /// consumes the message about it.
+    /// Returns the number of live timers, including remotely cancelled ones whose message is not
+    /// consumed.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -207,7 +208,6 @@ impl<T> Engine<T> {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `Time::read`")]
     pub(super) fn read_clock(&mut self) -> Reading {
         if self.time.read() {
             self.publish_clock();
@@ -215,8 +215,7 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a clock that may go back. If the clock goes back, other
-    /// threads add their delays to this reading until the clock has caught up.
+    /// Publishes the latest reading of a clock that may go back, for the delays of other threads.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
@@ -226,7 +225,6 @@ impl<T> Engine<T> {
 
     /// Returns the time `delay` from now, in nanoseconds of the clock.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs a sleep 9 instructions")]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
         self.read_clock().max.saturating_add(saturating_nanos(delay))
     }
@@ -235,7 +233,6 @@ impl<T> Engine<T> {
     /// delay. If the delay is zero, the deadline is almost a tick earlier, so that the next turn
     /// fires the timer.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an add 20 instructions")]
     pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock().max;
         let delay = saturating_nanos(delay);
@@ -283,7 +280,6 @@ impl<T> Engine<T> {
     /// Adds a timer; [`may_add`](Self::may_add) must be true. If no node is free, returns an error
     /// and leaves the payload.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an add 45 instructions")]
     pub(crate) fn insert<B: BuildInPlace<T>>(
         &mut self,
         due: DueTime,
@@ -314,11 +310,10 @@ impl<T> Engine<T> {
     }
 
     /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. If a
-    /// message about the timer is queued, or `is_wanted` returns true, returns `Some` and leaves
-    /// the payload in the node for [`take_cancelled`](Self::take_cancelled). Otherwise frees the
+    /// message about the timer frees the node later, or `is_wanted` returns true, returns `Some`
+    /// and leaves the payload for [`take_cancelled`](Self::take_cancelled). Otherwise frees the
     /// node without dropping the payload.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it returns its result in memory")]
     pub(crate) fn cancel(
         &mut self,
         handle: TimerHandle,
@@ -344,7 +339,6 @@ impl<T> Engine<T> {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs a cancel 20 instructions")]
     pub(crate) fn take_cancelled(&mut self, handle: TimerHandle, freed: Freed) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
         if freed == Freed::Now {
@@ -362,8 +356,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Counts and unlinks a cancelled timer about which a message is queued. Consuming the message
-    /// frees the node.
+    /// Counts and unlinks a cancelled timer about which a message is queued or will be. Consuming
+    /// the message frees the node.
     #[cold]
     fn cancel_queued(&mut self, index: u32) -> Freed {
         let node = self.nodes.entry(index);
@@ -387,7 +381,6 @@ impl<T> Engine<T> {
     /// Changes the deadline of a timer of this shard to `due`, in nanoseconds of the clock. Returns
     /// false if the timer has ended or is running.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs a reset 25 instructions")]
     #[must_use = "a timer that was not moved has ended or is running"]
     pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
@@ -413,7 +406,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Resets a periodic timer, or a timer that another thread has moved or is moving.
+    /// Resets a timer for which `begin_own_move` has returned `Slow`.
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, index: u32, due: u64, periodic: bool, may_be_unlinked: bool) {
@@ -439,7 +432,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         match node.state().begin_move(handle.generation()) {
             MoveOutcome::Refused => return false,
-            // Another thread is moving the timer. Its move is ordered after this one, and its
+            // Another thread is moving the timer. That move is ordered after this one, so its
             // deadline replaces `due`.
             MoveOutcome::Superseded => (),
             MoveOutcome::Begun { .. } => {
@@ -468,12 +461,10 @@ impl<T> Engine<T> {
         self.nodes.entry(handle.index()).state().is_pending(handle.generation())
     }
 
-    /// Returns the deadline of a pending timer, rounded up to a tick.
     pub(crate) fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
         self.pending_due_nanos(handle).map(|nanos| self.time.clock.instant_at(nanos))
     }
 
-    /// Returns the time until the deadline of a pending timer, or zero if the deadline has elapsed.
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
         let nanos = self.pending_due_nanos(handle)?;
         Some(Duration::from_nanos(nanos.saturating_sub(self.time.now())))
@@ -497,8 +488,8 @@ impl<T> Engine<T> {
         self.time.tick.start_nanos(self.nodes.entry(index).deadline())
     }
 
-    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, was
-    /// cancelled, has ended, or is of another shard.
+    /// Changes the period of a periodic timer. Returns false if the timer will not run again, or is
+    /// of another shard.
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
@@ -518,17 +509,16 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock. If there is no work, counts a turn and returns true. Otherwise the caller
-    /// must begin a pass.
+    /// Reads the clock. If there is certainly no work, counts a turn and returns true. Otherwise
+    /// the turn needs a pass.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
         let now = self.read_clock().min;
         self.finish_if_idle(now)
     }
 
-    /// Takes `now`, a reading by the caller's loop, as the current time. If there is no work,
-    /// counts a turn and returns true. Otherwise the caller must begin a pass.
+    /// Takes `now`, a reading by the caller's loop, as the current time. If there is certainly no
+    /// work, counts a turn and returns true. Otherwise the turn needs a pass.
     pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
         self.time.use_loop_reading(now);
         self.publish_clock();
@@ -536,7 +526,6 @@ impl<T> Engine<T> {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 10 instructions")]
     fn finish_if_idle(&mut self, now: u64) -> bool {
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until())
             && self.stats.may_skip_pass(now)
@@ -564,7 +553,6 @@ impl<T> Engine<T> {
 
     /// Begins a pass: does housekeeping, takes messages, and sets the last tick of the pass.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.stats.begin_pass(&mut self.time, &self.shared.gauges);
         if self.nodes.has_housekeeping() {
@@ -595,7 +583,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns true at the beginning of a pass, while it consumes only urgent messages.
+    /// Returns true if the pass is at its beginning, and consumes only urgent messages.
     #[inline]
     pub(crate) fn has_urgent_messages(&self) -> bool {
         self.backlog.is_in_urgent_phase()
@@ -629,9 +617,9 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// For each priority, takes the queued messages out of the mailbox, unless the backlog still
-    /// has such messages or this pass must not look for them again. Reverses urgent messages into
-    /// FIFO order, up to a limit per pass.
+    /// For each priority, takes the queued messages, unless the backlog still has some, or this
+    /// pass must not look for them again. Reverses urgent messages into FIFO order, up to a limit
+    /// per pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
@@ -671,7 +659,8 @@ impl<T> Engine<T> {
     }
 
     /// Links a timer at the deadline that another thread has requested. If the pass has already
-    /// reached this deadline, tries to claim the timer instead, and returns it.
+    /// reached this deadline, claims and returns the timer, unless another thread moves or cancels
+    /// it.
     #[inline]
     pub(super) fn apply_move(&mut self, index: u32, periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -719,7 +708,7 @@ impl<T> Engine<T> {
     }
 
     /// Admits a remotely added timer: counts it as live, and links it. If the pass has already
-    /// reached its deadline, tries to claim the timer instead, and returns it.
+    /// reached its deadline, does not link it, but tries to claim and return it.
     #[inline]
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -753,7 +742,7 @@ impl<T> Engine<T> {
         self.apply_move_slow(index, is_periodic)
     }
 
-    /// Counts a claimed timer whose deadline had elapsed before the timer was linked. Returns it as
+    /// Counts a claimed timer whose requested deadline the pass has already reached. Returns it as
     /// due at `due`, the current tick of the pass.
     #[inline]
     fn count_already_due(
@@ -784,7 +773,6 @@ impl<T> Engine<T> {
 
     /// Finishes the run of a claimed timer, and frees its node unless a message about it is queued.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `begin_pass`")]
     pub(crate) fn finish(&mut self, index: u32, run: ClaimedRun) {
         if self.nodes.entry(index).state().finish(run) == Freed::Now {
             self.free(index, run.generation());
@@ -817,10 +805,9 @@ impl<T> Engine<T> {
         self.next_turn_nanos().map(|nanos| self.time.clock.instant_at(nanos))
     }
 
-    /// Returns the time at which the shard next needs a turn, in nanoseconds of the clock. Returns
-    /// `None` if it needs no turn.
+    /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // The loop must turn at once: only a pass consumes the backlog, and an urgent message may
+        // The loop must turn at once: the backlog waits for a pass, and an urgent message may
         // request an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
@@ -858,8 +845,8 @@ impl<T> Engine<T> {
         (next, next.is_none_or(|next| next > short))
     }
 
-    /// If the sleep is long, frees surplus pages, since no turn would free them during the sleep.
-    /// Returns true if the sleep is long.
+    /// If the sleep lasts at least `LONG_SLEEP_NANOS`, frees surplus pages, since no turn would
+    /// free them during the sleep, and returns true.
     pub(crate) fn trim_before_sleep(&mut self, until: Option<u64>) -> bool {
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
@@ -939,7 +926,6 @@ impl<T> Engine<T> {
 
     /// Ends the pass, if one has begun. Returns true if work is left to the next pass.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `begin_pass`")]
     pub(crate) fn end_pass(&mut self) -> bool {
         let is_behind = self.is_behind();
         if self.stats.in_pass {
@@ -972,8 +958,8 @@ impl<T> Engine<T> {
         self.stats.request_pass();
     }
 
-    /// Publishes the counts if they have changed, and the occupied slots if a reader has requested
-    /// them.
+    /// Publishes the counts, unless at most `turns` and `panicked` have changed. Publishes the
+    /// occupied slots if a reader has requested them.
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
@@ -1074,8 +1060,8 @@ impl<T> Engine<T> {
 }
 
 impl<T> Engine<T> {
-    /// Consumes urgent messages at the beginning of a pass, until one makes a timer due. Returns
-    /// this timer. If no message does, lets the pass consume low-priority messages.
+    /// Consumes urgent messages at the beginning of a pass, up to one that fires a timer, and
+    /// returns the timer. If there is none, lets the pass consume low-priority messages.
     #[cold]
     pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
@@ -1085,8 +1071,8 @@ impl<T> Engine<T> {
         claimed
     }
 
-    /// Consumes the remaining messages, until one makes a timer due. Returns this timer. If no
-    /// message does, ends the pass.
+    /// Consumes the remaining messages, up to one that fires a timer, and returns the timer. If
+    /// there is none, ends the pass.
     pub(super) fn next_due_or_end_pass(&mut self) -> Option<ClaimedTimer> {
         let claimed =
             if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
@@ -1193,7 +1179,7 @@ impl<T> Engine<T> {
             if index == 0 {
                 return Err(reason);
             }
-            // The backlog needs a pass: an idle turn looks only into the mailbox.
+            // Messages left in the backlog need a pass: an idle turn looks only into the mailbox.
             self.stats.record_backlog_left();
             let ConsumedMessage::Cancelled { has_payload } =
                 self.nodes.entry(index).state().consume_message()

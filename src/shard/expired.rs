@@ -7,8 +7,8 @@ use std::{
 
 use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 
-/// A timer whose deadline has elapsed. [`Shard::next_expired`](crate::Shard::next_expired) returns
-/// it, and [`Shard::next_expiry`](crate::Shard::next_expiry) as part of an [`Expiry`].
+/// A timer that has expired. [`Shard::next_expired`](crate::Shard::next_expired) returns it, and
+/// [`Shard::next_expiry`](crate::Shard::next_expiry) as part of an [`Expiry`].
 ///
 /// # Examples
 ///
@@ -29,14 +29,16 @@ use crate::{clock::instant_after, cross_core::handle::TimerHandle};
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Expired<T> {
-    /// The handle that the add returned. It is stale now, except in an [`Expiry::Periodic`].
+    /// The handle that the add returned. It is stale now, unless the timer is periodic and
+    /// continues.
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
     pub payload: T,
     times: ExpiryTimes,
 }
 
-/// When a timer was due, and when the turn that returned it began, in nanoseconds of the clock.
+/// When a timer was due, and when the turn that returned it began. Numbers are nanoseconds of the
+/// clock.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the clock shows zero.
@@ -50,10 +52,10 @@ impl<P> Expired<P> {
         Self { handle, payload, times }
     }
 
-    /// Returns the deadline of the timer, rounded up to a tick.
+    /// Returns the deadline of the timer, rounded up to a tick; with slack, the tick chosen for it.
     ///
     /// If the deadline had elapsed before the owner processed the add or move, the result may be
-    /// later, but not later than the beginning of the turn that returned the timer.
+    /// later. It is never after the beginning of the turn that returned the timer.
     ///
     /// # Examples
     ///
@@ -116,8 +118,7 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer, as [`Shard::next_expiry`](crate::Shard::next_expiry)
 /// returns it.
 ///
-/// A periodic timer is already pending for its next expiry. So it continues even if the loop
-/// forgets this value or panics.
+/// A periodic timer that continues is already pending, so the loop may forget this value or panic.
 ///
 /// # Examples
 ///
@@ -146,7 +147,7 @@ pub enum Expiry<'shard, T> {
     /// The timer has ended, and its payload is the caller's. Either the timer was one-shot, or
     /// another thread has cancelled it during `next_expiry`.
     Ended(Expired<T>),
-    /// The timer is periodic and expires again. Its payload is lent.
+    /// The timer is periodic and pending again. Its payload is lent.
     Periodic(Expired<&'shard mut T>),
 }
 

@@ -24,8 +24,9 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
+        callback::ByValue,
         handle::TimerHandle,
-        slab::{ByValue, EndedTimer, Slab},
+        slab::{EndedTimer, Slab},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -75,7 +76,7 @@ impl<T> Shard<T> {
     ///
     /// # Panics
     ///
-    /// If 16,384 shards exist already.
+    /// If 16,384 shards, thread wheels included, exist already.
     ///
     /// # Examples
     ///
@@ -117,12 +118,12 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that is due after a delay or at an instant, perhaps with slack or spread; see
-    /// [`When`]. The deadline is rounded up to a tick. The timer fires in the first turn that
-    /// begins after this call and not before the deadline. A delay of zero is due in the next turn;
+    /// [`When`]. The deadline is rounded up to a tick. Without slack or a budget, the timer fires
+    /// in the first later turn that reaches the deadline. A delay of zero is due in the next turn;
     /// a delay beyond 584 years never elapses.
     ///
-    /// Cost: constant, one reading of the clock. An add that finds no free memory allocates a page
-    /// for 4,096 timers.
+    /// Cost: constant, one reading of the clock, two with the feature `origins`. An add that finds
+    /// no free memory allocates a page for 4,096 timers.
     ///
     /// # Panics
     ///
@@ -147,9 +148,9 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the shard has been drained, has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1), or has used up the 2^54
-    /// generations of its handles. The error carries the payload back.
+    /// If the shard has been drained, is full, or has used up the 2^54 generations of its handles.
+    /// It is full at its limit of live timers ([`Config::limit`](crate::Config::limit), at most
+    /// 2^25 - 1). The error carries the payload back.
     ///
     /// # Examples
     ///
@@ -185,8 +186,8 @@ impl<T> Shard<T> {
     /// included, counts as a tick. [`set_period`](Self::set_period) changes the period, and
     /// [`reset`](Self::reset) moves the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). In a page of 4,096 timers, each timer up to the last
-    /// periodic one also needs 16 bytes.
+    /// Cost: the same as [`add`](Self::add). In a page of 4,096 timers, each place up to the last
+    /// periodic timer also needs 16 bytes.
     ///
     /// # Panics
     ///
@@ -272,9 +273,8 @@ impl<T> Shard<T> {
 
     /// Moves a pending timer of this shard, earlier or later. The handle stays valid.
     ///
-    /// Returns true if the timer was moved: it will not fire at its old deadline. Returns false if
-    /// the timer has ended, another thread has cancelled it, or the handle is of another shard. A
-    /// turn in progress does not fire the moved timer.
+    /// Returns true if the timer was moved; a turn in progress does not fire it. Returns false if
+    /// the timer has ended, another thread has cancelled it, or the handle is of another shard.
     ///
     /// Cost: constant, one reading of the clock.
     ///
@@ -328,9 +328,9 @@ impl<T> Shard<T> {
         self.engine.set_period(handle, period)
     }
 
-    /// Returns the deadline of a pending timer of this shard, rounded up to a tick. For a periodic
-    /// timer, this is the time of the next expiry. While another thread moves the timer, this is
-    /// the old deadline or the new one.
+    /// Returns the deadline of a pending timer of this shard, rounded up to a tick; with slack, the
+    /// tick chosen for it. For a periodic timer, this is the time of the next expiry. While another
+    /// thread moves the timer, this is the old deadline or the new one.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -443,8 +443,9 @@ impl<T> Shard<T> {
         self.get(handle).is_some()
     }
 
-    /// Begins a pass: reads the clock, and lets [`next_expired`](Self::next_expired) consume up to
-    /// 1,024 remote requests and return the due timers. In a loop that never calls `next_expired`,
+    /// Reads the clock, and begins a pass if there is work. In a pass,
+    /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
+    /// due timers. In a loop that never calls `next_expired`,
     /// [`time_until_next`](Self::time_until_next) stays zero once a timer is due, so the loop
     /// spins.
     ///
@@ -469,10 +470,10 @@ impl<T> Shard<T> {
         self.turn_within(usize::MAX);
     }
 
-    /// Begins a pass, as [`turn`](Self::turn) does, but at a time `now` that the loop has read.
+    /// Begins a pass as [`turn`](Self::turn) does, but at a time `now` that the loop has read.
     ///
     /// `now` is an instant of the shard's clock. If `now` is before the latest reading, that
-    /// reading is used. If `now` is in the future, timers fire early.
+    /// reading is used. If `now` is in the future, timers may fire early.
     ///
     /// # Examples
     ///
@@ -495,9 +496,10 @@ impl<T> Shard<T> {
     }
 
     /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, and at most
-    /// 1,024. It returns or moves at most `budget` entries of the wheel. If work is left, the next
-    /// pass begins with it, in order. Until then, [`is_behind`](Self::is_behind) returns true and
-    /// [`time_until_next`](Self::time_until_next) returns zero.
+    /// 1,024; each may return a timer. Besides, it returns or moves at most `budget` entries of the
+    /// wheel. If work is left, the next pass begins with it, in order. Until then,
+    /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
+    /// returns zero.
     ///
     /// # Examples
     ///
@@ -526,7 +528,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns true if work is left to the next pass. The last pass may have used up its budget or
-    /// been abandoned, or an add to a full shard may have consumed only some queued messages.
+    /// been abandoned. Or an add to a full shard may have consumed only some queued messages.
     ///
     /// # Examples
     ///
@@ -551,18 +553,18 @@ impl<T> Shard<T> {
     }
 
     /// Returns the next due timer of this pass, in tick order, regardless of which thread moved it.
-    /// The order within a tick is unspecified. Returns `None` when no timer is due.
+    /// The order within a tick is unspecified. Returns `None` when the pass has ended.
     ///
-    /// At its beginning, a pass consumes the moves that other threads have requested. It returns a
-    /// moved timer at once if the wheel has already reached the new deadline. At its end, a pass
+    /// Within its budget, a pass first consumes the moves that other threads have requested. It
+    /// returns a moved timer at once if the wheel has already reached the new deadline. Last, it
     /// drops the payloads of timers that other threads have cancelled. If the loop abandons a pass,
     /// the next pass continues it.
     ///
     /// This call gives the payload to the caller, so it ends even a periodic timer. A loop with
     /// periodic timers calls [`next_expiry`](Self::next_expiry).
     ///
-    /// Cost: constant for each consumed message, plus that of
-    /// [`Wheel::advance`](crate::Wheel::advance) for the timers.
+    /// Cost: constant for each consumed message, plus the cost of
+    /// [`Wheel::advance`](crate::Wheel::advance).
     ///
     /// # Examples
     ///
@@ -586,7 +588,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the next due timer of this pass, and lends the payload of a periodic timer. Order
-    /// and cost are those of [`next_expired`](Self::next_expired).
+    /// and cost are as in [`next_expired`](Self::next_expired).
     ///
     /// A periodic timer is pending again when this call returns it, and its next deadline is after
     /// the beginning of this turn. So the loop can reset the timer while it handles the expiry.
@@ -635,11 +637,11 @@ impl<T> Shard<T> {
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:
     ///
-    /// - A timer due more than 2^17 - 2^11 ticks ahead of the wheel may need up to five turns.
-    /// - One turn moves up to 96 timers that were reset from the same tick to a later deadline.
-    ///   Each further timer that is reset from this tick may need its own turn.
-    /// - If more than 8,192 timers must be moved by the same tick, each of the ticks just before it
-    ///   may need a turn, which moves some of these timers.
+    /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five turns.
+    /// - Timers that were reset to a later deadline may need a turn at their old tick, which moves
+    ///   up to 96 of them. Each further timer from this tick may need its own turn.
+    /// - If more than 8,192 timers must be moved by one tick, ticks just before it may each need a
+    ///   turn, which moves some.
     ///
     /// # Examples
     ///
@@ -676,7 +678,7 @@ impl<T> Shard<T> {
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Until
-    /// the [`PreparedSleep`] is dropped, these requests of other threads call the wake hook
+    /// the [`PreparedSleep`] is dropped, these requests of other threads wake the owner
     /// ([`Config::on_wake`]):
     ///
     /// - a move to a deadline before the end of the sleep,
@@ -746,7 +748,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the number of live timers. A remotely cancelled timer counts until the owner has
-    /// removed it.
+    /// consumed the request.
     ///
     /// # Examples
     ///
@@ -880,7 +882,7 @@ impl<T> Shard<T> {
         self.retain(|_, _, _| false);
     }
 
-    /// Allocates memory for `additional` more timers, up to 16 million in all. The shard keeps this
+    /// Allocates memory for `additional` more timers, up to 2^24 in all. The shard keeps this
     /// memory until [`shrink_to_fit`](Self::shrink_to_fit). See
     /// [`Config::capacity`](crate::Config::capacity).
     ///
@@ -915,8 +917,8 @@ impl<T> Shard<T> {
     }
 
     /// Frees the pages of 4,096 timers in which no timer is live, even reserved pages, but not the
-    /// first page. Handles stay valid. A page that another thread is reading is freed by a later
-    /// turn.
+    /// first page. Handles stay valid. A page that another thread may be reading is freed by a
+    /// later turn, or kept for reuse.
     ///
     /// # Examples
     ///
@@ -935,7 +937,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the handle, the deadline and the payload of a pending timer with the earliest
-    /// deadline. Leaves out timers that another thread has cancelled.
+    /// deadline, if there is one. Leaves out timers that another thread has cancelled.
     ///
     /// Cost: the same as [`iter`](Self::iter). [`next_deadline`](Self::next_deadline) costs less.
     ///
@@ -1066,7 +1068,7 @@ impl<T> Shard<T> {
         })
     }
 
-    /// The slow path of an add, for a shard that may be full, or whose loop has not begun.
+    /// Adds a timer to a shard that may be full, or whose loop has not begun.
     #[cold]
     #[inline(never)]
     fn insert_slow(
@@ -1098,7 +1100,7 @@ impl<T> Shard<T> {
     }
 
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
-        // Repeats the steps of `claim_in_pass`: a call would cost 5 instructions per expiry.
+        // Repeats the steps of `claim_in_pass`, because a call would slow each expiry.
         let before =
             if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
         let (claimed, ended) = match before {

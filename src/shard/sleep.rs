@@ -7,7 +7,7 @@ use crate::cross_core::{parker::Announcement, shared::Shared};
 /// A sleep that `prepare_sleep` has announced. Dropping this value ends the announcement, so keep
 /// it exactly until the sleep is over. In `let timeout = local_timer().prepare_sleep().timeout();`
 /// the announcement ends at the semicolon; `sleep_with` prevents this mistake. A new
-/// `PreparedSleep` of the same owner replaces an old one, whose drop then has no effect.
+/// `PreparedSleep` of the same wheel or shard replaces an old one, whose drop then has no effect.
 ///
 /// A `PreparedSleep` cannot be sent to another thread. The sleep of a [`Shard`](crate::Shard)
 /// borrows the shard, so no timer can be added while the sleep is announced.
@@ -41,8 +41,7 @@ pub struct PreparedSleep<'shard> {
 
 impl PreparedSleep<'_> {
     /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. If
-    /// `is_long`, the first remote cancel ends the sleep, so that the timer's payload is dropped
-    /// within `Config::drop_within`.
+    /// `is_long`, the first remote cancel that leaves a payload to the owner ends the sleep.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         until: Option<u64>,
@@ -87,8 +86,8 @@ impl PreparedSleep<'_> {
     /// [Parks](thread::park) this thread until the timeout or a wake-up, and may return earlier.
     /// Returns at once if the timeout is zero. Use it in a loop that only runs timers.
     ///
-    /// Between the announcement and this call the thread must not park for anything else, such as a
-    /// channel or a lock: that wait could consume the wake-up.
+    /// Between the announcement and this call, the thread must not park for anything else, such as
+    /// a channel or a lock. That wait could consume the wake-up.
     ///
     /// If [`Config::on_wake`](crate::Config::on_wake) sets a hook, a wake-up ends this sleep only
     /// if the hook unparks this thread.

@@ -1,4 +1,5 @@
-//! The owner's counts, and their publication to other threads (see `gauges`).
+//! The owner's counts, and their publication to other threads (`gauges`). A *pass* is the work of
+//! one turn.
 
 use std::{cell::Cell, mem};
 
@@ -11,41 +12,41 @@ pub(super) struct Stats {
     /// which stay zero here.
     pub(super) counts: Counts,
     /// The number of live timers. It is narrower than the counters. Otherwise the compiler would
-    /// update both by one wide addition, whose load stalls on a preceding narrow store.
+    /// update it together with a counter by one wide addition, whose load stalls after a narrow
+    /// store.
     pub(super) live: u32,
-    /// A pass has begun and not ended.
     pub(super) in_pass: bool,
-    /// The driver never abandons a pass. So during a pass, only a callback asks how long to sleep.
-    /// No sleep follows, so none is recorded.
+    /// Each turn ends its pass, as in a thread's wheel. So only user code of the turn computes a
+    /// sleep during a pass, and no sleep is recorded.
     pub(super) never_abandons_passes: bool,
-    /// The preceding pass, or an add that consumed messages to make room, has left work.
+    /// The preceding pass has left work, or an add that consumed messages to make room may have.
     backlog_left: bool,
-    /// A turn before this time may skip its pass. The time is zero until a pass has ended without
-    /// leaving work, and again after a request for a pass. Otherwise it is the earliest wake-up
-    /// time published since that pass, or `u64::MAX`.
+    /// A turn before this time may skip its pass. Zero until a pass ends without leaving work, and
+    /// after a request for a pass. Otherwise the earliest wake-up time published since the last
+    /// pass, or `u64::MAX`.
     may_skip_pass_until: Cell<u64>,
-    /// The tick of the timers that fired last.
+    /// The tick of the timers that `last_due_count` counts.
     last_due_tick: u64,
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
     last_due_count: u32,
     /// The last pass has ended, and its length has not been measured.
     turn_is_unmeasured: Cell<bool>,
-    /// The sum of the counters, and the number of messages in the backlog, when the counts were
-    /// last published. `Engine::publish` publishes again only if one of the two has changed.
+    /// A sum of counters, and the number of messages in the backlog, when the counts were last
+    /// published. `Engine::publish` publishes again only if one of the two numbers has changed.
     pub(super) last_published_sums: Cell<(u64, u32)>,
-    /// The number of the turn that must publish the counts, or zero if the loop has not begun.
+    /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
     pub(super) publish_at_turn: Cell<u64>,
 }
 
 impl Stats {
-    /// Returns true unless a request, left work, a published wake-up time or unpublished counts
-    /// require a pass at `now`.
+    /// Returns true unless a request, left work, a published wake-up time or the publication of the
+    /// counts requires a pass at `now`.
     #[inline]
     pub(super) fn may_skip_pass(&self, now: u64) -> bool {
         now < self.may_skip_pass_until.get() && self.counts.turns < self.publish_at_turn.get()
     }
 
-    /// Records that an add has moved messages from the mailbox to the backlog.
+    /// Records that an add has consumed messages, and may have left others in the backlog.
     pub(super) fn record_backlog_left(&mut self) {
         self.backlog_left = true;
         self.request_pass();
@@ -75,7 +76,7 @@ impl Stats {
         }
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
-        // An abandoned pass leaves work.
+        // An abandoned pass counts as leaving work.
         self.backlog_left |= mem::replace(&mut self.in_pass, true);
         self.request_pass();
         gauges.record_turn_begin(time.turn_start, self.counts.turns);
@@ -105,7 +106,7 @@ impl Stats {
         self.live -= 1;
     }
 
-    /// Counts a timer that fires and was due at tick `due`.
+    /// Counts a run of a timer that was due at tick `due`.
     #[inline]
     pub(super) fn count_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
@@ -116,17 +117,17 @@ impl Stats {
         self.last_due_count += 1;
     }
 
-    /// Counts a timer that another thread has added or moved, and whose deadline had elapsed before
-    /// the owner linked it.
+    /// Counts a run of a remotely added or moved timer whose deadline had elapsed before the owner
+    /// linked it. `due` is this deadline in nanoseconds.
     pub(super) fn count_already_due(&mut self, due: u64, time: &Time, gauges: &Gauges) {
         self.counts.runs += 1;
-        // Zero means a request to run at once, which is never late.
+        // A deadline of zero means "run at once", which is never late.
         if due > 0 {
             self.record_lateness(due, 1, time, gauges);
         }
     }
 
-    /// Publishes the lateness of the timers that fired last.
+    /// Publishes the lateness of the timers of `last_due_tick`.
     #[inline]
     fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
         let timers = mem::take(&mut self.last_due_count);
@@ -154,7 +155,7 @@ impl Stats {
         self.may_skip_pass_until.update(|may_skip_pass_until| may_skip_pass_until.min(wake_up));
         gauges.set_next_due(wake_up);
         if self.in_pass {
-            // The pass was abandoned.
+            // A sleep during a pass abandons the pass.
             gauges.record_turn_end(self.counts.turns);
         }
         if self.turn_is_unmeasured.replace(false) {

@@ -148,7 +148,7 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
     for own_reset in [false, true] {
         let (mut shard, clock, timer) = shard_with_deferrable();
         let ticks = if own_reset {
-            // Links the timer at a later tick.
+            // Clears *deferrable*.
             assert!(shard.reset(timer, TICK * 9));
             3
         } else {
@@ -195,7 +195,7 @@ fn reserved_pages_are_allocated_and_kept() {
             due,
             TimerKind::Shared,
             CallSite::caller(),
-            &mut Some(crate::cross_core::slab::ByValue(callback())),
+            &mut Some(crate::cross_core::callback::ByValue(callback())),
         );
         assert!(added.is_ok());
     }
@@ -212,7 +212,6 @@ fn nodes_of_remote_timers_are_reused() {
     let (mut shard, _clock) = shard();
     for turns in 0..if cfg!(miri) { 2 } else { 30 } {
         let timers: Vec<_> = (0..40).map(|_| add_as_remote(&shard, 100)).collect();
-        // Each turn trims pages.
         (0..=turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
         let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
@@ -286,7 +285,7 @@ fn with_remote_reset(
     moved.expect("the node exists")
 }
 
-/// The timer's message is consumed, and the reset sends no other after the shard has ended.
+/// The timer's message is consumed during the reset, which sends no other after the shard's end.
 #[test]
 fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {

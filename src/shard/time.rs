@@ -12,11 +12,11 @@ pub(super) struct Time {
     reader: ClockReader,
     /// The bounds of the present time, as last read. Neither bound ever goes back.
     pub(super) latest: Reading,
-    /// The lower bound of the reading at the beginning of the last turn.
+    /// The lower bound of the reading at the beginning of the last turn, or of the first reading.
     pub(super) turn_start: u64,
-    /// The `turn_start` of the turn before.
+    /// The previous `turn_start`; zero at first.
     pub(super) previous_turn_start: u64,
-    /// The number of times the clock went back.
+    /// The number of readings in which the clock had gone back.
     pub(super) regressions: u64,
 }
 
@@ -29,9 +29,8 @@ impl Time {
     }
 
     /// Reads the clock. Returns true if the lower bound of the new reading is not before the upper
-    /// bound of the previous one.
+    /// bound of the latest one.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs an idle turn 11 instructions")]
     pub(super) fn read(&mut self) -> bool {
         let reading = self.reader.read(&self.clock);
         let is_later = reading.min >= self.latest.max;
@@ -43,8 +42,8 @@ impl Time {
         is_later
     }
 
-    /// Merges a reading that overlaps the latest one or is before it. Counts it as a regression if
-    /// it is before.
+    /// Merges a reading that overlaps the latest one or is before it. Counts a reading before it as
+    /// a regression.
     #[cold]
     #[inline(never)]
     fn apply_overlap(&mut self, reading: Reading) {
@@ -67,8 +66,8 @@ impl Time {
         self.previous_turn_start = mem::replace(&mut self.turn_start, now);
     }
 
-    /// Returns the wake-up time for the deadline `next`, or `u64::MAX`, in nanoseconds. The result
-    /// is after the beginning of the last turn.
+    /// Returns the wake-up time for the deadline `next`, at least a nanosecond after the beginning
+    /// of the last turn. Returns `u64::MAX` for `None`.
     pub(super) fn wake_up_time(&self, next: Option<u64>) -> u64 {
         next.map_or(u64::MAX, |next| next.max(self.turn_start.saturating_add(1)))
     }

@@ -3,18 +3,17 @@
 //! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed number of
 //! places, so no entry ever moves and no vector of entries doubles. Each page has its own free
 //! list, so that a page can be freed without a search of other lists. The place that was freed last
-//! is reused first, because it is still in the cache. Until then it is in no list, so most adds
-//! touch no list. Its page counts it as used. It joins its page's list when another place is freed,
-//! when no timer is live, or before empty pages are freed.
+//! is reused first, because it is still in the cache. Until then no list contains it, so the next
+//! add touches no list. Its page counts it as used. It joins its page's list when another place is
+//! freed, when no timer is live, or before `trim` or `shrink`.
 //!
 //! # When memory goes back
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
 //! few at a time. So never-used places occupy no physical memory, unless the allocator reuses old
-//! memory and zeroes it. When a page becomes empty, and more pages are empty than the minimum
-//! number of spare pages, one empty page is freed (P8). Repeated batches of timers reuse the spare
-//! pages (P4). On Linux the memory of a freed page returns to the system at once, wherever it is in
-//! the allocator's heap.
+//! memory and zeroes it. Some empty pages are kept as *spare pages*, and further ones are freed
+//! (P8). Repeated batches of timers reuse the spare pages (P4). On Linux, with the feature `std`, a
+//! freed page's memory returns to the system at once, wherever it is in the allocator's heap.
 
 #![allow(unsafe_code)]
 
@@ -50,7 +49,7 @@ pub(crate) fn as_u32(number: usize) -> u32 {
     number as u32
 }
 
-/// The pages of one owner by number. A lookup has no branch, so for a number without a page it
+/// The pages of one owner, by number. A lookup has no branch, so for a number without a page it
 /// returns some other page.
 #[derive(Debug)]
 pub(crate) struct PageTable<P> {
@@ -110,11 +109,11 @@ pub(crate) struct FreePlaces {
     last_freed: u32,
     /// The page from which the next place is taken, if the page has room.
     current: usize,
-    /// The numbers of all pages with room, each once, and perhaps of pages that are full again.
+    /// The numbers of all pages with room, each once, and perhaps of full or removed pages.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_pages: u32,
-    /// The minimum number of spare pages, which are empty pages that are not freed.
+    /// The number of empty pages to keep as spare pages.
     min_spare: u32,
 }
 
@@ -194,7 +193,6 @@ impl FreePlaces {
     /// Takes the first place of the current page's free list. `link_of` returns the place's link.
     /// Returns the page's number and the place.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would return three things in memory")]
     pub(crate) fn take_from_current_page(
         &mut self,
         link_of: impl FnOnce(usize, usize) -> u32,
@@ -293,7 +291,7 @@ impl FreePlaces {
         self.empty_pages > self.min_spare
     }
 
-    /// Removes the last empty page if there is a surplus, and returns the page's number.
+    /// Removes the empty page with the highest number if there is a surplus. Returns this number.
     pub(crate) fn remove_surplus_page(&mut self) -> Option<usize> {
         if !self.has_surplus() {
             return None;
@@ -341,8 +339,8 @@ impl FreePlaces {
 }
 
 /// Returns the layout of a page's memory: padding, the address from the allocator, and the page at
-/// its own alignment. The layout has a small alignment, for which the allocator provides zeroed
-/// memory without writing to it.
+/// its own alignment. The layout has a small alignment, for which an allocator can often provide
+/// zeroed memory without writing to it.
 fn layout_of<P>() -> Layout {
     let align = align_of::<P>().max(MEMORY_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, MEMORY_ALIGN).expect("a page fits in memory")
@@ -399,7 +397,7 @@ pub(crate) fn free_records<T>(mut records: Vec<T>) {
     }
 }
 
-/// Gives the whole system pages of the memory back to the system. Their addresses stay allocated.
+/// Returns the whole system pages of the memory to the system. Their addresses stay allocated.
 ///
 /// # Safety
 ///
@@ -421,7 +419,7 @@ unsafe fn return_to_system(memory: NonNull<u8>, size: usize) {
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // A place, or one more.
+#[allow(clippy::cast_possible_truncation)] // At most a place plus one.
 fn as_u16(link: u32) -> u16 {
     link as u16
 }
@@ -491,11 +489,11 @@ mod tests {
             assert!(page.is_aligned());
             // SAFETY: zero is a value of an array of bytes.
             assert!(unsafe { page.as_ref() }.0.iter().all(|&byte| byte == 0));
-            // SAFETY: as above.
+            // SAFETY: as for `page`.
             assert_eq!(unsafe { small.read() }, [0; 3]);
             // SAFETY: nothing refers to it.
             unsafe { free(page) };
-            // SAFETY: as above.
+            // SAFETY: as for `page`.
             unsafe { free(small) };
         }
     }

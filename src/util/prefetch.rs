@@ -2,9 +2,8 @@
 
 #![allow(unsafe_code)]
 
-/// Begins to load the first and the last cache line of `value`.
+/// Begins to load the first and the last cache line of `value` on x86-64. Does nothing elsewhere.
 #[inline(always)]
-#[allow(clippy::inline_always)] // A call would cost more than the instructions.
 pub(crate) fn prefetch<T>(value: &T) {
     let first = core::ptr::from_ref(value).cast::<u8>();
     line(first);
@@ -14,7 +13,6 @@ pub(crate) fn prefetch<T>(value: &T) {
 }
 
 #[inline(always)]
-#[allow(clippy::inline_always)]
 fn line(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing that the program can see and faults at no address; SSE is

@@ -1,7 +1,7 @@
 //! Words that one thread writes together, and any thread reads together.
 //!
-//! There are two copies, written in turn. The version selects the newest copy: the writer fills the
-//! other copy and then raises the version. A reader reads the version, the newest copy, and the
+//! There are two copies, written alternately. The version selects the newest copy: the writer fills
+//! the other copy and then raises the version. A reader reads the version, the newest copy, and the
 //! version again. If the version has not changed, the writer has changed at most the other copy. So
 //! a writer never waits, and a reader tries again only if the writer published during the read.
 //!
@@ -28,7 +28,7 @@ impl<const N: usize> Default for Snapshot<N> {
 }
 
 impl<const N: usize> Snapshot<N> {
-    /// Publishes all words. Only one thread may call it.
+    /// Publishes all words. Only one thread may call this.
     pub(crate) fn publish(&self, words: &[u64; N]) {
         // Relaxed: only this thread writes the version.
         let version = self.version.load(Ordering::Relaxed) + 1;

@@ -25,30 +25,45 @@ struct Check<'w, S, const BITS: u32, const LEVELS: usize> {
 impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS> {
     fn run(&self, indices: impl Iterator<Item = u32>) {
         let Self { wheel, storage } = *self;
-        assert!(wheel.current <= wheel.pass_end, "time ran past the pass");
+        assert!(wheel.current <= wheel.pass_end, "`current` is past the end of the pass");
         let entries: usize = (0..LEVELS).map(|level| self.check_level(level)).sum();
         let late = wheel.slots.entries(storage, Geometry::<BITS, LEVELS>::LATE);
         for &index in &late {
             assert!(
                 storage.entry(index).deadline() >= wheel.pass_end,
-                "a late entry of another pass"
+                "a late entry with a deadline before `pass_end`"
             );
         }
-        let is_calm = late.is_empty() && wheel.stage == Stage::Done && !wheel.cascade_pending;
+        let is_idle = late.is_empty() && wheel.stage == Stage::Done && !wheel.cascade_pending;
         assert!(
-            wheel.idle_until == 0 || is_calm || wheel.idle_until <= wheel.current,
-            "calm, and something is left"
+            wheel.idle_until == 0 || is_idle || wheel.idle_until <= wheel.current,
+            "`idle_until` is in the future, but the wheel has work"
         );
-        assert_eq!(entries + late.len(), wheel.len(), "entries in slots and entries counted");
+        assert_eq!(
+            entries + late.len(),
+            wheel.len(),
+            "`len` differs from the number of entries in slots"
+        );
         let linked: Vec<Location> = indices
             .map(|index| storage.entry(index).location())
             .filter(|location| location.is_linked())
             .collect();
-        assert_eq!(linked.len(), wheel.len(), "entries with a location");
+        assert_eq!(
+            linked.len(),
+            wheel.len(),
+            "`len` differs from the number of entries with a slot"
+        );
         let far = linked.iter().filter(|location| location.upper_slot().is_some());
         let waiting: u32 = wheel.uncascaded.iter().sum();
-        assert_eq!(far.count(), waiting as usize, "entries of the upper levels");
-        assert_eq!(wheel.uncascaded_total, waiting, "the same, of all together");
+        assert_eq!(
+            far.count(),
+            waiting as usize,
+            "`uncascaded` differs from the entries of the upper levels"
+        );
+        assert_eq!(
+            wheel.uncascaded_total, waiting,
+            "`uncascaded_total` differs from the sum of `uncascaded`"
+        );
     }
 
     /// Checks one level and counts its entries.
@@ -68,11 +83,14 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         if level == 0 {
             let entries = wheel.slots.entries(storage, position);
             let is_marked = wheel.slots.is_marked(position);
-            assert_eq!(is_marked, !entries.is_empty(), "the mark of slot {position}");
+            assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {position}");
             let is_deferred =
                 |&&index: &&u32| storage.entry(index).location() == Location::DEFERRED;
             let deferred = entries.iter().filter(is_deferred).count();
-            assert!(deferred <= wheel.slots.deferred(position) as usize, "uncounted resets");
+            assert!(
+                deferred <= wheel.slots.deferred(position) as usize,
+                "more deferred entries than the slot has counted"
+            );
             return self.check_entries(0, position, &entries);
         }
         let slot = Geometry::<BITS, LEVELS>::upper_slot(level, position);
@@ -84,14 +102,14 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
         assert_eq!(
             marked,
             !plain.is_empty() || !aligned.is_empty(),
-            "the mark of slot {position} of level {level}"
+            "the bit of slot {position} of level {level}"
         );
         let waiting =
             plain.iter().filter(|&&index| storage.entry(index).location() == Location::far(slot));
         assert_eq!(
             waiting.count(),
             wheel.uncascaded[(slot - Geometry::<BITS, LEVELS>::upper_slot(1, 0)) as usize] as usize,
-            "who waits there"
+            "`uncascaded` differs from the entries of slot {position} of level {level}"
         );
         self.check_entries(level, position, &plain) + self.check_entries(level, position, &aligned)
     }
@@ -117,22 +135,28 @@ impl<S: Storage, const BITS: u32, const LEVELS: usize> Check<'_, S, BITS, LEVELS
             u64::from(position.wrapping_sub(here)),
         ));
         let start = Geometry::<BITS, LEVELS>::slot_start(level, current + ahead);
-        assert!(start <= deadline, "an entry that would fire late");
+        assert!(start <= deadline, "the entry would fire late");
         let is_exact = matches!(location, Location::NEAR | Location::ALIGNED);
-        assert!(start == deadline || !is_exact, "a reset that was not counted");
+        assert!(
+            start == deadline || !is_exact,
+            "the slot starts before the deadline, but the entry is not deferred"
+        );
         let is_within_reach =
             Geometry::<BITS, LEVELS>::reaches(level, wheel.current, start.max(wheel.current));
-        assert!(is_within_reach, "an entry that was passed over");
+        assert!(is_within_reach, "the level does not reach the slot");
         if ahead == 0 {
-            assert!(wheel.stage != Stage::Done, "a slot that has begun and is not being worked on");
+            assert!(
+                wheel.stage != Stage::Done,
+                "the current slot has entries, but the pass is done"
+            );
         } else {
-            assert!(wheel.idle_until <= start, "a slot that would be missed");
+            assert!(wheel.idle_until <= start, "an idle pass would miss the slot");
         }
         let has_plain = level > 0
             && !wheel.slots.is_empty(Geometry::<BITS, LEVELS>::upper_slot(level, position));
         assert!(
             ahead != 1 || !has_plain || wheel.cascade_pending,
-            "a slot that is not being handed down"
+            "the next slot has entries, but no cascade is pending"
         );
     }
 }

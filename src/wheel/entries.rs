@@ -185,7 +185,6 @@ impl<T> Entries<T> {
 
     /// Takes a free index, if there is one.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `FreePlaces::take`")]
     pub(super) fn take_index(&mut self) -> Option<u32> {
         if let Some(last) = self.free.take_last_freed() {
             return Some(last);
@@ -196,7 +195,6 @@ impl<T> Entries<T> {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As in `FreePlaces::take_from_current_page`.
     fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
         let pages = &self.pages;
         // SAFETY: as in `page`.

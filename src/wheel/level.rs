@@ -1,9 +1,9 @@
 //! Converts ticks to levels and slots.
 //!
-//! A level is a ring of slots. A slot's *number* counts the slots of its level since tick 0 and
-//! never wraps. Its *position* in the ring is the number modulo the ring's length. A *revolution*
-//! is 2^`BITS` slots of one level. It covers the same ticks as a slot of the level above, and has
-//! that slot's number.
+//! A level is a ring of slots. Its slots are *numbered* from tick 0 on, and the numbers never wrap.
+//! A slot's *position* in the ring is its number modulo the ring's length. A *revolution* is
+//! 2^`BITS` slots of one level. It covers the same ticks as a slot of the level above, and has that
+//! slot's number.
 //!
 //! A level *reaches* the current revolution, and as many later ones as its ring has room for. The
 //! levels above the first, the *upper levels*, reach the current and the next revolution.
@@ -159,7 +159,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
     }
 
     /// Returns the lowest level that reaches a deadline that the first level does not reach. The
-    /// deadline's slot in that level is neither the current nor the next slot. Those may be
+    /// deadline's slot in that level is neither the current nor the next slot, which may be
     /// cascading.
     #[inline]
     pub(super) fn far_level_of(now: u64, deadline: u64) -> usize {

@@ -1,4 +1,4 @@
-//! A hierarchical timing wheel, which finds the due entries.
+//! A hierarchical timing wheel of entries with deadlines.
 //!
 //! Implements scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987),
 //! single-threaded, without atomics, callbacks or a clock. A slot of the first level is one tick
@@ -16,10 +16,10 @@
 //! | 4 | 4,096 | 557 years | a million years |
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
-//! A new entry goes to the lowest level that reaches its deadline. Before a slot above the first
-//! level starts, its entries cascade to lower levels in portions, so that calls stay short. An
-//! entry cascades until its slot starts at its deadline, so deadlines are exact to the tick. A
-//! bitmap marks the occupied slots, so that the wheel quickly skips time without entries.
+//! A new entry usually goes to the lowest level that reaches its deadline. Before a slot above the
+//! first level starts, its entries cascade to lower levels in portions, so that calls stay short.
+//! Entries cascade down to the first level, so deadlines are exact to the tick. A bitmap marks the
+//! occupied slots, so that the wheel quickly skips time without entries.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -47,7 +47,7 @@ pub(crate) use self::{
     storage::{Entry, Storage},
 };
 
-/// A hierarchical timing wheel that holds values until their tick.
+/// A hierarchical timing wheel that holds values until their deadlines.
 ///
 /// Time is a tick number, a `u64`; the caller decides how long a tick is. The wheel has no clock
 /// and no thread: [`advance`](Self::advance) moves its time and returns the due entries.
@@ -57,8 +57,9 @@ pub(crate) use self::{
 /// `BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
 /// Memory: an entry takes 24 bytes and an `Option` of the value, in a page of 4,096 entries. The
-/// wheel keeps at most two empty pages, or more after [`reserve`](Self::reserve). With the default
-/// geometry, the slots take 1.2 MB, which the operating system commits on first use.
+/// wheel keeps the first page and at most two further empty pages, or more after
+/// [`reserve`](Self::reserve). With the default geometry, the slots take 1.2 MB, which the
+/// operating system commits on first use.
 ///
 /// # Examples
 ///
@@ -187,7 +188,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// ```
     /// use corewheel::Wheel;
     ///
-    /// // Eleven levels of 2^6 slots.
+    /// // Eleven levels; a slot is as wide as 2^6 slots of the level below.
     /// let mut wheel: Wheel<&str, 6, 11> = Wheel::starting_at(1_000);
     /// wheel.insert(1_005, "lease");
     /// assert_eq!(wheel.now(), 1_000);
@@ -247,8 +248,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
     /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. Of the future
     /// ticks in this range, the wheel chooses the one that is divisible by the largest power of
-    /// two. So entries with slack often share a tick. If no tick is in the future, the entry is due
-    /// at [`now`](Self::now).
+    /// two. So entries with slack often share a tick. If the range has no future tick, the entry is
+    /// due at [`now`](Self::now).
     ///
     /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
     ///
@@ -717,7 +718,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
 
 #[cold]
 fn full() -> ! {
-    panic!("a wheel was asked for more entries than it can hold")
+    panic!("the wheel is full: each of its 2^25 - 1 indices is in use or retired")
 }
 
 impl<T> Default for Wheel<T> {

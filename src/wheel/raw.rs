@@ -11,28 +11,28 @@
 //! * An entry that was already due when it was linked is in the *late* slot. The next pass begins
 //!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
 //!   was linked during that pass (P5).
-//! * An entry that was reset to a later deadline may stay in its slot. Such a reset is *deferred*:
-//!   the entry is relinked when its slot expires or cascades.
+//! * An entry that was reset to a later deadline may be in an earlier slot, usually its old one.
+//!   Such a reset is *deferred*: the entry is relinked when that slot expires or cascades.
 //!
 //! No tick may relink many deferred entries. So each slot of the first level counts its deferred
-//! entries. Once the count is [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX), each further reset
-//! relinks its entry at once (P7).
+//! entries. Once the count is [`DEFERRED_MAX`](crate::limits::DEFERRED_MAX), a reset of a further
+//! entry relinks it at once (P7).
 //!
 //! # The passage of time
 //!
 //! A pass returns the entries that are due up to its last tick, `pass_end`. Each call of `pop_due`
-//! returns one entry, and moves the tick `current` to the start of the entry's slot. If a pass is
-//! abandoned or uses up its budget, the next pass continues at `current`.
+//! returns at most one entry, and moves the tick `current` to the start of the entry's slot. If a
+//! pass is abandoned or uses up its budget, the next pass continues at `current`.
 //!
 //! # No pauses
 //!
 //! A slot of an upper level cascades while the slot before it is current, a portion at the end of
 //! each pass. A portion is proportional to the time since the last portion, so that the slot is
-//! empty when it starts. A portion has at most [`CASCADED_MAX`] entries (P7). New entries never go
-//! to a slot that is cascading, because a lower level already reaches its ticks. `next_deadline`
-//! leaves one tick before the slot's start for each portion except the last, which cascades at the
-//! start. If the loop sleeps too long, the pass that reaches the slot's start cascades all entries
-//! left, within its budget.
+//! usually empty when it starts. A portion has at most [`CASCADED_MAX`] entries (P7). New entries
+//! never go to a slot that is cascading, because a lower level already reaches its ticks.
+//! `next_deadline` is early enough to cascade one portion per tick, the last at the slot's start.
+//! If the loop sleeps longer, the pass that reaches the slot's start cascades all entries left,
+//! within its budget.
 
 use alloc::{boxed::Box, vec};
 
@@ -143,7 +143,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Links an entry that is in no slot. A deadline before `pass_end` becomes `pass_end`.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would save and restore six registers")]
     pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         self.len += 1;
@@ -165,8 +164,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Links an entry that expires at a tick from `deadline` to `deadline + slack`.
-    /// [`coarsest_tick`] chooses the tick, so that most entries with slack share ticks, and go to
-    /// aligned slots.
+    /// [`coarsest_tick`] chooses the tick, so that entries with slack often share ticks.
     #[inline(never)]
     pub(crate) fn link_within<S: Storage>(
         &mut self,
@@ -239,7 +237,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry whose reset cannot be deferred. The slow path is a function of its own, so
-    /// that the fast path, for an entry that is alone in its slot, need not save registers.
+    /// that the fast path, for an entry alone in its slot, saves no registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
@@ -259,7 +257,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Links an entry at a new deadline, after a move has unlinked it.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `link_near`")]
     fn link_moved<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.touched += 1;
         if deadline <= self.pass_end {
@@ -270,9 +267,10 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves an entry to a later deadline at once, because its slot has too many deferred entries.
-    /// Links the entry as deferred, so that its next reset only stores a deadline. If the slot of
-    /// the new deadline also has too many deferred entries, tries a pseudo-random slot before it.
-    /// If both have too many, links the entry at its deadline as `NEAR`.
+    /// Links the entry as deferred or in an upper level, so that a later reset only stores a
+    /// deadline. If the slot of the new deadline also has too many deferred entries, tries a
+    /// pseudo-random slot before it. If both have too many, links the entry at its deadline as
+    /// `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -381,7 +379,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Links an entry into the first level's slot of `tick`, which is not after the deadline.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would save and restore six registers")]
     fn link_near<S: Storage>(
         &mut self,
         storage: &S,
@@ -486,7 +483,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     // ---- passes
 
     /// Begins a pass that returns the entries due by tick `pass_end`. The pass returns or moves at
-    /// most `budget` entries. A `pass_end` before the end of the previous pass has no effect.
+    /// most `budget` entries. A `pass_end` before the previous one does not move time back.
     #[inline]
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         self.budget = budget;
@@ -514,7 +511,7 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the last
-    /// pass. If the first level does not reach it from `current`, this is an upper level's slot.
+    /// pass. If the first level does not reach this deadline, the slot belongs to an upper level.
     /// There, late entries keep the location `LATE` and are not counted in `uncascaded`, but
     /// cascade with the slot's other entries.
     #[cold]
@@ -532,8 +529,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         };
         self.slots.splice_late(storage, slot);
         if tick == self.current && self.stage != Stage::Cascade {
-            // A pass past this slot would not visit it again. So the slot expires now, even if an
-            // aligned slot is expiring.
+            // This slot may have expired already, and no pass would visit it again. So it expires
+            // now, even if an aligned slot is expiring.
             self.stage = Stage::Expire;
         }
     }
@@ -541,7 +538,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Unlinks the next due entry of this pass, in the order of deadlines. Returns the entry and
     /// its deadline, or `None` if the pass has reached its end or used up its budget.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it costs 24 instructions for each entry")]
     pub(crate) fn pop_due<'s, S: Storage>(
         &mut self,
         storage: &'s S,
@@ -612,8 +608,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.stage == Stage::Done && self.current == self.pass_end
     }
 
-    /// Called for each entry that a pass unlinks. In a large wheel, prefetches up to two of the next
-    /// entries.
+    /// In a large wheel, prefetches up to two of the next entries. `pop_due` calls this for each
+    /// entry that it unlinks.
     #[inline]
     fn step_prefetcher(&mut self, storage: &impl Storage) {
         if self.len >= PREFETCH_FROM {
@@ -708,8 +704,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         Geometry::<BITS, LEVELS>::highest_starting_at(self.current)
     }
 
-    /// Cascades the remaining entries of the slots that start at `current`. Returns false if the
-    /// budget is used up first.
+    /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
+    /// false if the budget is used up first.
     #[cold]
     fn cascade(&mut self, storage: &impl Storage) -> bool {
         for level in 1..=self.highest_starting_level() {
@@ -798,8 +794,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         let has_near = self.uncascaded_total < self.len;
         let near = has_near.then(|| self.next_occupied(0)).flatten();
         match near {
-            // An upper level's slot starts only where a revolution starts. So none starts between
-            // `current` and `near`, which is in the same revolution.
+            // An upper level's slot starts only where a revolution of the first level starts. So
+            // none starts between `current` and `near`, which is in the same revolution.
             Some(near) if self.is_this_revolution(near) => Some(near),
             _ => (1..LEVELS).filter_map(|level| self.next_start_of(level)).chain(near).min(),
         }

@@ -107,7 +107,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
     fn first_occupied_word(&self, range: Range<usize>) -> Option<u32> {
         let words = self.occupied.get(range.clone())?;
-        // Checks eight words at a time, which takes hardly longer than one word.
+        // Checks eight words at a time, which takes hardly longer than checking one.
         let are_zero = |eight: &&[u64]| eight.iter().fold(0, |all, word| all | word) == 0;
         let zeros = 8 * words.chunks_exact(8).take_while(are_zero).count();
         let (place, &bits) = range.zip(words).skip(zeros).find(|&(_, &bits)| bits != 0)?;
@@ -154,7 +154,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Links an entry to the front of a slot. Returns the links that the caller must store in the
     /// entry.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn link<S: Storage>(&mut self, storage: &S, slot: u32, index: u32) -> Links {
         let head = self.head_mut(slot);
         let next = *head & FIRST_MASK;
@@ -175,7 +174,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Unlinks entry `first` from the front of a slot other than the late slot; `next` follows it.
     /// Returns false if the slot is empty now.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn pop<S: Storage>(
         &mut self,
         storage: &S,
@@ -209,7 +207,6 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
     /// Unlinks an entry. Returns its slot if the slot is empty now. For a late entry, the caller
     /// also calls [`on_unlinked_late`](Self::on_unlinked_late).
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it would save and restore registers")]
     pub(super) fn unlink<S: Storage>(
         &mut self,
         storage: &S,

@@ -1,7 +1,7 @@
 //! The fields of an entry that the wheel reads and writes.
 //!
-//! The wheel owns slots, not entries. It reads and writes the fields that [`Entry`] names by value,
-//! without a reference to the entry. So other threads may use the entry's other fields.
+//! The wheel owns slots, not entries. It reads and writes, by value, the fields that [`Entry`]
+//! names, without a reference to the entry. So other threads may use the entry's other fields.
 
 /// The entries of a wheel.
 ///
@@ -20,7 +20,7 @@ pub(crate) trait Storage {
     /// Returns the entry after `index` in its list, or an arbitrary index if `index` is free.
     fn next_for_prefetch(&self, index: u32) -> u32;
 
-    /// Loads the fields of an entry into the cache. The entry may be free.
+    /// Prefetches the fields of an entry, which may be free.
     fn prefetch(&self, index: u32);
 }
 
@@ -82,13 +82,13 @@ impl Location {
     // The values are ordered so that each predicate below is one comparison.
     const FAR: u32 = 1 << 31;
 
-    /// In a slot of an upper level, from which it will be cascaded.
+    /// Returns the location of an entry that will cascade from `slot` of an upper level.
     #[inline]
     pub(super) fn far(slot: u32) -> Self {
         Self(Self::FAR | slot)
     }
 
-    /// Returns the slot from which the entry will be cascaded, if it is in such a slot.
+    /// Returns the slot from which the entry will cascade, if any.
     #[inline]
     pub(super) fn upper_slot(self) -> Option<u32> {
         (self.0 & Self::FAR != 0).then_some(self.0 & !Self::FAR)

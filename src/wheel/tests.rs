@@ -91,7 +91,7 @@ impl<T> Tiny<T> {
 }
 
 #[test]
-#[should_panic(expected = "more entries than it can hold")]
+#[should_panic(expected = "the wheel is full")]
 fn an_insert_into_a_full_wheel_panics() {
     let mut wheel = Tiny::starting_at(0);
     for entry in 1..=u64::from(INDEX_MAX) {

@@ -11,15 +11,15 @@ use std::{
 use corewheel::{Cancel, Config, PanicPlace, PanicReport, Shard, ShardRef, local_timer};
 
 use crate::support::{
-    Counter, HOUR, Log, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
-    counting_wakes, ends_soon, from_another_thread, in_virtual_time, manual_shard, must_not_run,
-    on_a_core, on_a_thread, turn_after,
+    Counter, HOUR, Log, TICK, WAKE_BACKLOG, assert_ends_soon, cancel_all_remotely, cancel_remotely,
+    configured, from_another_thread, in_virtual_time, manual_shard, must_not_run, on_a_core,
+    on_a_thread, turn_after, with_counted_wakes,
 };
 
 /// The timer is not yet admitted, and no reset is to a deadline before the end of the sleep.
 #[test]
 fn an_owners_reset_in_a_sleep_does_not_suppress_a_later_wake() {
-    counting_wakes(|clock, wakes, _| {
+    with_counted_wakes(|clock, wakes, _| {
         local_timer().add(TICK * 10, || ());
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), Some(TICK * 10));
@@ -49,7 +49,7 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;
         for (until, woken) in [(1, 1), (1_023, 1), (1_024, 2), (2_047, 2), (2_048, 3), (3_000, 3)] {
-            cancel_all_elsewhere(&timers[done..until]);
+            cancel_all_remotely(&timers[done..until]);
             assert_eq!(wakes.get(), woken, "after {until} cancels");
             done = until;
         }
@@ -58,7 +58,7 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
     });
 }
 
-/// No other timer is due, so the wheel could skip ahead.
+/// No other timer is due, so the wheel could skip past the new deadlines.
 #[test]
 fn remotely_moved_timers_expire_in_tick_order() {
     let (mut shard, clock) = manual_shard();
@@ -86,7 +86,7 @@ fn remote_closures_run_in_fifo_order() {
             let ran = Log::new();
             let submit = |from: usize| {
                 from_another_thread(|own| {
-                    (from..from + count).for_each(|number| _ = own.run(ran.writes(number)));
+                    (from..from + count).for_each(|number| _ = own.run(ran.writer(number)));
                 });
             };
             submit(0);
@@ -107,7 +107,7 @@ fn pending_is_exact_for_admitted_timers_during_a_sleep() {
         local_timer().add_periodic(HOUR, || ());
         local_timer().sleep_with(|_| {
             assert_eq!(on_a_thread(|| shard.pending()), 5);
-            assert_eq!(cancel_elsewhere(timers[1]), Cancel::Cancelled);
+            assert_eq!(cancel_remotely(timers[1]), Cancel::Cancelled);
             assert_eq!(on_a_thread(|| shard.pending()), 4);
             on_a_thread(|| shard.add(HOUR, || ()));
             assert_eq!(shard.pending(), 4, "the owner has not admitted the new timer");
@@ -147,7 +147,7 @@ fn bug_22_a_remote_add_during_a_turn_fired_in_that_turn() {
 /// holder cancels timers of the callback's wheel and uses other wheels.
 #[test]
 fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
-    ends_soon(|| {
+    assert_ends_soon(|| {
         let users = Arc::new(Mutex::new(()));
         let (callback_mutex, running) = (Arc::clone(&users), Arc::new(Barrier::new(2)));
         let (send, handles) = mpsc::channel();

@@ -11,8 +11,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    ADDS, Counter, Log, OnDrop, TICK, assert_sum, cancel_elsewhere, configured, must_not_run,
-    on_a_core, turn_after, wait_until,
+    ADDS, Counter, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely, configured,
+    must_not_run, on_a_core, turn_after, wait_until,
 };
 
 // ---- P5: uses of the wheel
@@ -32,7 +32,7 @@ fn a_callback_may_query_the_wheel_and_drop_a_guard() {
             drop(guard);
             assert_eq!((timer.len(), timer.next_deadline()), (0, None));
             assert_eq!((timer.time_until_next(), timer.prepare_sleep().timeout()), (None, None));
-            assert_sum(timer.counts());
+            assert_counts_add_up(timer.counts());
             written.write((timer.counts().fired, timer.counts().cancelled, guarded.cancel()));
         });
         assert_eq!(turn_after(clock, 1).fired, 1);
@@ -73,7 +73,7 @@ fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
         };
         let (cancelled, cancelled_elsewhere, fired) = (add(), add(), add());
         assert_eq!(cancelled.cancel(), Cancel::Cancelled);
-        assert_eq!(cancel_elsewhere(cancelled_elsewhere), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(cancelled_elsewhere), Cancel::Cancelled);
         let held = use_wheel_on_drop();
         let again = local_timer().add_periodic(TICK, move || _ = &held);
         assert_eq!(turn_after(clock, 1).fired, 2);
@@ -124,10 +124,10 @@ fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
         let config = Config::new().on_wake(wake).on_panic(move |_| panic());
         configured(config, |_| local_timer().add(TICK, || ()));
     }
-    // If another thread reads the registry at that time, a later shard drops the hooks.
+    // If another thread reads the registry as a thread ends, a later shard drops the hooks.
     wait_until("the hooks are dropped", || {
         drop(Shard::<()>::new());
-        alive.shared_by() == 0
+        alive.sharers() == 0
     });
 }
 
@@ -190,7 +190,7 @@ fn a_destructor_that_panics_is_reported_wherever_it_runs() {
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         drop(guard);
         assert_eq!(local.cancel(), Cancel::Cancelled);
-        assert_eq!(cancel_elsewhere(collected), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(collected), Cancel::Cancelled);
         assert_eq!(turn_after(clock, 2).fired, 0);
         let counts = local_timer().counts();
         assert_eq!((counts.cancelled, counts.live, counts.panicked), (4, 0, 4));
@@ -208,7 +208,7 @@ fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
         let (seen, handle, now) = (log.clone(), Rc::clone(&own), clock.clone());
         let dropped = move || {
             assert_eq!(handle.get().map(TimerHandle::cancel), Some(Cancel::Ended));
-            (1..4).for_each(|tick| _ = local_timer().add(TICK * tick, seen.writes(tick)));
+            (1..4).for_each(|tick| _ = local_timer().add(TICK * tick, seen.writer(tick)));
             assert_eq!(turn_after(&now, 1).fired, 1);
             seen.write(0);
         };
@@ -216,7 +216,7 @@ fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
         assert_eq!(own.get().map(TimerHandle::cancel), Some(Cancel::Cancelled));
         assert_eq!(turn_after(clock, 2).fired, 2);
         assert_eq!(log.take(), [1, 0, 2, 3]);
-        assert_sum(local_timer().counts());
+        assert_counts_add_up(local_timer().counts());
     });
 }
 
@@ -240,7 +240,7 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
         let captured = Counter::default();
         let held = captured.clone();
         add_with_handle(move |own| panic!("{:?} {}", own.cancel(), held.get()));
-        assert_eq!((turn_after(clock, 1).live, captured.shared_by()), (0, 0));
+        assert_eq!((turn_after(clock, 1).live, captured.sharers()), (0, 0));
         assert_eq!((turn_after(clock, 5).fired, local_timer().counts().cancelled), (0, 1));
     });
     assert_eq!(reports, expected_reports(PanicPlace::Callback, &["Running 0"]));
@@ -261,7 +261,7 @@ fn with_wake_hook(test: impl FnOnce(&ManualClock) + Send) {
     };
     configured(Config::new().on_wake(hook), |clock| {
         test(clock);
-        assert_sum(local_timer().counts());
+        assert_counts_add_up(local_timer().counts());
         assert_eq!(local_timer().counts().panicked, 0);
     });
 }
@@ -347,7 +347,7 @@ fn a_wake_hook_may_be_called_inside_a_callback_and_a_destructor() {
 }
 
 /// DPDK 7079e29f: an owner dropped a timer that was linked but not yet marked as pending. Here an
-/// add or a reset calls the wake hook, and its timer fires inside the hook.
+/// add or a reset calls the wake hook, inside which the timer fires.
 #[test]
 fn a_wake_hook_called_by_an_add_or_a_reset_may_turn() {
     with_wake_hook(|clock| {

@@ -14,7 +14,7 @@ use std::{
 use corewheel::{Cancel, Config, Counts, TimerHandle, future::Timers, local_timer};
 
 use crate::support::{
-    Log, OnDrop, TICK, TOO_LONG, cancel_elsewhere, must_not_run, on_a_core, owner, wait_until,
+    Log, OnDrop, TICK, TOO_LONG, cancel_remotely, must_not_run, on_a_core, owner, wait_until,
 };
 
 /// Controls a callback whose run lasts until the test sends `end`.
@@ -24,7 +24,7 @@ struct SlowCallback {
     over: Arc<AtomicBool>,
 }
 
-fn slow() -> (SlowCallback, impl FnMut() + Send + 'static) {
+fn slow_callback() -> (SlowCallback, impl FnMut() + Send + 'static) {
     let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel());
     let over = Arc::new(AtomicBool::new(false));
     let returned = Arc::clone(&over);
@@ -76,11 +76,11 @@ fn turn_until_empty(
 
 #[test]
 fn cancel_wait_waits_for_a_callback_on_another_thread() {
-    let (first, callback) = slow();
+    let (first, callback) = slow_callback();
     let (handle, thread) = turn_until_empty(|| local_timer().add(Duration::ZERO, callback));
     first.assert_waited_for(handle);
     thread.join().expect("no panic");
-    let (second, callback) = slow();
+    let (second, callback) = slow_callback();
     let (shard, thread) = owner(Config::new(), || while local_timer().turn().fired == 0 {});
     let remote = shard.add(Duration::ZERO, callback);
     second.assert_waited_for(remote);
@@ -91,7 +91,7 @@ fn cancel_wait_waits_for_a_callback_on_another_thread() {
 /// The wait includes the drop of the captured values.
 #[test]
 fn cancel_wait_ends_a_running_periodic_timer() {
-    let (slow, mut callback) = slow();
+    let (slow, mut callback) = slow_callback();
     let is_dropped = Arc::new(AtomicBool::new(false));
     let dropped = Arc::clone(&is_dropped);
     let captured = OnDrop(move || {
@@ -111,7 +111,7 @@ fn cancel_wait_ends_a_running_periodic_timer() {
 
 #[test]
 fn cancel_wait_waits_for_a_callback_that_panics() {
-    let (slow, mut callback) = slow();
+    let (slow, mut callback) = slow_callback();
     let panics = move || {
         callback();
         panic!("as planned");
@@ -132,7 +132,7 @@ fn cancel_wait_in_a_destructor_fails_only_inside_a_turn() {
             local_timer().add(TICK * 9, move || drop(asks))
         };
         let (own, remote) = (add(), add());
-        assert_eq!(cancel_elsewhere(remote), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(remote), Cancel::Cancelled);
         assert_eq!(local_timer().turn().collected, 1);
         assert!(log.take()[0].is_err() && other.is_pending());
         assert_eq!(own.cancel(), Cancel::Cancelled);

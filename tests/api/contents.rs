@@ -5,8 +5,8 @@ use std::{cell::Cell, collections::HashMap, rc::Rc, thread, time::Instant};
 use corewheel::{Cancel, Config, Shard, TimerHandle, Wheel};
 
 use crate::support::{
-    Counter, HOUR, OnDrop, TICK, assert_sum, cancel_elsewhere, expired, manual_shard, on_a_thread,
-    panics,
+    Counter, HOUR, OnDrop, TICK, assert_counts_add_up, cancel_remotely, expired, manual_shard,
+    on_a_thread, panics,
 };
 
 type Expected = HashMap<TimerHandle, (Instant, u32)>;
@@ -77,7 +77,7 @@ fn iter_get_mut_and_retain_reach_exactly_the_pending_timers() {
     shard.clear();
     assert_eq!((shard.len(), shard.iter().count()), (0, 0));
     assert!(map.keys().all(|&handle| handle.cancel() == Cancel::Ended));
-    assert_sum(shard.counts());
+    assert_counts_add_up(shard.counts());
     let handle = shard.add(TICK, Rc::default());
     assert_eq!(list(&shard).into_keys().collect::<Vec<_>>(), [handle]);
 }
@@ -101,7 +101,7 @@ fn a_borrowed_payload_survives_a_remote_cancel() {
     let handle = shard.add(TICK, Counter::default());
     let payload = shard.get(handle).expect("the timer is pending");
     payload.callback()();
-    assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+    assert_eq!(cancel_remotely(handle), Cancel::Cancelled);
     payload.callback()();
     assert_eq!(payload.get(), 2);
     assert!(shard.get(handle).is_none() && shard.get_mut(handle).is_none());
@@ -129,7 +129,7 @@ fn lookups_that_race_with_remote_cancels_lose_no_timer() {
         shard.turn();
         assert!(shard.next_expired().is_none());
         let counts = shard.counts();
-        assert_sum(counts);
+        assert_counts_add_up(counts);
         assert_eq!(counts.cancelled_elsewhere, won as u64);
         assert_eq!(counts.live, 400, "odd numbers that are no multiple of five");
         assert!(shard.iter().all(|(_, _, payload)| **payload % 2 == 1 && **payload % 5 > 0));
@@ -167,7 +167,7 @@ fn peek_returns_the_earliest_pending_timer() {
     assert_eq!((value, shard.deadline(first)), (3, Some(deadline)));
     assert!(shard.reset(timers[3], TICK));
     assert_eq!(peeked(&shard), Some((timers[3], 9)));
-    cancel_elsewhere(timers[3]);
+    cancel_remotely(timers[3]);
     assert_eq!(peeked(&shard).map(|(_, value)| value), Some(3));
     clock.advance(TICK * 5);
     assert_eq!(expired(&mut shard).len(), 2);
@@ -202,7 +202,7 @@ fn shrink_to_fit_frees_spare_capacity_and_keeps_timers() {
     assert_eq!((shard.get(kept), shard.get(last), shard.len()), (Some(&1), Some(&49_999), 2));
     clock.advance(TICK);
     assert_eq!(expired(&mut shard), [1]);
-    assert_sum(shard.counts());
+    assert_counts_add_up(shard.counts());
     assert_eq!(shard.drain().len(), 1);
     shard.shrink_to_fit();
 

@@ -113,7 +113,7 @@ fn start_error(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::
     let started = catch_unwind(AssertUnwindSafe(|| {
         Cores::builder().shards(5).config(config).start(move |_| run()).map(drop)
     }));
-    assert_eq!((ran.get(), ran.shared_by()), (0, 0));
+    assert_eq!((ran.get(), ran.sharers()), (0, 0));
     started.unwrap_or_else(|panic| resume_unwind(panic)).expect_err("a configuration is invalid")
 }
 
@@ -164,7 +164,7 @@ fn each_thread_is_pinned_to_the_core_it_reports() {
     assert_eq!(allowed(), before, "the starting thread is not pinned");
 }
 
-/// Makes the kernel refuse to pin this thread and the threads that it starts, as containers do.
+/// Makes the kernel refuse to pin this thread and the threads that it starts, as in a container.
 /// Returns an error if the kernel has no system call filters.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[allow(unsafe_code, reason = "only the kernel can refuse")]

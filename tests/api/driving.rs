@@ -22,8 +22,8 @@ use crate::{
     metrics::{self, next_stall, watch_shard},
     runtime::{Task, drives_the_wheel},
     support::{
-        Counter, HOUR, Log, Poller, TICK, counting_wakes, expired, from_another_thread,
-        in_virtual_time, must_not_run, on_a_thread, panic_message, panics,
+        Counter, HOUR, Log, Poller, TICK, expired, from_another_thread, in_virtual_time,
+        must_not_run, on_a_thread, panic_message, panics, with_counted_wakes,
     },
 };
 
@@ -319,7 +319,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
     });
 }
 
-/// Runs itself in a child process, to capture the standard error of this test alone.
+/// The test runs itself in a child process, to capture its standard error alone.
 #[cfg(not(feature = "tracing"))]
 #[test]
 fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
@@ -389,7 +389,7 @@ fn add_without_a_driver() {
 
 #[test]
 fn sleep_with_is_woken_only_until_its_closure_returns() {
-    counting_wakes(|_, wakes, shard| {
+    with_counted_wakes(|_, wakes, shard| {
         local_timer().add(TICK * 5, || ());
         let woken = local_timer().sleep_with(|timeout| {
             assert_eq!(timeout, Some(TICK * 5));

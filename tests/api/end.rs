@@ -1,5 +1,4 @@
-//! The end of a thread or shard ends each of its timers once, admitted or not (P11). The results of
-//! later calls are defined.
+//! The end of a thread or shard ends each of its timers once, admitted or not (P11).
 
 use std::{
     panic::panic_any,
@@ -17,20 +16,20 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_the_wheel,
-    assert_stale, cancel_elsewhere, ends_soon, expired, in_virtual_time, manual_shard,
-    must_not_run, on_a_core, on_a_thread, operations, owner, panics, shard_by, turn_after,
+    Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_wheel_ends,
+    assert_ends_soon, assert_stale, cancel_remotely, expired, in_virtual_time, manual_shard,
+    must_not_run, on_a_core, on_a_thread, operations, owner, panics, shard_with_clock, turn_after,
 };
 
 /// Asserts that `try_add` returns the callback, and that `add` drops it and panics.
 fn assert_shut_down(shard: &ShardRef) {
     let runs = Counter::default();
     let error = shard.try_add(TICK, runs.callback()).expect_err("the shard has ended");
-    assert_eq!((error.reason(), runs.shared_by()), (AddErrorReason::ShutDown, 1));
+    assert_eq!((error.reason(), runs.sharers()), (AddErrorReason::ShutDown, 1));
     error.into_inner()();
-    assert_eq!((runs.get(), runs.shared_by()), (1, 0));
+    assert_eq!((runs.get(), runs.sharers()), (1, 0));
     assert!(panics(|| shard.add(TICK, runs.callback())));
-    assert_eq!(runs.shared_by(), 0);
+    assert_eq!(runs.sharers(), 0);
 }
 
 #[test]
@@ -57,7 +56,7 @@ fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
 
 #[test]
 fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
-    after_the_wheel(|| {
+    after_wheel_ends(|| {
         let shard = local_timer().shard_ref();
         let handle = local_timer().add(HOUR, must_not_run);
         let local = local_timer().add_local(HOUR, must_not_run);
@@ -100,7 +99,7 @@ fn a_thread_may_first_use_its_wheel_while_it_exits() {
     on_a_thread(|| FIRST_USE.with(|_| ()));
 }
 
-/// Starts threads until one gets the shard number `number`, and cancels a timer of that thread.
+/// Starts up to 1,000 threads until one gets the shard number `number`, and cancels its timer.
 fn cancel_successors_timer(number: u32) -> Option<Cancel> {
     let try_once = |_| {
         let (handle_sender, handle_receiver) = mpsc::channel();
@@ -123,7 +122,7 @@ fn cancel_successors_timer(number: u32) -> Option<Cancel> {
 #[test]
 fn an_ended_thread_can_cancel_timers_of_its_successor() {
     let own_number = || local_timer().shard_ref().metrics().number;
-    let exiting = after_the_wheel(|| {
+    let exiting = after_wheel_ends(|| {
         let number = own_number();
         move || cancel_successors_timer(number)
     });
@@ -142,18 +141,18 @@ fn an_ended_thread_can_cancel_timers_of_its_successor() {
 fn drain_returns_the_pending_timers_of_a_thread() {
     on_a_core(|clock| {
         let (begun, log) = (clock.now(), Log::new());
-        local_timer().add(TICK, log.writes("one-shot"));
-        local_timer().add_local(TICK * 2, log.writes("private"));
+        local_timer().add(TICK, log.writer("one-shot"));
+        local_timer().add_local(TICK * 2, log.writer("private"));
         let (repeats, core) = (log.clone(), local_timer().shard_ref());
         local_timer().add_periodic(TICK * 3, move || repeats.write("periodic"));
-        local_timer().add(TICK * 4, log.writes("cancelled")).cancel();
+        local_timer().add(TICK * 4, log.writer("cancelled")).cancel();
         // This destructor runs while the wheel is not borrowed.
         let at_drop = OnDrop({
             let dropped = log.clone();
             move || dropped.write(if local_timer().is_empty() { "dropped" } else { "borrowed" })
         });
         let elsewhere = local_timer().add(TICK * 5, move || drop(at_drop));
-        assert_eq!(cancel_elsewhere(elsewhere), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(elsewhere), Cancel::Cancelled);
         let (moved, remote) = on_a_thread(|| (core.add(HOUR, || ()), core.add(TICK * 7, || ())));
         on_a_thread(|| assert!(moved.reset(TICK * 6)));
 
@@ -225,7 +224,7 @@ fn calls_on_a_drained_shard_have_defined_results() {
     assert!(panics(|| shard.add(TICK, 5)));
 }
 
-/// Retries until the wheel of a new thread gets the shard number of the drained shard.
+/// Drains shards until the wheel of a new thread gets the number of one of them.
 #[test]
 fn a_drained_shard_cannot_reach_timers_of_its_successor() {
     let reached = (0..1_000).find_map(|_| {
@@ -311,7 +310,7 @@ fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
 
 #[test]
 fn a_panicking_panic_payload_does_not_abort_an_exiting_thread() {
-    let is_dropped = after_the_wheel(|| {
+    let is_dropped = after_wheel_ends(|| {
         let (own, throws) = (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
         add_waiting(&own, OpRecord::new().op_with(|| (), move || _ = &throws), [1], 60_000);
         let mut own = Some(own);
@@ -327,20 +326,20 @@ struct EndShardOnDrop(ManualClock, Option<TimerHandle>);
 
 impl Drop for EndShardOnDrop {
     fn drop(&mut self) {
-        let mut other = shard_by(&self.0);
+        let mut other = shard_with_clock(&self.0);
         other.add(TICK, ());
         assert_eq!(other.drain().len(), 1);
         assert!(self.1.is_none_or(|handle| handle.cancel() == Cancel::Ended));
     }
 }
 
-/// DPDK eb63c85d: stopping all timers locked a mutex twice. Here two threads end shards. A third
-/// thread delays the freeing by its reads, so that each of the two also frees hooks of the other.
+/// DPDK eb63c85d: stopping all timers locked a mutex twice. Here two threads end shards. The reads
+/// of a third thread delay the freeing, so that each of the two also frees hooks of the other.
 #[test]
 fn bug_20_stopping_all_timers_took_a_lock_twice() {
-    ends_soon(|| {
+    assert_ends_soon(|| {
         let (clock, stop) = (ManualClock::new(), AtomicBool::new(false));
-        let ended_timer = shard_by(&clock).add(TICK, ());
+        let ended_timer = shard_with_clock(&clock).add(TICK, ());
         let end_shards = || {
             for round in 0..operations(100).min(3_000) {
                 let captured = EndShardOnDrop(clock.clone(), None);
@@ -348,7 +347,7 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
                 let mut shard = Shard::with_config(config).expect("valid");
                 let first = shard.add(TICK, EndShardOnDrop(clock.clone(), None));
                 let second = shard.add(HOUR, EndShardOnDrop(clock.clone(), Some(first)));
-                assert!(round % 3 > 0 || cancel_elsewhere(second) == Cancel::Cancelled);
+                assert!(round % 3 > 0 || cancel_remotely(second) == Cancel::Cancelled);
                 if round % 2 == 0 {
                     assert!(!shard.drain().is_empty());
                 }

@@ -15,8 +15,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    HOUR, OnDrop, Poller, TICK, after_the_wheel, configured, in_virtual_time, on_a_core,
-    on_a_thread, panic_message, panics, poll_with, turn_each_tick, waker,
+    HOUR, OnDrop, Poller, TICK, after_wheel_ends, configured, in_virtual_time, on_a_core,
+    on_a_thread, panic_message, panics, poll_with, turn_at_each_tick, waker,
 };
 
 fn added() -> u64 {
@@ -59,9 +59,9 @@ fn a_timeout_ends_with_its_deadline_or_its_future() {
 
         let mut guarded = timeout(TICK * 2, future::pending::<()>());
         assert!(poller.poll(&mut guarded).is_pending());
-        turn_each_tick(clock, 1);
+        turn_at_each_tick(clock, 1);
         assert!(poller.poll(&mut guarded).is_pending());
-        turn_each_tick(clock, 1);
+        turn_at_each_tick(clock, 1);
         let Poll::Ready(Err(error)) = poller.poll(&mut guarded) else { panic!("not elapsed") };
         assert!(error == TimeoutError::Elapsed && error.is_elapsed());
         assert_eq!(error.to_string(), "deadline has elapsed");
@@ -89,7 +89,7 @@ fn ticks_of(clock: &ManualClock, interval: &mut Interval, waits: &[u32]) -> Vec<
     let in_ticks = |time: Duration| u32::try_from(time.as_millis()).expect("short");
     let mut ticks = Vec::new();
     for &wait in waits {
-        turn_each_tick(clock, wait);
+        turn_at_each_tick(clock, wait);
         while let Poll::Ready(tick) = interval.poll_tick(&mut poller.context()) {
             ticks.push((in_ticks(clock.now() - start), in_ticks(tick - start)));
         }
@@ -131,7 +131,7 @@ fn dropping_a_tick_future_loses_no_tick() {
     on_a_core(|clock| {
         let (mut interval, poller) = (interval_at(clock.now() + TICK, TICK * 10), Poller::new());
         assert!(poller.poll_pinned(pin!(interval.tick())).is_pending());
-        turn_each_tick(clock, 1);
+        turn_at_each_tick(clock, 1);
         assert_eq!(poller.woken(), 1);
         assert!(poller.poll_pinned(pin!(interval.tick())).is_ready());
     });
@@ -152,7 +152,7 @@ fn a_panicking_waker_drop_does_not_affect_other_sleeps() {
         drop(dropped);
         assert!(poller.poll(&mut changed).is_pending());
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (2, 2));
-        turn_each_tick(clock, 1);
+        turn_at_each_tick(clock, 1);
         assert_eq!(poller.woken(), 2);
     });
 }
@@ -172,7 +172,7 @@ fn a_panicking_waker_clone_leaves_the_sleep_unchanged() {
         }
         assert_eq!((local_timer().len(), added()), (1, 1));
         assert!(poller.poll(&mut new).is_pending());
-        turn_each_tick(clock, 1);
+        turn_at_each_tick(clock, 1);
         assert_eq!(poller.woken(), 2);
     });
 }
@@ -194,7 +194,7 @@ fn a_waker_may_use_the_wheel_and_other_sleeps() {
         let waker = waker(replace_sleeps);
         assert!(sleeps.iter_mut().all(|sleep| poll_with(&waker, sleep).is_pending()));
         SLEEPS.set((0..5).map(|_| pending(&poller, TICK)).collect());
-        turn_each_tick(clock, 1);
+        turn_at_each_tick(clock, 1);
         assert!(poller.woken() <= 5);
         assert_eq!(local_timer().len(), 1);
         SLEEPS.take();
@@ -225,7 +225,7 @@ fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
         drop(first);
         assert!(poller.poll(&mut guarded).is_pending());
         assert_eq!(local_timer().len(), 1, "the timeout has a timer");
-        turn_each_tick(clock, 2);
+        turn_at_each_tick(clock, 2);
         assert_eq!(poller.woken(), 1);
         assert_eq!(poller.poll(&mut guarded), Poll::Ready(Err(TimeoutError::Elapsed)));
         drop(guarded);
@@ -253,7 +253,7 @@ fn a_refused_sleep_reports_full_and_may_be_polled_again() {
         assert!(Poller::new().poll(&mut first).is_pending());
         drop(first);
         assert!(poller.poll(&mut second).is_pending());
-        turn_each_tick(clock, 2);
+        turn_at_each_tick(clock, 2);
         assert_eq!((poller.woken(), poller.poll(&mut second)), (1, Poll::Ready(())));
     });
 }
@@ -262,7 +262,7 @@ fn a_refused_sleep_reports_full_and_may_be_polled_again() {
 fn a_sleep_that_outlives_its_wheel_is_woken_and_fails() {
     let poller = Poller::new();
     let polled = poller.clone();
-    let polls = after_the_wheel(move || {
+    let polls = after_wheel_ends(move || {
         local_timer().register_driver();
         let mut waits = pending(&polled, HOUR);
         move || {

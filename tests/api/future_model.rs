@@ -1,5 +1,5 @@
 //! Random polls, resets and drops of sleeps, compared with a model that predicts every wake. The
-//! sleeps use this thread's wheel, wheels of other threads, and claimed wheels.
+//! sleeps use this thread's wheel, wheels of other threads, and worker wheels.
 
 use std::{cell::RefCell, task::Poll, time::Duration};
 
@@ -32,9 +32,9 @@ enum SleepState {
     Idle,
     /// The task with this index waits for a wake.
     Waits(usize),
-    /// A turn has woken the task. The sleep has not been polled since.
+    /// A turn has woken the task, and the sleep has not been polled or reset since.
     Fired,
-    /// A poll has returned ready.
+    /// A poll has returned ready, and the sleep has not been reset since.
     Over,
 }
 
@@ -142,8 +142,8 @@ impl<H: Backend> Model<'_, H> {
     }
 }
 
-/// Takes `steps` random steps. Returns the expected number of added timers.
-fn run<H: Backend>(
+/// Returns the expected number of added timers.
+fn run_steps<H: Backend>(
     random: &mut fastrand::Rng,
     steps: u64,
     clock: &ManualClock,
@@ -163,7 +163,7 @@ fn sleeps_of_this_thread_agree_with_the_model() {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
             let turn = || _ = local_timer().turn();
-            let added = run(&mut random, 2_000, clock, &turn, &sleep, Poller::poll);
+            let added = run_steps(&mut random, 2_000, clock, &turn, &sleep, Poller::poll);
             assert_eq!(local_timer().counts().added, added);
         });
     });
@@ -176,7 +176,7 @@ fn sleeps_of_timers_on_their_own_thread_agree_with_the_model() {
         in_virtual_time(move |clock| {
             let timers = Timers::new(&[local_timer().shard_ref()]);
             let (turn, make) = (|| _ = local_timer().turn(), |delay| timers.sleep(delay));
-            run(&mut random, 2_000, clock, &turn, &make, Poller::poll);
+            run_steps(&mut random, 2_000, clock, &turn, &make, Poller::poll);
         });
     });
 }
@@ -185,25 +185,27 @@ fn sleeps_of_timers_on_their_own_thread_agree_with_the_model() {
 #[test]
 fn sleeps_of_other_threads_agree_with_the_model() {
     type Polls = fn(&Poller, &mut Sleep<Remote>) -> Poll<()>;
-    let moves: Polls = |poller, sleep| on_a_thread(|| poller.poll(sleep));
-    for (count, seeds, steps, poll) in [(1, 10, 1_000, Poller::poll as Polls), (2, 5, 400, moves)] {
+    let poll_on_new_thread: Polls = |poller, sleep| on_a_thread(|| poller.poll(sleep));
+    for (count, seeds, steps, poll) in
+        [(1, 10, 1_000, Poller::poll as Polls), (2, 5, 400, poll_on_new_thread)]
+    {
         seeded(200..200 + operations(seeds), |random| {
             let cores: Lockstep<()> = Lockstep::start(count);
             let timers = Timers::new(&cores.shards);
             let turn = || cores.settle();
-            run(random, steps, &cores.clock, &turn, &|delay| timers.sleep(delay), poll);
+            run_steps(random, steps, &cores.clock, &turn, &|delay| timers.sleep(delay), poll);
         });
     }
 }
 
 #[test]
-fn sleeps_of_a_claimed_wheel_agree_with_the_model() {
+fn sleeps_of_a_worker_wheel_agree_with_the_model() {
     seeded(400..400 + operations(10), |random| {
         let clock = ManualClock::new();
         let config = |_| Config::new().clock(&clock);
         let (timers, watcher) = Timers::per_worker_with(2, config).expect("valid");
         let watcher = RefCell::new(watcher);
         let turn = || watcher.borrow_mut().turn();
-        run(random, 1_000, &clock, &turn, &|delay| timers.sleep(delay), Poller::poll);
+        run_steps(random, 1_000, &clock, &turn, &|delay| timers.sleep(delay), Poller::poll);
     });
 }

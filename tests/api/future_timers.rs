@@ -15,7 +15,7 @@ use crate::support::{
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
 
-fn start(count: usize) -> (Lockstep<()>, Timers) {
+fn start_timers(count: usize) -> (Lockstep<()>, Timers) {
     let cores = Lockstep::start(count);
     let timers = Timers::new(&cores.shards);
     (cores, timers)
@@ -31,7 +31,7 @@ fn live(cores: &Lockstep<()>) -> Vec<u64> {
 
 #[test]
 fn a_future_ready_at_its_first_poll_adds_no_timer() {
-    let (cores, timers) = start(1);
+    let (cores, timers) = start_timers(1);
     let poller = Poller::new();
     assert_eq!(poller.poll(&mut timers.timeout(TICK, future::ready(5))), Poll::Ready(Ok(5)));
     assert!(poller.poll(&mut timers.sleep(Duration::ZERO)).is_ready());
@@ -46,7 +46,7 @@ fn a_future_ready_at_its_first_poll_adds_no_timer() {
 
 #[test]
 fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
-    let (cores, timers) = start(3);
+    let (cores, timers) = start_timers(3);
     // Rotates the shards, so that the thread's own shard is not always the first.
     for first in 0..3 {
         let timers = Timers::new(&[&cores.shards[first..], &cores.shards[..first]].concat());
@@ -77,7 +77,7 @@ fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
 
 #[test]
 fn threads_without_a_wheel_spread_over_the_wheels() {
-    let (cores, timers) = start(2);
+    let (cores, timers) = start_timers(2);
     let poll = || on_a_thread(|| Poller::new().pending(timers.sleep(TICK)));
     let _sleeps: Vec<_> = (0..20).map(|_| poll()).collect();
     cores.settle();
@@ -109,7 +109,7 @@ fn sleeps_of_a_full_wheel_go_to_the_next_wheel() {
 
 #[test]
 fn a_sleep_on_an_ended_wheel_is_woken_and_moves_to_another() {
-    let (mut cores, timers) = start(2);
+    let (mut cores, timers) = start_timers(2);
     let pollers = [(); 10].map(|()| Poller::new());
     let mut sleeps: Vec<_> = Vec::new();
     for (at, poller) in pollers.iter().enumerate() {

@@ -10,7 +10,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    TICK, cancel_elsewhere, from_another_thread, must_not_run, on_a_core, on_a_thread, turn_after,
+    TICK, cancel_remotely, from_another_thread, must_not_run, on_a_core, on_a_thread, turn_after,
 };
 
 /// Tells whether a type implements `$bound`. Only for such types, an inherent constant shadows the
@@ -117,7 +117,7 @@ fn status_is_pending_then_running_then_ended_on_all_threads() {
         own.set(Some(periodic));
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert_eq!(status(periodic), TimerStatus::Pending);
-        cancel_elsewhere(periodic);
+        cancel_remotely(periodic);
         assert_eq!(status(periodic), TimerStatus::Ended);
         local_timer().turn();
         assert_eq!(

@@ -1,5 +1,5 @@
 //! `Config::limit`, the maximum number of live timers: exact for the owner's adds, approximate for
-//! remote adds. A refused add returns its callback.
+//! remote adds. A refused `try_add` returns its callback.
 
 use std::{cell::Cell, panic, thread, time::Duration};
 
@@ -8,15 +8,15 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, cancel_all_elsewhere, cancel_elsewhere, configured,
+    Counter, HOUR, OnDrop, TICK, WAKE_BACKLOG, cancel_all_remotely, cancel_remotely, configured,
     from_another_thread, must_not_run, on_a_thread, panics, turn_after,
 };
 
-fn limited(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
+fn with_limit(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
     configured(Config::new().limit(limit), test);
 }
 
-fn count_accepted(of: usize) -> usize {
+fn count_accepted_remote_adds(of: usize) -> usize {
     from_another_thread(|shard| (0..of).filter(|_| shard.try_add(TICK, || {}).is_ok()).count())
 }
 
@@ -30,28 +30,28 @@ fn expect_refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
 fn assert_full(shard: &ShardRef) {
     let runs = Counter::default();
     let callback = expect_refused(shard.try_add(TICK, runs.callback()));
-    assert_eq!(runs.shared_by(), 1);
+    assert_eq!(runs.sharers(), 1);
     callback();
     drop(callback);
-    assert_eq!((runs.get(), runs.shared_by()), (1, 0));
+    assert_eq!((runs.get(), runs.sharers()), (1, 0));
     assert!(panics(|| shard.add(TICK, must_not_run)));
 }
 
 #[test]
 fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
-    limited(2, |_| {
+    with_limit(2, |_| {
         let drops = Counter::default();
         let handles = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
-        assert_eq!(cancel_elsewhere(handles[0]), Cancel::Cancelled);
-        assert_eq!(drops.shared_by(), 2);
+        assert_eq!(cancel_remotely(handles[0]), Cancel::Cancelled);
+        assert_eq!(drops.sharers(), 2);
         assert!(local_timer().try_add(TICK, must_not_run).is_ok());
-        assert_eq!((drops.shared_by(), local_timer().len()), (1, 2));
+        assert_eq!((drops.sharers(), local_timer().len()), (1, 2));
         assert_full(&local_timer().shard_ref());
         // An add that drops a cancelled callback contains the panic of its destructor.
-        assert_eq!(cancel_elsewhere(handles[1]), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(handles[1]), Cancel::Cancelled);
         let bomb = OnDrop(|| panic!("as planned"));
         let armed = local_timer().add(HOUR, move || drop(bomb));
-        assert_eq!(cancel_elsewhere(armed), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(armed), Cancel::Cancelled);
         local_timer().add(Duration::ZERO, must_not_run);
         let counts = local_timer().counts();
         assert_eq!((counts.panicked, counts.live, counts.cancelled), (1, 2, 3));
@@ -60,18 +60,18 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
     for payload in 0..3 {
         let handle = shard.add(HOUR, payload);
         assert_eq!(expect_refused(shard.try_add(HOUR, 9)), 9);
-        assert_eq!(cancel_elsewhere(handle), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(handle), Cancel::Cancelled);
     }
 }
 
 /// The next turn collects the other timers, even if the clock has not advanced.
 #[test]
 fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
-    limited(3, |clock| {
+    with_limit(3, |clock| {
         let handles = [(); 3].map(|()| local_timer().add(HOUR, must_not_run));
         // The last of these turns has no work.
         (0..3).for_each(|_| _ = turn_after(clock, 1));
-        cancel_all_elsewhere(&handles);
+        cancel_all_remotely(&handles);
         local_timer().add(HOUR, must_not_run);
         assert_eq!(local_timer().len(), 3);
         let turn = local_timer().turn();
@@ -82,15 +82,15 @@ fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
 
 #[test]
 fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
-    limited(3 * WAKE_BACKLOG, |_| {
+    with_limit(3 * WAKE_BACKLOG, |_| {
         let all: Vec<_> =
             (0..3 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let _ = local_timer().turn();
         from_another_thread(assert_full);
-        cancel_all_elsewhere(&all[..1]);
-        assert_eq!(count_accepted(10), 1);
-        cancel_all_elsewhere(&all[1..]);
-        assert_eq!(count_accepted(3 * WAKE_BACKLOG), WAKE_BACKLOG - 1);
+        cancel_all_remotely(&all[..1]);
+        assert_eq!(count_accepted_remote_adds(10), 1);
+        cancel_all_remotely(&all[1..]);
+        assert_eq!(count_accepted_remote_adds(3 * WAKE_BACKLOG), WAKE_BACKLOG - 1);
     });
 }
 
@@ -104,7 +104,7 @@ fn a_refused_add_panics_at_the_callers_line() {
         WHERE.set(info.location().map(|at| (at.file().to_owned(), at.line())));
         before(info);
     }));
-    limited(0, |_| {
+    with_limit(0, |_| {
         let timer = local_timer();
         let adds: [(u32, &dyn Fn()); 5] = [
             (line!(), &|| _ = timer.add(TICK, must_not_run)),
@@ -122,7 +122,7 @@ fn a_refused_add_panics_at_the_callers_line() {
 
 #[test]
 fn every_refused_add_returns_its_callback_or_payload() {
-    limited(0, |clock| {
+    with_limit(0, |clock| {
         let (timer, runs) = (local_timer(), Counter::default());
         let run = || runs.callback();
         expect_refused(timer.try_add(TICK, run()))();
@@ -132,7 +132,7 @@ fn every_refused_add_returns_its_callback_or_payload() {
         expect_refused(timer.try_add_periodic(TICK, run()))();
         expect_refused(timer.try_add_local(TICK, run()))();
         expect_refused(timer.shard_ref().try_run(run()))();
-        assert_eq!((runs.get(), runs.shared_by()), (7, 0));
+        assert_eq!((runs.get(), runs.sharers()), (7, 0));
     });
     let mut shard = Shard::with_config(Config::new().limit(2)).expect("valid");
     let first = shard.add(TICK, 1);
@@ -149,7 +149,7 @@ fn every_refused_add_returns_its_callback_or_payload() {
 #[test]
 fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
     for cancels_before in [true, false] {
-        limited(5, |_| {
+        with_limit(5, |_| {
             let timers = [(); 5].map(|()| local_timer().add(TICK, || ()));
             let cancel = || assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
             let _ = local_timer().turn();
@@ -162,7 +162,7 @@ fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
             if !cancels_before {
                 cancel();
             }
-            assert_eq!(count_accepted(10), 5);
+            assert_eq!(count_accepted_remote_adds(10), 5);
         });
     }
 }
@@ -195,7 +195,7 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
     });
 }
 
-/// Coroutine stacks are smaller than a page of timers, so a page must not be built on the stack.
+/// A coroutine's stack may be smaller than a page of timers, so no page is built on the stack.
 #[test]
 fn adds_and_cancels_fit_a_small_stack() {
     let kibibytes = if cfg!(debug_assertions) { 64 } else { 16 };

@@ -15,9 +15,9 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere,
-    configured, expired, from_another_thread, must_not_run, named_shard, on_a_core, on_a_thread,
-    turn_after, turn_each_tick,
+    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_remotely, configured,
+    expired, from_another_thread, must_not_run, named_shard, on_a_core, on_a_thread, turn_after,
+    turn_at_each_tick,
 };
 
 fn owner_metrics() -> ShardMetrics {
@@ -123,7 +123,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
         let timers: Vec<_> =
             (0..5_000).map(|_| local_timer().add(TICK * 10, must_not_run)).collect();
         let late = local_timer().add(TICK * 10, must_not_run);
-        cancel_all_elsewhere(&timers);
+        cancel_all_remotely(&timers);
         let counts = || owner_metrics().counts;
         assert_eq!((counts().held, counts().queued), (5_000, 5_000), "exact for the owner");
         assert_eq!(published().queued, COUNT_LIMIT);
@@ -135,7 +135,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
             assert_eq!((cancelled_elsewhere, live, queued), (turn * BATCH, left + 1, COUNT_LIMIT));
             assert_eq!((held, counts().held, counts().queued), (COUNT_LIMIT, left, left));
         }
-        cancel_all_elsewhere(&[late]);
+        cancel_all_remotely(&[late]);
         assert_eq!((published().queued, counts().queued), (COUNT_LIMIT + 1, 5_001 - COUNT_LIMIT));
         while local_timer().turn().behind {}
         assert_eq!((counts().held, counts().queued), (0, 0));
@@ -172,7 +172,7 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
     assert!(metrics_of(NAME).is_none());
     let last = cores.shards[0].metrics().counts;
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
-    // A loop that never sleeps publishes after 64 turns.
+    // A loop that never sleeps publishes every 64 turns.
     on_a_core(|_| {
         local_timer().add(HOUR, must_not_run);
         (0..64).for_each(|_| _ = local_timer().turn());
@@ -183,15 +183,15 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
 
 // ---- lateness
 
-/// Returns the count, and the maximum and the total in ticks.
-fn in_ticks(histogram: &Histogram) -> (u64, u128, u128) {
+/// Returns the count, and the maximum and total in ticks.
+fn count_max_total(histogram: &Histogram) -> (u64, u128, u128) {
     let ticks = |duration: Duration| duration.as_nanos() / TICK.as_nanos();
     (histogram.count(), ticks(histogram.max()), ticks(histogram.total()))
 }
 
 fn lateness() -> [(u64, u128, u128); 2] {
     let metrics = owner_metrics();
-    [in_ticks(&metrics.loop_lateness), in_ticks(&metrics.leftover_lateness)]
+    [count_max_total(&metrics.loop_lateness), count_max_total(&metrics.leftover_lateness)]
 }
 
 const NO_LATENESS: (u64, u128, u128) = (0, 0, 0);
@@ -259,7 +259,7 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
         local_timer().shard_ref().run(|| ());
         assert_eq!((turn_after(clock, 5).fired, lateness()), (2, [NO_LATENESS; 2]));
     });
-    // Nor is a remote timer that is reset to the past before its admission.
+    // A remote timer that is reset to the past before its admission is not late either.
     on_a_core(|clock| {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         clock.advance(TICK * 50);
@@ -305,7 +305,7 @@ fn callbacks_are_timed_if_configured() {
                 local_timer().add(TICK, move || slow.advance(TICK * ticks));
                 assert_eq!(turn_after(clock, 1).fired, 1);
             }
-            in_ticks(&owner_metrics().callback_durations)
+            count_max_total(&owner_metrics().callback_durations)
         })
     };
     assert_eq!(timed(0, 5), NO_LATENESS);
@@ -317,8 +317,8 @@ fn callbacks_are_timed_if_configured() {
             slow.advance(TICK * 2);
             panic!("as planned");
         });
-        turn_each_tick(clock, 3);
-        assert_eq!(in_ticks(&owner_metrics().callback_durations), (3, 2, 6));
+        turn_at_each_tick(clock, 3);
+        assert_eq!(count_max_total(&owner_metrics().callback_durations), (3, 2, 6));
     });
 }
 
@@ -461,7 +461,6 @@ fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
     });
 }
 
-/// Stalls the loop of a new thread until `receiver` receives a message about the stall.
 fn stall_until_reported(name: &'static str, receiver: mpsc::Receiver<()>) {
     on_a_thread(move || {
         Config::new().name(name).install().expect("a new thread");
@@ -503,5 +502,5 @@ fn a_watch_may_be_dropped_in_its_own_report() {
     let listener = Counter::default();
     let listens = listener.clone();
     drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
-    assert_eq!(listener.shared_by(), 0);
+    assert_eq!(listener.sharers(), 0);
 }

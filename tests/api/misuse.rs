@@ -7,7 +7,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, NeverCompletes, TICK, cancel_elsewhere, must_not_run, on_a_core, on_a_thread,
+    Counter, NeverCompletes, TICK, cancel_remotely, must_not_run, on_a_core, on_a_thread,
     turn_after,
 };
 
@@ -44,7 +44,7 @@ fn a_loop_in_virtual_time_ends_although_a_timer_never_fires() {
 fn bug_37_a_timer_added_after_an_endless_timer_fires() {
     on_a_core(|clock| {
         let runs = Counter::default();
-        for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_elsewhere].iter().cycle()) {
+        for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_remotely].iter().cycle()) {
             let endless = local_timer().add(Duration::MAX, must_not_run);
             assert_eq!(turn_after(clock, 1).fired, 0);
             assert!(local_timer().next_deadline().is_none() && endless.is_pending());

@@ -1,4 +1,4 @@
-//! `OwnedTimer`: keeps its callback and can be armed again. Time is virtual.
+//! `OwnedTimer`: keeps its callback and can be armed again.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,7 +10,7 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Log, TICK, after_the_wheel, configured, in_virtual_time, on_a_core, on_a_thread,
+    Counter, Log, TICK, after_wheel_ends, configured, in_virtual_time, on_a_core, on_a_thread,
     turn_after,
 };
 
@@ -149,7 +149,7 @@ fn a_refused_arming_keeps_the_callback() {
         assert_eq!(runs.get(), 1);
     });
     // An ended wheel refuses timers.
-    let after = after_the_wheel(|| {
+    let after = after_wheel_ends(|| {
         let (timer, _) = counting_timer();
         timer.arm(TICK * 1_000);
         move || (timer.try_arm(TICK * 1_000), timer.status(), timer.end())

@@ -6,8 +6,8 @@ use std::{mem, time::Duration};
 use corewheel::{Cancel, local_timer};
 
 use crate::support::{
-    Counter, Log, OnDrop, TICK, assert_stale, assert_sum, from_another_thread, manual_shard,
-    must_not_run, on_a_core, on_a_thread, panics, turn_each_tick,
+    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, from_another_thread,
+    manual_shard, must_not_run, on_a_core, on_a_thread, panics, turn_at_each_tick,
 };
 
 /// The admission must not overwrite a period that the owner has set before.
@@ -24,9 +24,9 @@ fn the_owner_may_set_the_period_before_and_after_admission() {
             }
             assert!(!on_a_thread(move || local_timer().set_period(handle, TICK)));
             assert!(local_timer().set_period(handle, TICK * 3));
-            turn_each_tick(clock, 20);
+            turn_at_each_tick(clock, 20);
             assert!(local_timer().set_period(handle, Duration::ZERO), "becomes one tick");
-            turn_each_tick(clock, 4);
+            turn_at_each_tick(clock, 4);
             let expected = [10, 13, 16, 19, 22, 23, 24].map(|ticks| TICK * ticks);
             assert_eq!(times.take(), expected, "admitted: {is_admitted}");
             assert_eq!(handle.cancel(), Cancel::Cancelled);
@@ -69,5 +69,5 @@ fn a_forgotten_or_unwound_expiry_loses_no_payload() {
     assert_stale(handle);
     drop(drained);
     assert_eq!(drops.get(), 1);
-    assert_sum(shard.counts());
+    assert_counts_add_up(shard.counts());
 }

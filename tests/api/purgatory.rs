@@ -19,9 +19,9 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, after_the_wheel,
-    cancel_elsewhere, configured, forget, on_a_core, on_a_thread, panic_message, panics,
-    turn_after, turn_each_tick,
+    Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, after_wheel_ends,
+    cancel_remotely, configured, forget, on_a_core, on_a_thread, panic_message, panics, turn_after,
+    turn_at_each_tick,
 };
 
 /// On several cores, key `n` belongs to core `n`.
@@ -140,7 +140,7 @@ fn an_added_operation_makes_room_in_a_full_wheel() {
             assert_eq!(ends.check_and_complete(&0), 1);
         });
         let cancelled = local_timer().add(TICK, move || drop(dropped));
-        assert_eq!(cancel_elsewhere(cancelled), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(cancelled), Cancel::Cancelled);
         add_waiting(&own, later.op(), [0], 1000);
         earlier.assert_ended(Completion::Condition);
         later.set();
@@ -155,7 +155,7 @@ fn an_operation_that_expires_during_its_add_leaves_no_watch() {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         let keys = [0, 1, 2]
             .into_iter()
-            .inspect(|&key| turn_each_tick(clock, if key == 1 { 5 } else { 0 }));
+            .inspect(|&key| turn_at_each_tick(clock, if key == 1 { 5 } else { 0 }));
         let added = own.try_complete_else_watch(seen.op(), keys, TICK * 2);
         assert_eq!(added.expect("there is room"), Outcome::Completed);
         seen.assert_ended(Completion::Expired);
@@ -216,7 +216,7 @@ fn long_chains_of_completions_use_bounded_stack() {
 #[test]
 fn cancel_force_and_drain_work_after_the_wheel_has_ended() {
     let seen = [(); 4].map(|()| OpRecord::new());
-    let left = after_the_wheel(|| {
+    let left = after_wheel_ends(|| {
         let own = OpPurgatory::new();
         let ids = [0, 1, 2, 3].map(|key| add_waiting(&own, seen[key].op(), [key], 60_000));
         move || {
@@ -234,19 +234,19 @@ fn cancel_force_and_drain_work_after_the_wheel_has_ended() {
 // ---- several cores
 
 /// Cores in lockstep, some of which have joined a group.
-pub(crate) struct Joined<K: WatchKey> {
+pub(crate) struct JoinedCores<K: WatchKey> {
     pub(crate) cores: Lockstep<Option<Purgatory<K, Op>>>,
     pub(crate) group: PurgatoryGroup<K>,
 }
 
-impl Joined<usize> {
+impl JoinedCores<usize> {
     pub(crate) fn start(count: usize, joined: &[usize]) -> Self {
-        Self::of(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
+        Self::join_cores(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
     }
 
     fn configured(count: usize, configure: impl Fn(Config) -> Config) -> Self {
         let (cores, all) = (Lockstep::start_with(count, configure), (0..count).collect::<Vec<_>>());
-        Self::of(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
+        Self::join_cores(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
     }
 
     fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<OpRecord> {
@@ -255,8 +255,8 @@ impl Joined<usize> {
     }
 }
 
-impl<K: WatchKey> Joined<K> {
-    fn of(
+impl<K: WatchKey> JoinedCores<K> {
+    fn join_cores(
         cores: Lockstep<Option<Purgatory<K, Op>>>,
         group: PurgatoryGroup<K>,
         joined: &[usize],
@@ -308,7 +308,7 @@ impl<K: WatchKey> Joined<K> {
 
 #[test]
 fn events_are_sent_in_batches() {
-    let cores = Joined::start(2, &[0, 1]);
+    let cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(1, &[1], 50);
     cores.on(0, |own| (0..200).for_each(|_| own.notify(&1)));
     assert_eq!(cores.counts(0).unsent, 200 % 64);
@@ -324,7 +324,11 @@ struct SharedKey(usize, Arc<()>);
 
 #[test]
 fn events_are_not_kept_for_a_core_that_has_not_joined() {
-    let cores = Joined::of(Lockstep::start(2), PurgatoryGroup::by(|key: &SharedKey| key.0), &[0]);
+    let cores = JoinedCores::join_cores(
+        Lockstep::start(2),
+        PurgatoryGroup::by(|key: &SharedKey| key.0),
+        &[0],
+    );
     let keys = Arc::new(());
     let key = SharedKey(1, Arc::clone(&keys));
     cores.on(0, move |own| (0..10).for_each(|_| own.notify(&key)));
@@ -337,7 +341,7 @@ fn events_are_not_kept_for_a_core_that_has_not_joined() {
 
 #[test]
 fn an_event_removes_the_watches_of_a_leaked_purgatory() {
-    let mut cores = Joined::start(2, &[0, 1]);
+    let mut cores = JoinedCores::start(2, &[0, 1]);
     cores.add(0, &[1], 50);
     cores.settle();
     cores.cores.on(0, |own| forget(own.take()));
@@ -352,7 +356,7 @@ fn an_event_removes_the_watches_of_a_leaked_purgatory() {
 /// The event is in transit when the core of the leaked purgatory ends.
 #[test]
 fn watchers_check_again_if_the_keys_purgatory_is_leaked() {
-    let mut cores = Joined::start(2, &[0, 1]);
+    let mut cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(0, &[1], 50);
     cores.settle();
     cores.cores.on(1, |own| forget(own.take()));
@@ -366,7 +370,7 @@ fn watchers_check_again_if_the_keys_purgatory_is_leaked() {
 
 #[test]
 fn watchers_check_once_when_a_core_ends_without_joining() {
-    let mut cores = Joined::start(4, &[0, 1, 2]);
+    let mut cores = JoinedCores::start(4, &[0, 1, 2]);
     let waits = [0, 1, 1, 0, 2].map(|core| cores.add(core, &[3], 50));
     cores.settle();
     let checks = || waits.each_ref().map(|seen| seen.checks());
@@ -378,7 +382,7 @@ fn watchers_check_once_when_a_core_ends_without_joining() {
 
 #[test]
 fn a_full_wheel_accepts_purgatory_messages() {
-    let cores = Joined::configured(2, |config| config.limit(1));
+    let cores = JoinedCores::configured(2, |config| config.limit(1));
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
     cores.settle();
     for seen in &waits {
@@ -396,7 +400,7 @@ fn a_full_wheel_accepts_purgatory_messages() {
 #[test]
 fn a_notify_after_prepare_sleep_ends_the_sleep() {
     let woken = Counter::default();
-    let cores = Joined::configured(2, |config| config.on_wake(woken.callback()));
+    let cores = JoinedCores::configured(2, |config| config.on_wake(woken.callback()));
     let seen = cores.add(1, &[1], 50);
     seen.set();
     cores.on(0, |own| {
@@ -420,7 +424,7 @@ fn every_way_to_prepare_a_sleep_sends_queued_events() {
         ("sleep_with", || local_timer().sleep_with(|_| ())),
     ];
     for (name, ask) in queries {
-        let cores = Joined::start(2, &[0, 1]);
+        let cores = JoinedCores::start(2, &[0, 1]);
         let seen = cores.add(1, &[1], 50);
         seen.set();
         let unsent = cores.on(0, move |own| {
@@ -436,7 +440,7 @@ fn every_way_to_prepare_a_sleep_sends_queued_events() {
 
 #[test]
 fn an_invalid_join_panics_and_changes_nothing() {
-    let cores = Joined::start(3, &[0, 1]);
+    let cores = JoinedCores::start(3, &[0, 1]);
     let refusal = |core: usize, index: usize, shards: &[ShardRef]| {
         let (group, shards) = (cores.group.clone(), shards.to_vec());
         let join = move |_: &mut _| drop(group.join::<Op>(index, &shards));
@@ -444,9 +448,9 @@ fn an_invalid_join_panics_and_changes_nothing() {
     };
     let all = &cores.cores.shards;
     assert_eq!(refusal(0, 0, all), "this thread has joined the group before");
-    assert_eq!(refusal(2, 1, all), "core 1 is not this thread's");
-    assert_eq!(refusal(2, 3, all), "core 3 of 3");
-    assert_eq!(refusal(2, 0, &all[2..]), "1 cores, and 3 for others");
+    assert_eq!(refusal(2, 1, all), "shard 1 belongs to another thread");
+    assert_eq!(refusal(2, 3, all), "index 3, but only 3 shards");
+    assert_eq!(refusal(2, 0, &all[2..]), "joined with 1 shards, but other threads with 3");
     let seen = cores.add(0, &[1], 50);
     seen.set();
     cores.settle();
@@ -455,7 +459,7 @@ fn an_invalid_join_panics_and_changes_nothing() {
 
 #[test]
 fn a_thread_may_join_several_groups() {
-    let cores = Joined::start(2, &[0, 1]);
+    let cores = JoinedCores::start(2, &[0, 1]);
     let others = [(); 2].map(|()| PurgatoryGroup::by(|&key: &usize| key));
     for core in [0, 1] {
         let (others, shards) = (others.clone(), cores.cores.shards.clone());
@@ -484,7 +488,7 @@ thread_local! {
 #[test]
 fn an_event_from_a_wake_hook_prevents_the_sleep() {
     let configured = Cell::new(0);
-    let cores = Joined::configured(3, |config| {
+    let cores = JoinedCores::configured(3, |config| {
         let core = configured.replace(configured.get() + 1);
         let notify = || OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&1)));
         if core == 2 { config.on_wake(notify) } else { config }
@@ -509,7 +513,7 @@ fn the_counts_add_up_inside_a_wake_hook() {
         static SEEN: RefCell<Vec<PurgatoryCounts>> = const { RefCell::new(Vec::new()) };
     }
     let configured = Cell::new(0);
-    let cores = Joined::configured(2, |config| {
+    let cores = JoinedCores::configured(2, |config| {
         let core = configured.replace(configured.get() + 1);
         let look = || {
             let counts = OWN.with_borrow(|own| own.as_ref().map(Purgatory::counts));
@@ -540,11 +544,11 @@ fn the_counts_add_up_inside_a_wake_hook() {
 
 #[test]
 fn each_message_of_a_batch_counts_against_the_budget() {
-    let cores = Joined::start(2, &[0, 1]);
+    let cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(1, &[1], 50);
     cores.on(0, |own| (0..64 * 40).for_each(|_| own.notify(&1)));
     let mut checks = seen.checks();
-    // A turn completes each batch that it begins. A turn without a budget handles 1,024 messages.
+    // A turn completes each batch that it begins. Without a budget, it handles 1,024 messages.
     for (budget, batches) in [(1, 1), (64, 1), (65, 2), (128, 2), (usize::MAX, 16)] {
         let turn = cores.on(1, move |_| local_timer().turn_within(budget));
         assert_eq!((turn.fired, turn.behind), (batches, true));
@@ -608,9 +612,13 @@ impl Drop for PanicKey {
     }
 }
 
-impl Joined<PanicKey> {
+impl JoinedCores<PanicKey> {
     fn start_with_panic_keys(count: usize, joined: &[usize]) -> Self {
-        Self::of(Lockstep::start(count), PurgatoryGroup::by(|key: &PanicKey| key.core), joined)
+        Self::join_cores(
+            Lockstep::start(count),
+            PurgatoryGroup::by(|key: &PanicKey| key.core),
+            joined,
+        )
     }
 
     fn notify_and_settle(&self, from: usize, key: PanicKey) {
@@ -621,7 +629,7 @@ impl Joined<PanicKey> {
 
 #[test]
 fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
-    let mut cores = Joined::start_with_panic_keys(3, &[0, 1, 2]);
+    let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);
     let well = cores.on(2, |own| add(own, [never_panics(2)], 50));
     well.set();
     cores.cores.end(1);
@@ -639,7 +647,7 @@ fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
 /// The first key is already watched, so the add drops its copy.
 #[test]
 fn a_key_that_panics_during_an_add_loses_no_other_key() {
-    let cores = Joined::start_with_panic_keys(2, &[0, 1]);
+    let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let seen = cores.on(0, |own| {
         add(own, [panics_on_drop(0)], 50);
         with_panicking_keys(|| add(own, [panics_on_drop(0), never_panics(1)], 50))
@@ -653,7 +661,7 @@ fn a_key_that_panics_during_an_add_loses_no_other_key() {
 
 #[test]
 fn a_key_panic_in_a_full_batch_prevents_no_completion() {
-    let mut cores = Joined::start_with_panic_keys(2, &[0, 1]);
+    let mut cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let seen = cores.on(0, |own| add(own, [0, 1].map(never_panics), 50));
     cores.settle();
     cores.cores.end(1);
@@ -678,7 +686,7 @@ fn a_key_panic_at_thread_exit_is_contained() {
 
 #[test]
 fn a_key_that_panics_on_removal_leaves_no_entry() {
-    let cores = Joined::start_with_panic_keys(1, &[0]);
+    let cores = JoinedCores::start_with_panic_keys(1, &[0]);
     let keys = cores.on(0, |own| {
         add(own, [panics_on_drop(0)], 50).set();
         with_panicking_keys(|| _ = panics(|| own.check_and_complete(&panics_on_drop(0))));
@@ -689,7 +697,7 @@ fn a_key_that_panics_on_removal_leaves_no_entry() {
 
 #[test]
 fn an_operation_with_a_panicking_key_removes_all_watches() {
-    let cores = Joined::start_with_panic_keys(2, &[0, 1]);
+    let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let seen =
         cores.on(0, |own| add(own, [never_panics(0), panics_on_drop(2), never_panics(1)], 50));
     cores.settle();
@@ -711,7 +719,7 @@ fn an_operation_with_a_panicking_key_removes_all_watches() {
 #[test]
 fn a_watch_whose_key_panics_is_answered() {
     for is_late in [false, true] {
-        let cores = Joined::start_with_panic_keys(2, if is_late { &[0] } else { &[0, 1] });
+        let cores = JoinedCores::start_with_panic_keys(2, if is_late { &[0] } else { &[0, 1] });
         let waits = cores.on(0, |own| {
             [PanicsIn::Hash, PanicsIn::Nothing]
                 .map(|panics| add(own, [PanicKey { core: 1, panics }], 50))

@@ -52,23 +52,23 @@ fn kafka_bug_31_an_operation_completes_once() {
     }
 }
 
-/// The event occurs inside a call of `try_complete` that returns false: the first, second or third.
+/// The event occurs inside the first, second or third call of `try_complete`, which returns false.
 #[test]
 fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
-    for at_look in 1..4 {
+    for at_check in 1..4 {
         on_a_core(|clock| {
             let (own, seen) = (OpPurgatory::new(), OpRecord::new());
             let (events, own_seen) = (own.clone(), Arc::downgrade(&seen));
             let during = move || {
                 let seen = own_seen.upgrade().expect("a live operation");
-                if seen.checks() == at_look {
+                if seen.checks() == at_check {
                     seen.set();
                     events.check_and_complete(&0);
                 }
             };
             let added = own.try_complete_else_watch(seen.op_with(during, || ()), [0], TICK * 10);
             assert!(added.is_ok());
-            while seen.checks() < at_look {
+            while seen.checks() < at_check {
                 own.check_and_complete(&0);
             }
             assert_eq!(seen.ended(), [Completion::Condition], "without another event");

@@ -9,7 +9,7 @@ use corewheel::{
 };
 
 use crate::{
-    purgatory::Joined,
+    purgatory::JoinedCores,
     support::{Op, OpRecord, TICK, operations, seeded},
 };
 
@@ -23,13 +23,13 @@ type Key = usize;
 #[derive(Debug)]
 struct Live {
     core: usize,
-    name: OperationId,
+    id: OperationId,
     seen: Arc<OpRecord>,
     keys: Vec<Key>,
     /// The condition holds if the levels of the keys add up to at least this number.
     required_level: u32,
     deadline: u64,
-    /// The condition holds, and an event or a check that will find this is in transit.
+    /// The condition holds, and an event or a check that will complete the operation is in transit.
     must_end: bool,
 }
 
@@ -44,7 +44,7 @@ enum Membership {
 }
 
 struct Model {
-    own: Joined<Key>,
+    own: JoinedCores<Key>,
     members: [Membership; CORES],
     levels: [u32; KEYS],
     live: Vec<Live>,
@@ -57,7 +57,7 @@ struct Model {
 impl Model {
     fn new() -> Self {
         Self {
-            own: Joined::start(CORES, &[]),
+            own: JoinedCores::start(CORES, &[]),
             members: [Membership::Outside; CORES],
             levels: [0; KEYS],
             live: Vec::new(),
@@ -89,7 +89,7 @@ impl Model {
         self.note_recheck(core);
     }
 
-    /// Each operation that watches a key of `core` checks once more, since events may be lost.
+    /// Each operation that watches a key of `core` checks once more, as events may have been lost.
     fn note_recheck(&mut self, core: usize) {
         let watches = |live: &&mut Live| live.keys.iter().any(|key| key % CORES == core);
         for live in self.live.iter_mut().filter(watches) {
@@ -111,17 +111,17 @@ impl Model {
             0..5 => self.add(core, random),
             5..8 => self.event(core, key, random),
             8 => self.raise(key),
-            9 => self.force(random),
+            9 => self.force_complete(random),
             10 => {
-                let back = self.own.on(core, move |own| seen_of(own.cancel_for_key(&key)));
+                let back = self.own.on(core, move |own| records_of(own.cancel_for_key(&key)));
                 let is_own = key % CORES == core;
-                self.handed_back(&back, core, |live| is_own && live.keys.contains(&key));
+                self.record_handed_back(&back, core, |live| is_own && live.keys.contains(&key));
             }
             11 if random.u32(..20) == 0 => {
-                let back = self.own.on(core, |own| seen_of(own.drain()));
-                self.handed_back(&back, core, |_| true);
+                let back = self.own.on(core, |own| records_of(own.drain()));
+                self.record_handed_back(&back, core, |_| true);
             }
-            12..14 => self.pass(random.u32(1..4)),
+            12..14 => self.advance(random.u32(1..4)),
             14 => self.settle(),
             16 => _ = self.own.cores.on(core, move |_| local_timer().turn_within(budget)),
             15 if random.u32(..20) == 0 => {
@@ -138,8 +138,8 @@ impl Model {
         keys.iter().map(|&key| self.levels[key]).sum()
     }
 
-    /// Adds an operation, whose `on_complete` or each `try_complete` may panic. In the second case
-    /// the condition never holds.
+    /// Adds an operation. Its `on_complete` may panic, or all its calls of `try_complete`. In the
+    /// second case the condition never holds.
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
         let keys: Vec<_> = (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect();
         let (panics, raised) = (random.u32(..16), random.u32(..5));
@@ -167,12 +167,12 @@ impl Model {
                 seen.assert_ended(Completion::Condition);
                 self.over.push((seen, true));
             }
-            Outcome::Waits(name) => {
+            Outcome::Waits(id) => {
                 assert!(!seen.is_set());
                 let deadline = self.now + u64::from(ticks);
                 self.live.push(Live {
                     core,
-                    name,
+                    id,
                     seen,
                     keys,
                     required_level,
@@ -207,15 +207,20 @@ impl Model {
         }
     }
 
-    fn force(&self, random: &mut fastrand::Rng) {
+    fn force_complete(&self, random: &mut fastrand::Rng) {
         let Some(live) = self.live.get(random.usize(..self.live.len().max(1))) else { return };
-        let (core, name) = (live.core, live.name);
-        assert!(self.own.on(core, move |own| own.force_complete(name)));
+        let (core, id) = (live.core, live.id);
+        assert!(self.own.on(core, move |own| own.force_complete(id)));
         live.seen.assert_ended(Completion::Forced);
-        assert!(!self.own.on(core, move |own| own.force_complete(name)));
+        assert!(!self.own.on(core, move |own| own.force_complete(id)));
     }
 
-    fn handed_back(&mut self, back: &[Arc<OpRecord>], core: usize, which: impl Fn(&Live) -> bool) {
+    fn record_handed_back(
+        &mut self,
+        back: &[Arc<OpRecord>],
+        core: usize,
+        which: impl Fn(&Live) -> bool,
+    ) {
         let expected = self.live.extract_if(.., |live| live.core == core && which(live));
         let expected: Vec<_> = expected.map(|live| live.seen).collect();
         let is_back = |seen| back.iter().any(|other| Arc::ptr_eq(seen, other));
@@ -224,7 +229,7 @@ impl Model {
         self.over.extend(expected.into_iter().map(|seen| (seen, false)));
     }
 
-    fn pass(&mut self, ticks: u32) {
+    fn advance(&mut self, ticks: u32) {
         self.now += u64::from(ticks);
         self.own.cores.clock.advance(TICK * ticks);
     }
@@ -288,7 +293,7 @@ impl Model {
     }
 }
 
-fn seen_of(back: Vec<Op>) -> Vec<Arc<OpRecord>> {
+fn records_of(back: Vec<Op>) -> Vec<Arc<OpRecord>> {
     back.into_iter().map(|op| op.seen).collect()
 }
 
@@ -299,7 +304,7 @@ fn purgatories_on_several_cores_agree_with_the_model() {
         for _ in 0..500 {
             model.any_step(random);
         }
-        model.pass(100);
+        model.advance(100);
         model.settle();
         assert!(model.live.is_empty());
         for (seen, is_completed) in &model.over {

@@ -50,8 +50,8 @@ fn debug_output_shows_the_main_fields() {
     assert_eq!(format!("{time:?}"), "VirtualTime { cores: 1, tasks: 0, elapsed: 0ns, .. }");
 }
 
-/// Asserts that the error's text has several words and contains `mentions`, and that the error
-/// converts to an `io::Error` of `kind`.
+/// Asserts the style of the error's text, that it contains `mentions`, and that the error converts
+/// to an `io::Error` of `kind`.
 fn assert_error(error: impl Debug + ToString + Into<io::Error>, mentions: &str, kind: ErrorKind) {
     let (text, debug) = (error.to_string(), format!("{error:?}"));
     assert!(text.contains(mentions) && text.contains(' '), "{text:?} without {mentions:?}");

@@ -1,5 +1,4 @@
-//! Sleeps until the next deadline (P9): their timeouts, and the requests that end them. Most tests
-//! use virtual time, and the last ones use threads that sleep.
+//! Sleeps until the next deadline (P9): their timeouts, and the requests that end them.
 
 use std::{
     cell::Cell,
@@ -13,9 +12,9 @@ use mio::{Events, Poll, Token, Waker};
 
 use crate::{
     support::{
-        ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_elsewhere,
-        configured, counting_wakes, expired, forget, must_not_run, on_a_core, on_a_thread,
-        operations, start_repeating, turn_after,
+        ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_remotely,
+        configured, expired, forget, must_not_run, on_a_core, on_a_thread, operations,
+        start_repeating, turn_after, with_counted_wakes,
     },
     wake_ups,
 };
@@ -44,7 +43,7 @@ fn a_timer_reset_every_tick_causes_few_idle_wake_ups() {
 fn an_earlier_add_during_a_sleep_calls_the_wake_hook() {
     for (name, add) in ADDS {
         let add = |delay| add(delay, Box::new(must_not_run));
-        counting_wakes(|_, wakes, _| {
+        with_counted_wakes(|_, wakes, _| {
             let sleep = local_timer().prepare_sleep();
             assert_eq!((sleep.timeout(), wakes.take()), (None, 0));
             add(TICK * 100);
@@ -121,16 +120,16 @@ fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
 
 #[test]
 fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
-    dropping_within(Duration::MAX, |_, wakes| {
+    with_drop_within(Duration::MAX, |_, wakes| {
         let all: Vec<_> =
             (0..2 * WAKE_BACKLOG).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let sleep = local_timer().prepare_sleep();
-        cancel_all_elsewhere(&all[..WAKE_BACKLOG - 1]);
+        cancel_all_remotely(&all[..WAKE_BACKLOG - 1]);
         assert_eq!(wakes.take(), 0, "one message too few");
-        cancel_all_elsewhere(&all[WAKE_BACKLOG - 1..2 * WAKE_BACKLOG - 1]);
+        cancel_all_remotely(&all[WAKE_BACKLOG - 1..2 * WAKE_BACKLOG - 1]);
         assert_eq!(wakes.take(), 1);
         drop(sleep);
-        cancel_all_elsewhere(&all[2 * WAKE_BACKLOG - 1..]);
+        cancel_all_remotely(&all[2 * WAKE_BACKLOG - 1..]);
         assert_eq!(wakes.take(), 0, "the sleep has ended");
         assert_eq!(local_timer().counts().held, 2 * WAKE_BACKLOG as u64);
         for behind in [true, false] {
@@ -142,8 +141,7 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
     });
 }
 
-/// Runs `test` with an owner that drops remotely cancelled payloads within `time`.
-fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
+fn with_drop_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
     let wakes = Counter::default();
     configured(Config::new().on_wake(wakes.callback()).drop_within(time), |clock| {
         test(clock, &wakes);
@@ -154,7 +152,7 @@ fn dropping_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + S
 fn drop_within_bounds_the_life_of_a_cancelled_payload() {
     const LIMIT: Duration = Duration::from_millis(100);
     const MINUTE: Duration = Duration::from_secs(60);
-    dropping_within(LIMIT, |clock, wakes| {
+    with_drop_within(LIMIT, |clock, wakes| {
         let drops = Counter::default();
         let timers: Vec<_> = (0..9).map(|_| local_timer().add(MINUTE, drops.callback())).collect();
         let turn = || assert_eq!(local_timer().turn().fired, 0);
@@ -162,23 +160,23 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
         // The first cancel ends a long sleep.
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), Some(MINUTE));
-        cancel_all_elsewhere(&timers[..1]);
+        cancel_all_remotely(&timers[..1]);
         assert_eq!(wakes.take(), 1);
-        cancel_all_elsewhere(&timers[1..2]);
-        assert_eq!((wakes.take(), drops.shared_by()), (0, 9), "the owner is already woken");
+        cancel_all_remotely(&timers[1..2]);
+        assert_eq!((wakes.take(), drops.sharers()), (0, 9), "the owner is already woken");
         drop(sleep);
         turn();
-        assert_eq!(drops.shared_by(), 7);
+        assert_eq!(drops.sharers(), 7);
         // The next sleeps are short, and cancels end none of them.
         for at in 2..4 {
             let sleep = local_timer().prepare_sleep();
             assert_eq!(sleep.timeout(), Some(LIMIT));
-            cancel_all_elsewhere(&timers[at..=at]);
+            cancel_all_remotely(&timers[at..=at]);
             assert_eq!(wakes.take(), 0);
             clock.advance(LIMIT);
             drop(sleep);
             turn();
-            assert_eq!(drops.shared_by(), 8 - at);
+            assert_eq!(drops.sharers(), 8 - at);
         }
         // After a time without cancels, sleeps are long again.
         assert_eq!(timeout(), Some(LIMIT));
@@ -186,17 +184,17 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
         turn();
         assert_eq!(timeout(), Some(MINUTE - 3 * LIMIT));
         // A cancel before the announcement prevents the sleep.
-        cancel_all_elsewhere(&timers[4..5]);
+        cancel_all_remotely(&timers[4..5]);
         assert_eq!((timeout(), wakes.take()), (Some(Duration::ZERO), 0));
         turn();
-        assert_eq!((drops.shared_by(), timeout()), (4, Some(LIMIT)));
+        assert_eq!((drops.sharers(), timeout()), (4, Some(LIMIT)));
     });
     // The sum of the present time and `LIMIT` exceeds the range of the clock.
-    dropping_within(LIMIT, |clock, wakes| {
+    with_drop_within(LIMIT, |clock, wakes| {
         clock.advance(Duration::from_nanos(u64::MAX - 10));
         assert_eq!(local_timer().turn().fired, 0);
         let sleep = local_timer().prepare_sleep();
-        cancel_all_elsewhere(&[local_timer().add(HOUR, || ())]);
+        cancel_all_remotely(&[local_timer().add(HOUR, || ())]);
         assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
     });
     // The limit applies to a shard of payloads, too.
@@ -207,7 +205,7 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
     shard.turn();
     assert!(shard.next_expired().is_none());
     let sleep = shard.prepare_sleep();
-    cancel_all_elsewhere(&[timer]);
+    cancel_all_remotely(&[timer]);
     assert_eq!(wakes.take(), 1);
     drop(sleep);
     assert!(expired(&mut shard).is_empty());
@@ -216,27 +214,27 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
 
 #[test]
 fn a_sleeping_owner_is_woken_by_1024_queued_resets() {
-    counting_wakes(|_, wakes, shard| {
+    with_counted_wakes(|_, wakes, shard| {
         local_timer().add(HOUR, must_not_run);
         let first = local_timer().add(TICK, must_not_run);
-        let cancelled = wakes.during_sleep(|| assert_eq!(first.cancel(), Cancel::Cancelled));
+        let cancelled = wakes.wakes_during_sleep(|| assert_eq!(first.cancel(), Cancel::Cancelled));
         assert_eq!(cancelled, 0, "a cancel does not end a short sleep");
         let _ = local_timer().turn();
         let mut handles = Vec::new();
         let adds = || handles.extend((1..WAKE_BACKLOG).map(|_| shard.add(HOUR * 2, must_not_run)));
-        assert_eq!(wakes.during_sleep(adds), 0);
+        assert_eq!(wakes.wakes_during_sleep(adds), 0);
         let _ = local_timer().turn();
         // The second reset of each timer sends no message.
         let reset_twice = || {
             let delays = [HOUR * 3; 2];
             assert!(handles.iter().all(|it| delays.iter().all(|&delay| it.reset(delay))));
         };
-        assert_eq!(wakes.during_sleep(reset_twice), 0);
+        assert_eq!(wakes.wakes_during_sleep(reset_twice), 0);
         let _ = local_timer().turn();
         handles.push(on_a_thread(|| shard.add(HOUR * 2, must_not_run)));
         let _ = local_timer().turn();
         let resets = || handles.iter().for_each(|handle| assert!(handle.reset(HOUR * 4)));
-        assert_eq!(wakes.during_sleep(resets), 1);
+        assert_eq!(wakes.wakes_during_sleep(resets), 1);
     });
 }
 
@@ -269,11 +267,11 @@ fn an_add_after_prepare_sleep_unparks_its_own_thread() {
 /// A configuration, and a function that sleeps until its wake hook or the timeout ends the sleep.
 type Sleeper = (Config, Box<dyn FnMut(Option<Duration>) + Send>);
 
-fn parks() -> Sleeper {
+fn parking_sleeper() -> Sleeper {
     (Config::new(), Box::new(|timeout| timeout.map_or_else(thread::park, thread::park_timeout)))
 }
 
-fn polls() -> Sleeper {
+fn polling_sleeper() -> Sleeper {
     let (mut poll, mut events) = (Poll::new().expect("a poll"), Events::with_capacity(8));
     let waker = Waker::new(poll.registry(), Token(7)).expect("a waker");
     let sleep = move |timeout| {
@@ -286,7 +284,7 @@ fn polls() -> Sleeper {
 
 #[test]
 fn no_wake_up_is_lost() {
-    for sleeper in [parks, polls] {
+    for sleeper in [parking_sleeper, polling_sleeper] {
         for (requesters, budget, rounds) in [(1, usize::MAX, 2_000), (3, 2, 1_000)] {
             let (config, mut sleep) = sleeper();
             let (shard, end) = start_repeating(config.tick(Duration::from_micros(20)), move || {

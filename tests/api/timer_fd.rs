@@ -18,7 +18,7 @@ use rustix::{
 use crate::{
     polling::Poller,
     support::{
-        Counter, HOUR, TOO_LONG, after_the_wheel, cancel_all_elsewhere, from_another_thread,
+        Counter, HOUR, TOO_LONG, after_wheel_ends, cancel_all_remotely, from_another_thread,
         must_not_run, on_a_thread, operations, start_repeating,
     },
     wake_ups,
@@ -79,8 +79,8 @@ fn remote_cancels_make_the_descriptor_readable_in_time() {
         let timers = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
         timer.turn();
         for (handle, left) in timers.into_iter().zip([1, 0]) {
-            cancel_all_elsewhere(&[handle]);
-            while drops.shared_by() > left {
+            cancel_all_remotely(&[handle]);
+            while drops.sharers() > left {
                 assert!(is_readable(&timer, TOO_LONG), "unreadable while a payload is held");
                 timer.turn();
             }
@@ -238,7 +238,7 @@ fn the_descriptor_is_readable_after_a_drive_task_is_dropped() {
 
 #[test]
 fn the_descriptor_is_unreadable_after_its_wheel_has_ended() {
-    after_the_wheel(|| {
+    after_wheel_ends(|| {
         local_timer().add(Duration::ZERO, || ());
         let timer = local_timer().timer_fd().expect("a descriptor");
         move || {

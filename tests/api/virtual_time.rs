@@ -1,4 +1,4 @@
-//! `VirtualTime`: the clock advances when all tasks are idle, and a seed decides the order.
+//! `VirtualTime`: the clock advances when all tasks are idle, and a seed decides the task order.
 
 use std::{future, sync::Arc, time::Duration};
 
@@ -51,8 +51,8 @@ fn panic_of<F: Future<Output = ()> + 'static>(task: fn() -> F) -> String {
 
 #[test]
 fn block_on_and_spawn_local_report_errors_by_panics() {
-    assert!(panic_of(future::pending::<()>).contains("it would wait for ever"));
-    assert!(panic_of(|| sleep(Duration::MAX)).contains("it would wait for ever"));
+    assert!(panic_of(future::pending::<()>).contains("would wait for ever"));
+    assert!(panic_of(|| sleep(Duration::MAX)).contains("would wait for ever"));
     let panics = || async {
         sleep(SECOND).await;
         panic!("as planned");

@@ -10,7 +10,7 @@ use corewheel::{ManualClock, Shard, When, local_timer};
 
 use crate::support::{
     HOUR, Log, TICK, expired, from_another_thread, manual_shard, nanos, on_a_core, on_a_thread,
-    turn_after, turn_each_tick,
+    turn_after, turn_at_each_tick,
 };
 
 const START: u64 = 1_000;
@@ -52,7 +52,7 @@ fn tick(clock: &ManualClock) -> u64 {
     nanos(clock.elapsed()) / nanos(TICK)
 }
 
-fn start(clock: &ManualClock) {
+fn set_start_time(clock: &ManualClock) {
     clock.set(TICK * 1_000 + TICK * 3 / 10);
 }
 
@@ -67,7 +67,7 @@ fn callback_ticks(form: usize) -> Vec<u64> {
         let (shard, far) = (timer.shard_ref(), [(); 3].map(|()| timer.add(HOUR, note())));
         let [own, other, guarded] = far;
         let (local, guard) = (timer.add_local(HOUR, note()), guarded.guard());
-        start(clock);
+        set_start_time(clock);
         timer.turn();
         clock.advance(TICK / 10);
         let (when, ..) = forms(clock.now())[form];
@@ -83,7 +83,7 @@ fn callback_ticks(form: usize) -> Vec<u64> {
         assert!(remote.reset(when), "before its admission");
         assert!(own.reset(when) && local.reset(when) && guard.reset(when));
         timer.turn();
-        turn_each_tick(clock, 60);
+        turn_at_each_tick(clock, 60);
         guard.disarm();
         fired.take()
     })
@@ -93,7 +93,7 @@ fn callback_ticks(form: usize) -> Vec<u64> {
 fn payload_ticks(form: usize) -> Vec<u64> {
     let (mut shard, clock) = manual_shard();
     let moved = shard.add(HOUR, ());
-    start(&clock);
+    set_start_time(&clock);
     shard.turn();
     clock.advance(TICK / 10);
     let (when, ..) = forms(clock.now())[form];

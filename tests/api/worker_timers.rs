@@ -17,15 +17,15 @@ use crate::support::{Counter, HOUR, Log, OnDrop, Poller, TICK, TOO_LONG, poll_wi
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
 
-/// Starts `wheels` wheels in virtual time. The counter counts the calls of their wake hooks.
-fn start(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
+/// Creates `wheels` worker wheels in virtual time. The counter counts calls of the wake hooks.
+fn start_wheels(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = |_| Config::new().clock(&clock).on_wake(wakes.callback());
     let (timers, watcher) = Timers::per_worker_with(wheels, config).expect("valid");
     (clock, timers, watcher, wakes)
 }
 
-fn pass(clock: &ManualClock, watcher: &mut Watcher, ticks: u32) {
+fn advance_and_turn(clock: &ManualClock, watcher: &mut Watcher, ticks: u32) {
     clock.advance(TICK * ticks);
     watcher.turn();
 }
@@ -35,7 +35,7 @@ fn wheels_with_limit_one(wheels: usize) -> (Timers, Watcher) {
     Timers::per_worker_with(wheels, |_| Config::new().clock(&clock).limit(1)).expect("valid")
 }
 
-fn counting(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<> {
+fn counting_callback(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<> {
     let (run, captured) = (runs.callback(), drops.on_drop());
     move || {
         let _captured = &captured;
@@ -44,7 +44,7 @@ fn counting(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<> {
 }
 
 /// Publishes and returns the counts of all wheels.
-fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
+fn published_counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
     watcher.turn();
     watcher.sleep_with(|_| ());
     timers.shards().iter().map(|shard: &ShardRef| shard.metrics().counts).collect()
@@ -52,7 +52,7 @@ fn counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
 
 #[test]
 fn only_an_earlier_deadline_wakes_the_watcher() {
-    let (_clock, timers, mut watcher, wakes) = start(1);
+    let (_clock, timers, mut watcher, wakes) = start_wheels(1);
     let poller = Poller::new();
     let mut first = watcher.sleep_with(|timeout| {
         assert_eq!(timeout, None);
@@ -82,7 +82,7 @@ fn only_an_earlier_deadline_wakes_the_watcher() {
 
 #[test]
 fn unelapsed_timeouts_wake_the_watcher_once_per_duration() {
-    let (clock, timers, mut watcher, wakes) = start(1);
+    let (clock, timers, mut watcher, wakes) = start_wheels(1);
     let poller = Poller::new();
     for round in 1..=3 {
         for _ in 0..1_000 {
@@ -114,7 +114,7 @@ fn a_failed_wake_hook_is_retried_at_the_next_add() {
 /// A timer that a waker adds fires in a later turn.
 #[test]
 fn a_waker_may_use_its_wheel() {
-    let (clock, timers, mut watcher, _) = start(1);
+    let (clock, timers, mut watcher, _) = start_wheels(1);
     let poller = Arc::new(Poller::new());
     let (mut sleep, kept) =
         (timers.sleep(TICK), Mutex::new(Some(poller.pending(timers.sleep(HOUR)))));
@@ -126,15 +126,15 @@ fn a_waker_may_use_its_wheel() {
         adds.write(polls.pending(timers.sleep(TICK)));
     });
     assert!(poll_with(&uses_the_wheel, &mut sleep).is_pending());
-    pass(&clock, &mut watcher, 1);
+    advance_and_turn(&clock, &mut watcher, 1);
     assert_eq!(poller.woken(), 0, "the added timer is not due");
-    pass(&clock, &mut watcher, 1);
+    advance_and_turn(&clock, &mut watcher, 1);
     assert_eq!((poller.woken(), added.take().len()), (1, 1));
 }
 
 #[test]
 fn the_drop_of_a_waker_may_use_its_wheel() {
-    let (_clock, timers, _watcher, _) = start(1);
+    let (_clock, timers, _watcher, _) = start_wheels(1);
     let poller = Poller::new();
     let (mut sleep, other) =
         (timers.sleep(HOUR), Mutex::new(Some(poller.pending(timers.sleep(HOUR)))));
@@ -149,7 +149,7 @@ fn the_drop_of_a_waker_may_use_its_wheel() {
 
 #[test]
 fn panics_of_wakers_are_contained() {
-    let (clock, timers, mut watcher, _) = start(1);
+    let (clock, timers, mut watcher, _) = start_wheels(1);
     let poller = Poller::new();
     let bad = |delay| {
         let mut sleep = timers.sleep(delay);
@@ -164,9 +164,9 @@ fn panics_of_wakers_are_contained() {
     let (_fires, dropped) = (bad(TICK), bad(HOUR));
     let good = [(); 40].map(|()| poller.pending(timers.sleep(TICK)));
     drop(dropped);
-    pass(&clock, &mut watcher, 1);
+    advance_and_turn(&clock, &mut watcher, 1);
     assert_eq!(poller.woken(), good.len());
-    assert_eq!(counts(&timers, &mut watcher)[0].panicked, 2);
+    assert_eq!(published_counts(&timers, &mut watcher)[0].panicked, 2);
 }
 
 #[test]
@@ -196,10 +196,10 @@ fn a_limit_applies_to_sleeps_and_remote_callbacks_together() {
 
 #[test]
 fn remote_and_admitted_timers_fire_in_tick_order() {
-    let (clock, timers, mut watcher, _) = start(1);
+    let (clock, timers, mut watcher, _) = start_wheels(1);
     let log = Log::new();
     let mut add = |ticks: u32, is_admitted: bool| {
-        timers.shards()[0].add(TICK * ticks, log.writes(ticks));
+        timers.shards()[0].add(TICK * ticks, log.writer(ticks));
         if is_admitted {
             watcher.turn();
         }
@@ -207,13 +207,13 @@ fn remote_and_admitted_timers_fire_in_tick_order() {
     add(3, true);
     add(1, true);
     add(2, false);
-    pass(&clock, &mut watcher, 3);
+    advance_and_turn(&clock, &mut watcher, 3);
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
 #[test]
 fn a_timer_ends_after_its_callback() {
-    let (clock, timers, mut watcher, _) = start(1);
+    let (clock, timers, mut watcher, _) = start_wheels(1);
     let handles = Arc::new(OnceLock::<[TimerHandle; 2]>::new());
     let seen = Log::new();
     let added = [0, 1].map(|own| {
@@ -224,7 +224,7 @@ fn a_timer_ends_after_its_callback() {
     });
     handles.set(added).unwrap();
     watcher.turn();
-    pass(&clock, &mut watcher, 1);
+    advance_and_turn(&clock, &mut watcher, 1);
     let (first, last) = match seen.take()[..] {
         [(0, first), (1, last)] => (first, last),
         [(1, [other, own]), (0, [last, first])] => ([own, other], [first, last]),
@@ -237,24 +237,24 @@ fn a_timer_ends_after_its_callback() {
 
 #[test]
 fn a_periodic_callback_runs_until_it_is_cancelled() {
-    let (clock, timers, mut watcher, _) = start(1);
+    let (clock, timers, mut watcher, _) = start_wheels(1);
     let (runs, dropped) = (Counter::default(), Counter::default());
-    let beat = timers.shards()[0].add_periodic(TICK * 2, counting(&runs, &dropped));
+    let beat = timers.shards()[0].add_periodic(TICK * 2, counting_callback(&runs, &dropped));
     watcher.turn();
     for tick in 1..=10 {
-        pass(&clock, &mut watcher, 1);
+        advance_and_turn(&clock, &mut watcher, 1);
         assert_eq!((runs.get(), dropped.get()), (tick / 2, 0));
     }
     assert!(beat.cancel().is_cancelled());
-    pass(&clock, &mut watcher, 2);
+    advance_and_turn(&clock, &mut watcher, 2);
     assert_eq!((runs.get(), dropped.get()), (5, 1));
-    let counts = counts(&timers, &mut watcher)[0];
+    let counts = published_counts(&timers, &mut watcher)[0];
     assert_eq!((counts.live, counts.panicked), (0, 0));
 }
 
 #[test]
 fn a_periodic_callback_may_cancel_itself_and_panic() {
-    let (clock, timers, mut watcher, _) = start(1);
+    let (clock, timers, mut watcher, _) = start_wheels(1);
     let (beat, dropped) = (Arc::new(OnceLock::<TimerHandle>::new()), Counter::default());
     let (own, dropped_with) = (Arc::clone(&beat), dropped.on_drop());
     let added = timers.shards()[0].add_periodic(TICK, move || {
@@ -264,15 +264,15 @@ fn a_periodic_callback_may_cancel_itself_and_panic() {
     });
     beat.set(added).unwrap();
     watcher.turn();
-    pass(&clock, &mut watcher, 3);
-    let counts = counts(&timers, &mut watcher)[0];
+    advance_and_turn(&clock, &mut watcher, 3);
+    let counts = published_counts(&timers, &mut watcher)[0];
     assert_eq!((dropped.get(), counts.live, counts.panicked), (1, 0, 1));
 }
 
 #[test]
 fn a_wheel_without_turns_is_reported_as_overdue() {
     const LATE: Duration = Duration::from_secs(2);
-    let (clock, timers, mut watcher, _) = start(1);
+    let (clock, timers, mut watcher, _) = start_wheels(1);
     let poller = Poller::new();
     let seen = || timers.shards()[0].metrics();
     let _first = poller.pending(timers.sleep(TICK));
@@ -289,11 +289,11 @@ fn a_wheel_without_turns_is_reported_as_overdue() {
 
 #[test]
 fn dropping_the_watcher_drops_callbacks_without_running_them() {
-    let (_clock, timers, mut watcher, _) = start(1);
+    let (_clock, timers, mut watcher, _) = start_wheels(1);
     let (runs, dropped) = (Counter::default(), Counter::default());
     for is_admitted in [true, false] {
-        timers.shards()[0].add(TICK, counting(&runs, &dropped));
-        timers.shards()[0].add_periodic(TICK, counting(&runs, &dropped));
+        timers.shards()[0].add(TICK, counting_callback(&runs, &dropped));
+        timers.shards()[0].add_periodic(TICK, counting_callback(&runs, &dropped));
         if is_admitted {
             watcher.turn();
         }
@@ -305,7 +305,7 @@ fn dropping_the_watcher_drops_callbacks_without_running_them() {
 
 #[test]
 fn dropping_the_watcher_wakes_futures_with_an_error() {
-    let (_clock, timers, watcher, _) = start(2);
+    let (_clock, timers, watcher, _) = start_wheels(2);
     let poller = Poller::new();
     let mut sleep = poller.pending(timers.sleep(HOUR));
     drop(watcher);

@@ -13,20 +13,20 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-static HELD: AtomicI64 = AtomicI64::new(0);
+static ALLOCATED_BYTES: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     /// The numbers of this thread's allocations and frees.
     static CALLS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-fn count(more: usize, less: usize) {
+fn record(allocated: usize, freed: usize) {
     let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-    HELD.fetch_add(signed(more) - signed(less), Ordering::Relaxed);
+    ALLOCATED_BYTES.fetch_add(signed(allocated) - signed(freed), Ordering::Relaxed);
     // A thread whose locals are destroyed is not counted.
     let _ = CALLS.try_with(|calls| {
         let (allocated, freed) = calls.get();
-        calls.set((allocated + u64::from(more > 0), freed + u64::from(less > 0)));
+        calls.set((allocated + u64::from(allocated > 0), freed + u64::from(freed > 0)));
     });
 }
 
@@ -37,24 +37,24 @@ fn count(more: usize, less: usize) {
 // destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
+        record(layout.size(), 0);
         // SAFETY: the caller keeps the contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(0, layout.size());
+        record(0, layout.size());
         // SAFETY: the caller keeps the contract, which is the same.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 pub(crate) fn allocated_bytes() -> i64 {
-    HELD.load(Ordering::Relaxed)
+    ALLOCATED_BYTES.load(Ordering::Relaxed)
 }
 
 /// Returns the numbers of this thread's allocations and frees during `run`.
-pub(crate) fn calls(run: impl FnOnce()) -> (u64, u64) {
+pub(crate) fn allocator_calls(run: impl FnOnce()) -> (u64, u64) {
     let before = CALLS.get();
     run();
     let after = CALLS.get();

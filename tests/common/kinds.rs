@@ -10,7 +10,7 @@ use crate::common::{TICK, in_virtual_time, manual_shard};
 const PAYLOAD: [u64; 3] = [7; 3];
 
 /// Bytes that the feature `origins` adds to each timer.
-const ORIGIN: i64 = if cfg!(feature = "origins") { 16 } else { 0 };
+const ORIGIN_BYTES: i64 = if cfg!(feature = "origins") { 16 } else { 0 };
 
 #[derive(Clone, Copy)]
 pub(crate) enum Handle {
@@ -39,9 +39,8 @@ pub(crate) struct PassResult {
 }
 
 pub(crate) trait Timers {
-    /// Returns the most bytes that a live timer may take.
-    fn bytes(&self) -> i64 {
-        96 + ORIGIN
+    fn max_bytes_per_timer(&self) -> i64 {
+        96 + ORIGIN_BYTES
     }
     fn add(&mut self, ticks: u32) -> Handle;
     fn reset(&mut self, handle: Handle, ticks: u32) -> bool;
@@ -49,35 +48,35 @@ pub(crate) trait Timers {
     fn cancel(&mut self, handle: Handle) -> bool;
     /// Advances the clock and makes one pass within the budget.
     fn pass(&mut self, ticks: u32, budget: usize) -> PassResult;
-    /// Announces a sleep, which frees spare memory if the sleep is long.
-    fn sleep(&mut self) {}
+    /// Prepares a sleep. Before a long sleep, a shard frees surplus memory.
+    fn prepare_sleep(&mut self) {}
     fn live(&self) -> usize;
 }
 
 pub(crate) type MakeTimers<'a> = &'a dyn Fn() -> Box<dyn Timers>;
 
 pub(crate) fn for_each_kind(test: impl Fn(MakeTimers<'_>) + Sync) {
-    test(&|| Box::<OfWheel>::default());
+    test(&|| Box::<WheelTimers>::default());
     for_each_shard(test);
 }
 
 pub(crate) fn for_each_shard(test: impl Fn(MakeTimers<'_>) + Sync) {
-    test(&|| Box::new(OfShard::new()));
-    in_virtual_time(|clock| test(&|| Box::new(OfThread(clock.clone()))));
+    test(&|| Box::new(ShardTimers::new()));
+    in_virtual_time(|clock| test(&|| Box::new(ThreadTimers(clock.clone()))));
 }
 
-fn count(entries: u64) -> usize {
+fn to_usize(entries: u64) -> usize {
     usize::try_from(entries).expect("few")
 }
 
 #[derive(Default)]
-struct OfWheel {
+struct WheelTimers {
     wheel: Wheel<[u64; 3]>,
     latest: u64,
 }
 
-impl Timers for OfWheel {
-    fn bytes(&self) -> i64 {
+impl Timers for WheelTimers {
+    fn max_bytes_per_timer(&self) -> i64 {
         64
     }
 
@@ -103,7 +102,7 @@ impl Timers for OfWheel {
             self.latest = deadline;
             fired += 1;
         }
-        let touched = count(self.wheel.touched() - before);
+        let touched = to_usize(self.wheel.touched() - before);
         PassResult { fired, collected: 0, touched, behind: self.wheel.is_behind() }
     }
 
@@ -112,20 +111,20 @@ impl Timers for OfWheel {
     }
 }
 
-struct OfShard {
+struct ShardTimers {
     shard: Shard<[u64; 3]>,
     clock: ManualClock,
     latest: Option<Instant>,
 }
 
-impl OfShard {
+impl ShardTimers {
     fn new() -> Self {
         let (shard, clock) = manual_shard();
         Self { shard, clock, latest: None }
     }
 }
 
-impl Timers for OfShard {
+impl Timers for ShardTimers {
     fn add(&mut self, ticks: u32) -> Handle {
         Handle::Timer(self.shard.add(TICK * ticks, PAYLOAD))
     }
@@ -149,11 +148,11 @@ impl Timers for OfShard {
         }
         let (after, behind) = (self.shard.counts(), self.shard.is_behind());
         assert!(!behind || self.shard.time_until_next() == Some(Duration::ZERO));
-        let collected = count(after.cancelled - before.cancelled);
-        PassResult { fired, collected, touched: count(after.touched - before.touched), behind }
+        let collected = to_usize(after.cancelled - before.cancelled);
+        PassResult { fired, collected, touched: to_usize(after.touched - before.touched), behind }
     }
 
-    fn sleep(&mut self) {
+    fn prepare_sleep(&mut self) {
         drop(self.shard.prepare_sleep());
     }
 
@@ -162,9 +161,9 @@ impl Timers for OfShard {
     }
 }
 
-struct OfThread(ManualClock);
+struct ThreadTimers(ManualClock);
 
-impl Timers for OfThread {
+impl Timers for ThreadTimers {
     fn add(&mut self, ticks: u32) -> Handle {
         let captured = PAYLOAD;
         Handle::Timer(local_timer().add(TICK * ticks, move || _ = black_box(captured)))
@@ -182,11 +181,11 @@ impl Timers for OfThread {
         self.0.advance(TICK * ticks);
         let turn = local_timer().turn_within(budget);
         assert!(!turn.behind || local_timer().time_until_next() == Some(Duration::ZERO));
-        let (touched, behind) = (count(turn.touched), turn.behind);
+        let (touched, behind) = (to_usize(turn.touched), turn.behind);
         PassResult { fired: turn.fired, collected: turn.collected, touched, behind }
     }
 
-    fn sleep(&mut self) {
+    fn prepare_sleep(&mut self) {
         drop(local_timer().prepare_sleep());
     }
 

@@ -53,8 +53,8 @@ impl<S: Default + 'static> Lockstep<S> {
         self.on(core, |_| local_timer().turn())
     }
 
-    /// Turns all cores until no message is left. An event takes at most three steps: to the core of
-    /// its key, to the core of the operation, and back.
+    /// Turns each live core four times. An event takes at most three steps: to the core of its key,
+    /// to the core of the operation, and back.
     pub(crate) fn settle(&self) {
         for _ in 0..4 {
             for core in (0..self.cores.len()).filter(|&core| self.cores[core].is_some()) {

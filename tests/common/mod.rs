@@ -38,10 +38,10 @@ pub(crate) fn seeded(
     }
 }
 
-/// Serializes the tests of a process that call it.
+/// Serializes the tests of a process that hold the returned guard.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn nanos(duration: Duration) -> u64 {
@@ -64,16 +64,16 @@ pub(crate) fn configured<R: Send>(config: Config, run: impl FnOnce(&ManualClock)
 
 pub(crate) fn manual_shard<T>() -> (Shard<T>, ManualClock) {
     let clock = ManualClock::new();
-    (shard_by(&clock), clock)
+    (shard_with_clock(&clock), clock)
 }
 
-/// In virtual time, a pause of the machine is no stall.
+/// Returns a shard in virtual time, in which a pause of the machine is no stall.
 pub(crate) fn named_shard(name: &str) -> (Shard<u32>, ManualClock) {
     let clock = ManualClock::new();
     (Shard::with_config(Config::new().clock(&clock).name(name)).expect("valid"), clock)
 }
 
-pub(crate) fn shard_by<T>(clock: &ManualClock) -> Shard<T> {
+pub(crate) fn shard_with_clock<T>(clock: &ManualClock) -> Shard<T> {
     Shard::with_config(Config::new().clock(clock)).expect("valid")
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }
 
-pub(crate) fn cancel_elsewhere(handle: TimerHandle) -> Cancel {
+pub(crate) fn cancel_remotely(handle: TimerHandle) -> Cancel {
     on_a_thread(move || handle.cancel())
 }
 

@@ -15,7 +15,7 @@ use corewheel::purgatory::{
 
 use crate::common::TICK;
 
-/// Completes when its flag is set.
+/// Completes at a check while its flag is set.
 pub(crate) struct Op {
     pub(crate) seen: Arc<OpRecord>,
     /// Called by `try_complete`, after it has read the flag.

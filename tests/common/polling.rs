@@ -1,4 +1,4 @@
-//! Futures polled by hand, with wakers that count.
+//! Helpers that poll futures by hand, with wakers that count wakes.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -76,7 +76,7 @@ pub(crate) fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(OnWake(run)))
 }
 
-/// Runs a future on this thread, which parks while it waits.
+/// Polls a future until it is ready. Parks this thread between polls.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let thread = thread::current();
     let waker = waker(move || thread.unpark());

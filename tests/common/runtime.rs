@@ -18,7 +18,7 @@ use corewheel::{future::sleep, local_timer};
 
 pub(crate) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Runs a task in a runtime that drives this thread's wheel. Returns false if there is none.
+/// Runs a task in a runtime that drives this thread's wheel. Returns false without such a runtime.
 pub(crate) trait Run: Fn(Task<'_>) -> bool + Clone + Send + 'static {}
 
 impl<F: Fn(Task<'_>) -> bool + Clone + Send + 'static> Run for F {}
@@ -69,26 +69,26 @@ fn fires_more_than_a_turn_takes() -> Task<'static> {
 }
 
 thread_local! {
-    static IS_RUNG: Cell<bool> = const { Cell::new(false) };
-    static WAITS: Cell<Option<Waker>> = const { Cell::new(None) };
+    static IS_NOTIFIED: Cell<bool> = const { Cell::new(false) };
+    static WAKER: Cell<Option<Waker>> = const { Cell::new(None) };
 }
 
 /// Completes [`notified`] on this thread.
 fn notify() {
-    IS_RUNG.set(true);
-    WAITS.take().into_iter().for_each(Waker::wake);
+    IS_NOTIFIED.set(true);
+    WAKER.take().into_iter().for_each(Waker::wake);
 }
 
-/// Waits without a timer, which would hide a lost wake-up.
+/// Waits for [`notify`]. A timer here would hide a lost wake-up.
 async fn notified() {
     poll_fn(|cx| {
-        WAITS.set(Some(cx.waker().clone()));
-        if IS_RUNG.take() { Poll::Ready(()) } else { Poll::Pending }
+        WAKER.set(Some(cx.waker().clone()));
+        if IS_NOTIFIED.take() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
 
-/// One timer is older than the first runtime, and another is older than the second.
+/// The first timer is added before the first runtime starts, the second before the second starts.
 fn goes_on_with_timers_added_before(run: impl Run) {
     on_a_thread(move || {
         local_timer().add(Duration::from_millis(3), notify);

@@ -1,4 +1,4 @@
-//! Helpers for tests in virtual time, and re-exports of the other modules.
+//! Helpers for tests in virtual time, and re-exports of the other helpers.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -36,13 +36,13 @@ pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) ->
 
 fn with_valid_counts<R>(test: impl FnOnce() -> R) -> R {
     let (result, counts) = (test(), local_timer().counts());
-    assert_sum(counts);
+    assert_counts_add_up(counts);
     assert_eq!(counts.panicked, 0, "a callback has panicked");
     result
 }
 
 /// Runs `test` in virtual time, with a wake hook that counts.
-pub(crate) fn counting_wakes<R: Send>(
+pub(crate) fn with_counted_wakes<R: Send>(
     test: impl FnOnce(&ManualClock, &Counter, &ShardRef) -> R + Send,
 ) -> R {
     let wakes = Counter::default();
@@ -52,7 +52,7 @@ pub(crate) fn counting_wakes<R: Send>(
 }
 
 /// Runs `test` on a new thread; fails if it hangs.
-pub(crate) fn ends_soon(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn assert_ends_soon(test: impl FnOnce() + Send + 'static) {
     let (end, ended) = mpsc::channel();
     let thread = thread::spawn(move || {
         test();
@@ -76,8 +76,8 @@ pub(crate) fn owner<R: Send + 'static>(
     (shard.recv().expect("the thread has a wheel"), thread)
 }
 
-/// Starts a thread that calls `prepare`, and then repeatedly the closure that `prepare` returned.
-/// Returns the shard of the thread, and a function that ends the thread.
+/// Starts a thread that calls `prepare` once, and the returned closure repeatedly. Returns the
+/// thread's shard, and a function that ends the thread.
 pub(crate) fn start_repeating<S: FnMut()>(
     config: Config,
     prepare: impl FnOnce() -> S + Send + 'static,
@@ -103,11 +103,11 @@ pub(crate) fn from_another_thread<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Se
     on_a_thread(|| ask(&shard))
 }
 
-pub(crate) fn turn_each_tick(clock: &ManualClock, ticks: u32) {
+pub(crate) fn turn_at_each_tick(clock: &ManualClock, ticks: u32) {
     (0..ticks).for_each(|_| _ = turn_after(clock, 1));
 }
 
-pub(crate) fn cancel_all_elsewhere(handles: &[TimerHandle]) {
+pub(crate) fn cancel_all_remotely(handles: &[TimerHandle]) {
     on_a_thread(|| handles.iter().for_each(|it| assert_eq!(it.cancel(), Cancel::Cancelled)));
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn assert_stale(handle: TimerHandle) {
     assert!(!handle.reset(Duration::ZERO));
 }
 
-pub(crate) fn assert_sum(counts: Counts) {
+pub(crate) fn assert_counts_add_up(counts: Counts) {
     let ended = counts.fired + counts.cancelled + counts.handed_back;
     assert_eq!(counts.added, counts.live + ended, "{counts:?}");
 }
@@ -169,13 +169,13 @@ impl Counter {
         OnDrop(self.callback())
     }
 
-    /// Number of clones of the counter and of callbacks that share the count.
-    pub(crate) fn shared_by(&self) -> usize {
+    /// Returns the number of other clones and callbacks that share the count.
+    pub(crate) fn sharers(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
 
-    /// Number of times that the owner is woken when another thread runs `ask` during its sleep.
-    pub(crate) fn during_sleep(&self, ask: impl FnOnce() + Send) -> usize {
+    /// Returns how often `ask`, run on another thread, wakes the sleeping owner.
+    pub(crate) fn wakes_during_sleep(&self, ask: impl FnOnce() + Send) -> usize {
         let sleep = local_timer().prepare_sleep();
         assert_ne!(sleep.timeout(), Some(Duration::ZERO));
         on_a_thread(ask);
@@ -184,7 +184,7 @@ impl Counter {
 }
 
 /// Runs `prepare` on a new thread, and the returned closure after that thread's wheel has ended.
-pub(crate) fn after_the_wheel<R: Send + 'static, F: FnMut() -> R + 'static>(
+pub(crate) fn after_wheel_ends<R: Send + 'static, F: FnMut() -> R + 'static>(
     prepare: impl FnOnce() -> F + Send,
 ) -> R {
     type AtExit = RefCell<Option<OnDrop<Box<dyn FnMut()>>>>;
@@ -194,7 +194,7 @@ pub(crate) fn after_the_wheel<R: Send + 'static, F: FnMut() -> R + 'static>(
     }
     let (sender, answers) = mpsc::channel();
     on_a_thread(move || {
-        // One is initialized before the wheel and one after it, so one is dropped after the wheel.
+        // One is initialized before the wheel and one after it. One of them outlives the wheel.
         FIRST.with(|_| ());
         let run = Rc::new(RefCell::new(prepare()));
         for place in [&FIRST, &LAST] {
@@ -235,7 +235,7 @@ impl<T: 'static> Log<T> {
         self.0.lock().expect("no write panics").push(entry);
     }
 
-    pub(crate) fn writes(&self, entry: T) -> impl FnOnce() + use<T> {
+    pub(crate) fn writer(&self, entry: T) -> impl FnOnce() + use<T> {
         let log = self.clone();
         move || log.write(entry)
     }

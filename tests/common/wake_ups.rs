@@ -8,8 +8,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 const TOO_LONG: Duration = Duration::from_secs(20);
 
-/// Starts threads that add or move a timer that is due soon, and wait until it fires. If there is
-/// only one thread, no other request hides a lost wake-up.
+/// Starts threads that add a timer that is due soon, or reset a far one to soon, and wait until it
+/// fires. With a single thread, no other request hides a lost wake-up.
 pub(crate) fn assert_no_wake_up_is_lost(shard: &ShardRef, requesters: u64, rounds: u64) {
     thread::scope(|scope| {
         for requester in 0..requesters {

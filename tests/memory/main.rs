@@ -24,7 +24,7 @@ use common::{
     HOUR, NeverCompletes, TICK, alone, in_virtual_time, must_not_run, on_a_thread, operations,
 };
 use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
-use counting::{allocated_bytes, calls};
+use counting::{allocated_bytes, allocator_calls};
 use kinds::{for_each_kind, for_each_shard};
 
 /// Runs a test in virtual time and alone, because the tests count the memory of all threads.
@@ -35,32 +35,32 @@ fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
 }
 
 /// Returns an ended wheel, and the handles of timers that another thread had added to it.
-fn ended(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
+fn ended_wheel(timers: usize) -> (ShardRef, Vec<TimerHandle>) {
     on_a_thread(|| {
         let shard = local_timer().shard_ref();
-        let add = || (0..timers).map(|_| shard.add(TICK * 1_000_000, small())).collect();
+        let add = || (0..timers).map(|_| shard.add(TICK * 1_000_000, small_callback())).collect();
         let handles = on_a_thread(add);
         local_timer().turn();
         (shard, handles)
     })
 }
 
-/// Ends some wheels, because that frees the garbage of earlier wheels in the epochs.
+/// Ends some wheels, which also frees the epoch garbage of earlier wheels.
 fn free_garbage() {
-    (0..10).for_each(|_| drop(ended(1)));
+    (0..10).for_each(|_| drop(ended_wheel(1)));
 }
 
-/// Allocates the spare pages that would otherwise stay after a burst.
-fn fill_kept_pages() {
+/// Allocates the spare pages, which would otherwise stay after a burst.
+fn allocate_spare_pages() {
     let core = local_timer().shard_ref();
-    let add = || (0..8_192).map(|_| core.add(HOUR, small())).collect::<Vec<_>>();
+    let add = || (0..8_192).map(|_| core.add(HOUR, small_callback())).collect::<Vec<_>>();
     let handles = [add(), on_a_thread(add)];
     while local_timer().turn().behind {}
     cancel_all(&handles.concat());
     local_timer().turn();
 }
 
-fn signed(count: usize) -> i64 {
+fn to_i64(count: usize) -> i64 {
     i64::try_from(count).expect("small")
 }
 
@@ -76,7 +76,7 @@ fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
 }
 
 /// Returns a callback that is stored without a box.
-fn small() -> impl FnOnce() + Send + 'static {
+fn small_callback() -> impl FnOnce() + Send + 'static {
     let captured = [7_u64; 4];
     move || _ = black_box(captured)
 }
@@ -85,6 +85,6 @@ fn cancel_all(handles: &[TimerHandle]) {
     assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
 }
 
-fn cancel_elsewhere(handles: &[TimerHandle]) {
+fn cancel_all_remotely(handles: &[TimerHandle]) {
     on_a_thread(|| cancel_all(handles));
 }

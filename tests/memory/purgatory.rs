@@ -8,20 +8,20 @@ use corewheel::{
 };
 
 use crate::{
-    TICK, allocated_bytes, alone_in_virtual_time, calls, fill_kept_pages, free_garbage,
-    lockstep::Lockstep,
+    TICK, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
+    free_garbage, lockstep::Lockstep,
 };
 
-/// Completes at an event if `is_met` is true and `is_patient` is false.
+/// Completes at an event if `is_met` is true and `ignores_events` is false.
 struct Op {
     is_met: Rc<Cell<bool>>,
-    is_patient: bool,
+    ignores_events: bool,
     _payload: Option<Box<[u64; 8]>>,
 }
 
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
-        self.is_met.get() && !self.is_patient
+        self.is_met.get() && !self.ignores_events
     }
 
     fn on_complete(self, _: Completion) {}
@@ -34,7 +34,7 @@ fn add(own: &Purgatory<u64, Op>, op: Op, keys: [u64; 2], ticks: u32) -> Operatio
 }
 
 /// In each round, a third of the operations complete by force, a third by an event, and a third
-/// expire. A round needs more pages than the spare ones.
+/// expire. A round needs more pages of watches than are kept as spares.
 #[test]
 fn equal_rounds_of_operations_allocate_nothing() {
     const MANY: u64 = 5_000;
@@ -43,8 +43,8 @@ fn equal_rounds_of_operations_allocate_nothing() {
         let mut ids = Vec::with_capacity(5_000);
         let mut round = || {
             for number in 0..MANY {
-                let (is_met, is_patient) = (Rc::clone(&is_met), number % 3 == 2);
-                let op = Op { is_met, is_patient, _payload: None };
+                let (is_met, ignores_events) = (Rc::clone(&is_met), number % 3 == 2);
+                let op = Op { is_met, ignores_events, _payload: None };
                 ids.push(add(&purgatory, op, [number, MANY], 1));
             }
             assert!(ids.drain(..).step_by(3).all(|id| purgatory.force_complete(id)));
@@ -59,22 +59,22 @@ fn equal_rounds_of_operations_allocate_nothing() {
             clock.advance(TICK * 6);
             assert_eq!(local_timer().turn().fired, 1);
         };
-        // Memory is freed at intervals of 64 turns, of which these rounds make several.
+        // These rounds exceed 64 turns, the interval at which a purgatory frees memory.
         (0..100).for_each(|_| round());
-        let counted = calls(|| (0..100).for_each(|_| round()));
+        let counted = allocator_calls(|| (0..100).for_each(|_| round()));
         assert_eq!(counted, (0, 0), "allocations and frees");
     });
 }
 
 /// Ends a burst by an event or by timeouts. Asserts that `free` leaves only the spare pages.
-fn assert_that_a_burst_goes_back(many: u64, by_event: bool, free: impl Fn() + Sync) {
+fn assert_burst_memory_is_freed(many: u64, by_event: bool, free: impl Fn() + Sync) {
     alone_in_virtual_time(|clock| {
         let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));
-        fill_kept_pages();
+        allocate_spare_pages();
         let before = allocated_bytes();
         for number in 0..many {
             let is_met = Rc::clone(&is_met);
-            let op = Op { is_met, is_patient: false, _payload: Some(Box::default()) };
+            let op = Op { is_met, ignores_events: false, _payload: Some(Box::default()) };
             add(&purgatory, op, [number, many], 5);
         }
         let most = allocated_bytes() - before;
@@ -94,22 +94,22 @@ fn assert_that_a_burst_goes_back(many: u64, by_event: bool, free: impl Fn() + Sy
 fn memory_of_completed_operations_is_freed_by_turns() {
     let many = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
     let turn = || (0..1_000).for_each(|_| _ = local_timer().turn());
-    assert_that_a_burst_goes_back(many, true, turn);
+    assert_burst_memory_is_freed(many, true, turn);
 }
 
 #[test]
 fn memory_of_expired_operations_is_freed_before_a_sleep() {
-    assert_that_a_burst_goes_back(30_000, false, || drop(local_timer().prepare_sleep()));
+    assert_burst_memory_is_freed(30_000, false, || drop(local_timer().prepare_sleep()));
 }
 
 const BURST: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 
 /// Most bytes that one turn, or the end of one operation, frees: some pages of the wheel, a page
 /// of each kind of record, and half of the table of keys.
-const STEP: i64 = 2 * 1024 * 1024;
+const FREED_AT_ONCE_MAX: i64 = 2 * 1024 * 1024;
 
 fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
-    let op = || Op { is_met: Rc::default(), is_patient: true, _payload: None };
+    let op = || Op { is_met: Rc::default(), ignores_events: true, _payload: None };
     (0..BURST).map(|number| add(own, op(), [number, BURST + number], 1_000_000)).collect()
 }
 
@@ -117,11 +117,11 @@ fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
 fn memory_of_completed_operations_is_freed_in_small_steps() {
     alone_in_virtual_time(|_| {
         let purgatory = Purgatory::new();
-        fill_kept_pages();
+        allocate_spare_pages();
         let before = allocated_bytes();
         let ids = add_burst(&purgatory);
         let most = allocated_bytes() - before;
-        assert!(most > 2 * STEP, "the burst is too small for this test");
+        assert!(most > 2 * FREED_AT_ONCE_MAX, "the burst is too small for this test");
         let (mut latest, mut step) = (allocated_bytes(), 0);
         let ends = ids.into_iter().map(Some).chain(iter::repeat_n(None, 1_000));
         for end in ends {
@@ -133,7 +133,7 @@ fn memory_of_completed_operations_is_freed_in_small_steps() {
             (latest, step) = (now, step.max(latest - now));
         }
         println!("{step} bytes at once of {most}");
-        assert!(step <= STEP, "{step} bytes are freed at once of {most}");
+        assert!(step <= FREED_AT_ONCE_MAX, "{step} bytes are freed at once of {most}");
         assert!(latest - before < 192 * 1024, "{} bytes are left of {most}", latest - before);
     });
 }
@@ -144,7 +144,7 @@ fn one_waiting_operation_does_not_keep_a_burst_allocated() {
     for sleeps in [false, true] {
         alone_in_virtual_time(|_| {
             let purgatory = Purgatory::new();
-            fill_kept_pages();
+            allocate_spare_pages();
             let before = allocated_bytes();
             let mut ids = add_burst(&purgatory);
             let one = ids.swap_remove(ids.len() / 2);

@@ -8,8 +8,9 @@ use std::{
 use corewheel::{AddErrorReason, Cancel, ManualClock, local_timer};
 
 use crate::{
-    HOUR, TICK, allocated_bytes, alone, alone_in_virtual_time, calls, cancel_all, ended,
-    fill_kept_pages, free_garbage, on_a_thread, operations, signed, small, turn_after,
+    HOUR, TICK, allocate_spare_pages, allocated_bytes, allocator_calls, alone,
+    alone_in_virtual_time, cancel_all, ended_wheel, free_garbage, on_a_thread, operations,
+    small_callback, to_i64, turn_after,
 };
 
 // ---- bursts
@@ -35,17 +36,17 @@ fn memory_of_a_remote_burst_is_freed_however_it_ends() {
         End::Fired,
     ] {
         alone_in_virtual_time(|clock| {
-            // Allocates the tables of the wheel, and the epochs' record of this thread.
-            fill_kept_pages();
+            // Also allocates the tables of the wheel, and this thread's record of the epochs.
+            allocate_spare_pages();
             let (most, left) = burst(clock, end);
             println!("{end:?}: {most} bytes, {left} left");
-            assert!(most <= signed(BURST) * 250, "{most} bytes for {BURST}");
+            assert!(most <= to_i64(BURST) * 250, "{most} bytes for {BURST}");
             assert!(left <= most / 10, "{left} bytes left of {most}");
         });
     }
 }
 
-/// Adds a burst from another thread and ends it. Returns its bytes, and those left afterwards.
+/// Adds a burst from another thread and ends it. Returns the most bytes held, and the bytes left.
 fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let shard = local_timer().shard_ref();
     let cancelled = local_timer().counts().cancelled;
@@ -53,12 +54,16 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let mut handles = Vec::with_capacity(BURST);
     let before = allocated_bytes();
     on_a_thread(|| {
-        handles.extend((0..BURST).map(|_| shard.add(TICK * random.u32(10_000..70_000), small())));
+        handles.extend(
+            (0..BURST).map(|_| shard.add(TICK * random.u32(10_000..70_000), small_callback())),
+        );
         match end {
             End::CancelledElsewhereShuffled | End::CancelledByTheOwnerShuffled => {
                 random.shuffle(&mut handles);
             }
-            End::CancelledBeforeTheyArrive => assert_eq!(calls(|| cancel_all(&handles)), (0, 0)),
+            End::CancelledBeforeTheyArrive => {
+                assert_eq!(allocator_calls(|| cancel_all(&handles)), (0, 0));
+            }
             _ => (),
         }
     });
@@ -69,13 +74,13 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
         End::CancelledElsewhere | End::CancelledElsewhereShuffled => on_a_thread(|| {
             // The first use of a handle registers the thread with the epochs.
             assert!(handles[0].is_pending());
-            let counted = calls(|| cancel_all(&handles));
-            // This thread may free the epochs' record of the adding thread.
+            let counted = allocator_calls(|| cancel_all(&handles));
+            // This thread may free the adding thread's record of the epochs.
             assert!(counted.0 == 0 && counted.1 <= 8, "{counted:?}");
         }),
         End::CancelledBeforeTheyArrive => {
             let cancelled = local_timer().counts().cancelled - cancelled;
-            assert_eq!(cancelled, signed(BURST).cast_unsigned());
+            assert_eq!(cancelled, to_i64(BURST).cast_unsigned());
         }
         End::CancelledByTheOwnerShuffled => cancel_all(&handles),
         End::Fired => _ = turn_after(clock, 70_000),
@@ -97,7 +102,7 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
         for round in 1..=12 {
             on_a_thread(|| {
                 for one in 0..BURST {
-                    shard.add(if one % 100 == 0 { HOUR * 10 } else { TICK * 2 }, small());
+                    shard.add(if one % 100 == 0 { HOUR * 10 } else { TICK * 2 }, small_callback());
                 }
             });
             (0..400).for_each(|_| _ = turn_after(clock, 1));
@@ -108,7 +113,7 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
         }
         let more = allocated_bytes() - before;
         println!("{more} bytes for {} more timers", 10 * STAY);
-        assert!(more < signed(10 * STAY * 250) + 100_000, "{more} bytes since the second burst");
+        assert!(more < to_i64(10 * STAY * 250) + 100_000, "{more} bytes since the second burst");
     });
 }
 
@@ -117,10 +122,10 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
 #[test]
 fn adding_to_an_ended_wheel_takes_no_memory() {
     let _alone = alone();
-    let (shard, handles) = ended(10);
+    let (shard, handles) = ended_wheel(10);
     let before = allocated_bytes();
     for _ in 0..operations(20_000) {
-        let error = shard.try_add(TICK, small()).expect_err("the wheel has ended");
+        let error = shard.try_add(TICK, small_callback()).expect_err("the wheel has ended");
         assert_eq!(error.reason(), AddErrorReason::ShutDown);
         error.into_inner()();
     }
@@ -138,7 +143,7 @@ fn adds_that_race_with_the_end_of_a_wheel_leak_no_memory() {
             sender.send(local_timer().shard_ref()).expect("the test waits");
         });
         let shard = receiver.recv().expect("the thread has a wheel");
-        while shard.try_add(TICK, small()).is_ok() {}
+        while shard.try_add(TICK, small_callback()).is_ok() {}
         owner.join().expect("no panic");
     }
     free_garbage();
@@ -166,7 +171,7 @@ fn a_shard_ref_of_an_ended_wheel_keeps_nodes_but_no_callbacks() {
     assert_eq!(Arc::strong_count(&captured), 1, "all callbacks have been dropped");
     let kept = allocated_bytes() - before;
     println!("{kept} bytes kept for {TIMERS}");
-    assert!(kept < signed(TIMERS) * 150, "{kept} bytes");
+    assert!(kept < to_i64(TIMERS) * 150, "{kept} bytes");
     drop(shard);
     free_garbage();
     assert!(allocated_bytes() - before < 300_000, "{} bytes left", allocated_bytes() - before);

@@ -16,8 +16,9 @@ use corewheel::{
 };
 
 use crate::{
-    NeverCompletes, TICK, alone, alone_in_virtual_time, calls, cancel_all, common::turn_after,
-    for_each_kind, lockstep::Lockstep, must_not_run, polling::Poller, small,
+    NeverCompletes, TICK, allocator_calls, alone, alone_in_virtual_time, cancel_all,
+    common::turn_after, for_each_kind, lockstep::Lockstep, must_not_run, polling::Poller,
+    small_callback,
 };
 
 /// Number of other live timers, which do not fire during a test.
@@ -27,13 +28,13 @@ const ROUNDS: u32 = 5_000;
 /// Repeats `step` as a warm-up, and asserts that further repetitions neither allocate nor free.
 fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     (0..ROUNDS).for_each(&mut step);
-    let counted = calls(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
+    let counted = allocator_calls(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
     assert_eq!(counted, (0, 0), "allocations and frees of {what}");
 }
 
 /// Alternates `there` on another thread with `here` on this one. Asserts that neither allocates or
 /// frees in the second half of the rounds.
-fn assert_steady_on_two(
+fn assert_steady_on_two_threads(
     what: &str,
     rounds: u32,
     mut there: impl FnMut(u32) + Send,
@@ -44,12 +45,13 @@ fn assert_steady_on_two(
     thread::scope(|scope| {
         scope.spawn(move || {
             for round in asked {
-                to_owner.send(calls(|| there(round))).expect("the owner listens");
+                to_owner.send(allocator_calls(|| there(round))).expect("the owner listens");
             }
         });
         for round in 0..rounds {
             to_other.send(round).expect("the other thread listens");
-            let counted = [done.recv().expect("the other thread answers"), calls(|| here(round))];
+            let counted =
+                [done.recv().expect("the other thread answers"), allocator_calls(|| here(round))];
             let is_steady = round < rounds / 2 || counted == [(0, 0); 2];
             assert!(is_steady, "{what}: {counted:?} there and here, round {round}");
         }
@@ -57,7 +59,7 @@ fn assert_steady_on_two(
     });
 }
 
-fn among_others(test: impl FnOnce(&ManualClock) + Send) {
+fn with_live_timers(test: impl FnOnce(&ManualClock) + Send) {
     alone_in_virtual_time(|clock| {
         for id in 1..=LIVE {
             local_timer().add(TICK * 10_000_000 * id, must_not_run);
@@ -73,7 +75,7 @@ fn delay(round: u32, at_most: u32) -> Duration {
 
 #[test]
 fn rearming_an_owned_timer_allocates_nothing() {
-    among_others(|clock| {
+    with_live_timers(|clock| {
         let timer = OwnedTimer::new(|_| ());
         assert_steady("arming, moving, firing and cancelling", |round| {
             timer.arm(delay(round, 3));
@@ -133,9 +135,9 @@ fn operations_of_the_owner_allocate_nothing() {
         }),
     ];
     for (what, round) in rounds {
-        among_others(|clock| assert_steady(what, |number| round(clock, number)));
+        with_live_timers(|clock| assert_steady(what, |number| round(clock, number)));
     }
-    among_others(|clock| {
+    with_live_timers(|clock| {
         let mut handles = [None::<TimerHandle>; 500];
         assert_steady("add and cancel of 500 at a time, with turns", |round| {
             let place = &mut handles[round as usize % 500];
@@ -145,7 +147,7 @@ fn operations_of_the_owner_allocate_nothing() {
             turn_after(clock, 0);
         });
     });
-    among_others(|clock| {
+    with_live_timers(|clock| {
         let (own, private) = (local_timer().add(TICK, || {}), local_timer().add_local(TICK, || {}));
         assert_steady("reset", |round| {
             assert!(own.reset(delay(round, 100_000) + TICK));
@@ -153,7 +155,7 @@ fn operations_of_the_owner_allocate_nothing() {
             assert_eq!(turn_after(clock, 1).fired, 0);
         });
     });
-    among_others(|clock| {
+    with_live_timers(|clock| {
         for period in 1..=20 {
             local_timer().add_periodic(TICK * period / 2, || {});
         }
@@ -174,10 +176,10 @@ fn equal_batches_allocate_nothing() {
                 handles.extend((0..BATCH).map(|one| timers.add(100 + (number * one) % 30_000)));
                 assert!(handles.drain(..).all(|handle| timers.cancel(handle)));
                 timers.pass(1, usize::MAX);
-                timers.sleep();
+                timers.prepare_sleep();
             };
             (0..10).for_each(&mut round);
-            assert_eq!(calls(|| (10..20).for_each(&mut round)), (0, 0), "{live} live");
+            assert_eq!(allocator_calls(|| (10..20).for_each(&mut round)), (0, 0), "{live} live");
             (0..1_000).for_each(|_| _ = timers.add(10_000_000));
         }
     });
@@ -186,24 +188,24 @@ fn equal_batches_allocate_nothing() {
 /// Shows that the allocator counts.
 #[test]
 fn a_callback_that_captures_33_bytes_is_boxed_once() {
-    among_others(|clock| {
+    with_live_timers(|clock| {
         let captured = [1_u8; 33];
         let callback = move || _ = black_box(captured);
         assert_eq!(size_of_val(&callback), 33);
-        assert_eq!(calls(|| _ = local_timer().add(TICK, callback)), (1, 0));
-        assert_eq!(calls(|| assert_eq!(turn_after(clock, 1).fired, 1)), (0, 1));
+        assert_eq!(allocator_calls(|| _ = local_timer().add(TICK, callback)), (1, 0));
+        assert_eq!(allocator_calls(|| assert_eq!(turn_after(clock, 1).fired, 1)), (0, 1));
         let cancelled = || assert!(local_timer().add(TICK, callback).cancel().is_cancelled());
-        assert_eq!(calls(cancelled), (1, 1));
+        assert_eq!(allocator_calls(cancelled), (1, 1));
     });
 }
 
 #[test]
 fn a_remote_cancel_allocates_nothing_on_either_thread() {
     const BATCH: usize = 100;
-    among_others(|_| {
+    with_live_timers(|_| {
         let add = || [(); BATCH].map(|()| local_timer().add(TICK, must_not_run));
         let handles = Mutex::new(add());
-        assert_steady_on_two(
+        assert_steady_on_two_threads(
             "cancel",
             200,
             |_| cancel_all(&*handles.lock().expect("sound")),
@@ -215,13 +217,13 @@ fn a_remote_cancel_allocates_nothing_on_either_thread() {
     });
 }
 
-/// Each round needs more pages than the spare ones, and no turn frees the other pages.
+/// The timers of two rounds need more pages than are kept as spares. No turn frees these pages.
 #[test]
 fn remote_adds_and_their_firing_allocate_nothing() {
     alone_in_virtual_time(|clock| {
         let shard = local_timer().shard_ref();
-        let add = |_| (0..5_000).for_each(|_| _ = shard.add(TICK * 2, small()));
-        assert_steady_on_two("add and fire thousands", 400, add, |_| {
+        let add = |_| (0..5_000).for_each(|_| _ = shard.add(TICK * 2, small_callback()));
+        assert_steady_on_two_threads("add and fire thousands", 400, add, |_| {
             _ = crate::turn_after(clock, 1);
         });
     });
@@ -240,10 +242,10 @@ fn remote_resets_and_cancels_allocate_nothing() {
                     // Every other timer is cancelled before the owner sees the reset.
                     assert!(one % 2 == 0 || handle.cancel() == Cancel::Cancelled);
                 }
-                *place = Some(shard.add(TICK * 400, small()));
+                *place = Some(shard.add(TICK * 400, small_callback()));
             }
         };
-        assert_steady_on_two("add, move and cancel", 2_000, change, |_| {
+        assert_steady_on_two_threads("add, move and cancel", 2_000, change, |_| {
             _ = crate::turn_after(clock, 1);
         });
     });
@@ -251,7 +253,7 @@ fn remote_resets_and_cancels_allocate_nothing() {
 
 #[test]
 fn sleeps_timeouts_and_intervals_allocate_nothing() {
-    among_others(|clock| {
+    with_live_timers(|clock| {
         let pollers = [Poller::new(), Poller::new()];
         assert_steady("sleeps", |round| {
             let mut sleeps = [20, 1_000, 100_000].map(|most| sleep(delay(round, most)));
@@ -280,7 +282,7 @@ fn sleeps_timeouts_and_intervals_allocate_nothing() {
 #[test]
 fn sleeps_on_another_threads_wheel_allocate_nothing() {
     const BATCH: u32 = 50;
-    among_others(|clock| {
+    with_live_timers(|clock| {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         let pollers = [Poller::new(), Poller::new()];
         let mut sleeps = Vec::with_capacity(2 * BATCH as usize);
@@ -296,7 +298,7 @@ fn sleeps_on_another_threads_wheel_allocate_nothing() {
                 sleeps.push(fires);
             }
         };
-        assert_steady_on_two("sleeps", 400, there, |_| {
+        assert_steady_on_two_threads("sleeps", 400, there, |_| {
             turn_after(clock, 0);
             turn_after(clock, 20);
         });
@@ -304,12 +306,12 @@ fn sleeps_on_another_threads_wheel_allocate_nothing() {
 }
 
 #[test]
-fn sleeps_on_claimed_wheels_allocate_nothing() {
-    among_others(|clock| {
+fn sleeps_on_worker_wheels_allocate_nothing() {
+    with_live_timers(|clock| {
         let config = |_| Config::new().clock(clock);
         let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
         let poller = Poller::new();
-        assert_steady("sleeps on claimed wheels", |round| {
+        assert_steady("sleeps on worker wheels", |round| {
             let [mut fires, mut goes] = [20, 2_000].map(|most| timers.sleep(delay(round, most)));
             assert!(poller.poll(&mut fires).is_pending() && poller.poll(&mut goes).is_pending());
             drop(goes);
@@ -334,7 +336,7 @@ fn events_for_another_core_allocate_nothing() {
         for core in 0..2 {
             let counted = cores.on(core, move |own| {
                 let own = own.as_ref().expect("the core has joined");
-                calls(|| {
+                allocator_calls(|| {
                     own.notify(&(1 - core));
                     local_timer().turn();
                 })

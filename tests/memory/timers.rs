@@ -3,13 +3,13 @@
 use corewheel::{TimerHandle, local_timer};
 
 use crate::{
-    HOUR, allocated_bytes, alone, alone_in_virtual_time, cancel_all, cancel_elsewhere,
-    fill_kept_pages, for_each_kind, for_each_shard,
+    HOUR, allocate_spare_pages, allocated_bytes, alone, alone_in_virtual_time, cancel_all,
+    cancel_all_remotely, for_each_kind, for_each_shard,
     kinds::{Handle, MakeTimers, Timers},
-    on_a_thread, signed, small,
+    on_a_thread, small_callback, to_i64,
 };
 
-/// Asserts the bytes that live timers take, and the bytes left after `cancel_all`.
+/// Asserts bounds on the bytes that live timers take, and on the bytes left after `cancel_all`.
 fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
     // A million takes seconds without optimization.
     let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };
@@ -18,16 +18,16 @@ fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn Timers, &[Handle
         let mut timers = make();
         let mut random = fastrand::Rng::with_seed(1);
         let mut handles = Vec::with_capacity(count);
-        let own = signed(count * size_of::<Handle>());
+        let own = to_i64(count * size_of::<Handle>());
         timers.pass(1, usize::MAX);
         let empty = allocated_bytes() - before - own;
         handles.extend((0..count).map(|_| timers.add(random.u32(10_000..70_000))));
         let full = allocated_bytes() - before - own;
-        let most = timers.bytes() * signed(count);
+        let most = timers.max_bytes_per_timer() * to_i64(count);
         assert!(full - empty <= most, "{} bytes for {count}", full - empty);
         assert!(count < 1_000_000 || full <= most, "{full} bytes for {count}, with the slots");
         cancel_all(&mut *timers, &handles);
-        // These turns free a page each.
+        // Each turn frees few pages.
         (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
         assert_eq!(timers.live(), 0);
         let left = allocated_bytes() - before - own;
@@ -52,8 +52,8 @@ fn timers_free_their_bytes_when_cancelled_remotely() {
     for_each_shard(|make| {
         fill_and_empty(make, |timers, handles| {
             let cancelled: Vec<_> = handles.iter().map(|handle| handle.timer()).collect();
-            cancel_elsewhere(&cancelled);
-            // A turn takes at most 1,024 messages.
+            cancel_all_remotely(&cancelled);
+            // A turn consumes at most 1,024 messages.
             (0..handles.len() / 1_024).for_each(|_| _ = timers.pass(1, usize::MAX));
         });
     });
@@ -74,20 +74,20 @@ fn growth_during_churn_fills_existing_pages() {
         }
         assert_eq!(timers.live(), GROWN + 1);
         let grown = allocated_bytes() - empty;
-        assert!(grown <= timers.bytes() * signed(GROWN), "{grown} bytes for {GROWN}");
+        assert!(grown <= timers.max_bytes_per_timer() * to_i64(GROWN), "{grown} bytes for {GROWN}");
     });
 }
 
-/// A sleeping loop makes no turns, which would free memory.
+/// A sleeping loop makes no turns that could free memory.
 #[test]
 fn memory_of_cancelled_timers_is_freed_before_a_long_sleep() {
     const MANY: usize = 30_000;
     alone_in_virtual_time(|_| {
         let core = local_timer().shard_ref();
-        fill_kept_pages();
+        allocate_spare_pages();
         for from_another_thread in [false, true] {
             let before = allocated_bytes();
-            let add = |_| core.add(HOUR, small());
+            let add = |_| core.add(HOUR, small_callback());
             let timers: Vec<TimerHandle> = if from_another_thread {
                 let timers = on_a_thread(|| (0..MANY).map(add).collect());
                 while local_timer().turn().behind {}

@@ -17,13 +17,13 @@ pub(crate) type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 pub(crate) struct Pair<const BITS: u32, const LEVELS: usize> {
     pub(crate) wheel: Wheel<usize, BITS, LEVELS>,
     now: u64,
-    sorted: BTreeSet<(u64, usize)>,
+    deadlines: BTreeSet<(u64, usize)>,
     live: Vec<Live>,
-    /// The index of each value in `live`.
-    places: Vec<Option<usize>>,
+    /// The index in `live` of each inserted value; None after its end.
+    live_index: Vec<Option<usize>>,
     stale: Vec<Key>,
     /// The number of live entries that have been reset.
-    moved: u64,
+    reset_count: u64,
 }
 
 struct Live {
@@ -38,17 +38,17 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         Self {
             wheel: Wheel::starting_at(now),
             now,
-            sorted: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             live: Vec::new(),
-            places: Vec::new(),
+            live_index: Vec::new(),
             stale: Vec::new(),
-            moved: 0,
+            reset_count: 0,
         }
     }
 
-    /// Makes a random operation, which leaves at most `most` live entries.
-    pub(crate) fn any_operation(&mut self, choose: &mut Choose<'_>, most: usize) {
-        let has_room = self.live.len() < most;
+    /// Makes a random operation, which leaves at most `live_max` live entries.
+    pub(crate) fn any_operation(&mut self, choose: &mut Choose<'_>, live_max: usize) {
+        let has_room = self.live.len() < live_max;
         match choose(100) {
             0..29 if has_room => {
                 // An insert that is due at once may join the due entries of an unfinished advance.
@@ -57,32 +57,32 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             }
             29 if has_room => {
                 let (deadline, count) = (self.any_deadline(choose), choose(256));
-                let room = most - self.live.len();
+                let room = live_max - self.live.len();
                 (0..count).take(room).for_each(|_| self.insert_at(deadline));
             }
             30..40 if has_room => self.insert_within(choose),
             0..54 => {
-                if let Some(place) = self.any_live(choose) {
-                    self.remove(place);
+                if let Some(index) = self.any_live(choose) {
+                    self.remove(index);
                 }
             }
             54 => {
                 let deadline = self.any_deadline(choose);
-                (0..self.live.len()).for_each(|place| self.reset(place, deadline));
+                (0..self.live.len()).for_each(|index| self.reset(index, deadline));
             }
             55..75 => {
-                if let Some(place) = self.any_live(choose) {
+                if let Some(index) = self.any_live(choose) {
                     let deadline = self.any_deadline(choose);
-                    self.reset(place, deadline);
+                    self.reset(index, deadline);
                 }
             }
             75..77 => self.use_stale_keys(choose),
             // Few entries stay, so that memory is freed.
             77 => {
-                let stay = index(choose, 4);
+                let stay = index_below(choose, 4);
                 while self.live.len() > stay {
-                    let place = self.any_live(choose).expect("an entry is live");
-                    self.remove(place);
+                    let index = self.any_live(choose).expect("an entry is live");
+                    self.remove(index);
                 }
             }
             _ => self.advance(choose),
@@ -91,13 +91,13 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.compare_next_deadline();
     }
 
-    /// All entries fire at the end of time.
+    /// Asserts that all entries fire at the end of time.
     pub(crate) fn finish(&mut self) {
         self.advance_within(u64::MAX, usize::MAX, usize::MAX);
         assert!(self.live.is_empty() && self.wheel.is_empty());
     }
 
-    /// Mostly a near deadline, at times a far one, a past one, or one beside the start of a slot.
+    /// Returns a deadline: near, at any distance, just past, or beside the start of a slot.
     fn any_deadline(&self, choose: &mut Choose<'_>) -> u64 {
         match choose(12) {
             0 => magnitude(choose),
@@ -108,7 +108,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// The start of one of the next slots of some level, the tick before, or the tick after.
+    /// Returns the start of a later slot of some level, the tick before, or the tick after.
     fn any_boundary(&self, choose: &mut Choose<'_>) -> u64 {
         let bits = u64::from(BITS) * choose((LEVELS as u64).min(64 / u64::from(BITS)));
         let ahead = 1 + magnitude(choose) % (4 << BITS);
@@ -118,12 +118,12 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
 
     fn any_live(&self, choose: &mut Choose<'_>) -> Option<usize> {
         let live = self.live.len();
-        (live > 0).then(|| index(choose, live))
+        (live > 0).then(|| index_below(choose, live))
     }
 
     pub(crate) fn insert_at(&mut self, deadline: u64) {
-        let key = self.wheel.insert(deadline, self.places.len());
-        self.is_inserted(key, deadline);
+        let key = self.wheel.insert(deadline, self.live_index.len());
+        self.record_insert(key, deadline);
     }
 
     fn insert_within(&mut self, choose: &mut Choose<'_>) {
@@ -131,33 +131,33 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         // If the slack is as long as the delay, many entries share a tick.
         let delay = deadline.saturating_sub(self.now);
         let slack = if choose(2) == 0 { delay } else { magnitude(choose) };
-        let key = self.wheel.insert_within(deadline, slack, self.places.len());
-        // The deadline is the multiple of the largest power of two.
+        let key = self.wheel.insert_within(deadline, slack, self.live_index.len());
+        // The wheel chooses the multiple of the largest power of two within the slack.
         let first = deadline.max(self.now.saturating_add(1));
         let last = deadline.saturating_add(slack);
         let mut multiples = (0..64).rev().map(|bits| last >> bits << bits);
-        self.is_inserted(key, multiples.find(|&multiple| multiple >= first).unwrap_or(last));
+        self.record_insert(key, multiples.find(|&multiple| multiple >= first).unwrap_or(last));
     }
 
-    fn is_inserted(&mut self, key: Key, deadline: u64) {
-        let (deadline, value) = (deadline.max(self.now), self.places.len());
-        self.places.push(Some(self.live.len()));
+    fn record_insert(&mut self, key: Key, deadline: u64) {
+        let (deadline, value) = (deadline.max(self.now), self.live_index.len());
+        self.live_index.push(Some(self.live.len()));
         self.live.push(Live { key, deadline, value, was_reset: false });
-        self.sorted.insert((deadline, value));
+        self.deadlines.insert((deadline, value));
     }
 
-    fn remove(&mut self, place: usize) {
-        let Live { key, value, .. } = self.is_removed(place);
+    fn remove(&mut self, index: usize) {
+        let Live { key, value, .. } = self.record_end(index);
         assert_eq!(self.wheel.remove(key), Some(value));
     }
 
-    fn is_removed(&mut self, place: usize) -> Live {
-        let gone = self.live.swap_remove(place);
-        self.moved -= u64::from(gone.was_reset);
-        self.sorted.remove(&(gone.deadline, gone.value));
-        self.places[gone.value] = None;
-        if let Some(moved) = self.live.get(place) {
-            self.places[moved.value] = Some(place);
+    fn record_end(&mut self, index: usize) -> Live {
+        let gone = self.live.swap_remove(index);
+        self.reset_count -= u64::from(gone.was_reset);
+        self.deadlines.remove(&(gone.deadline, gone.value));
+        self.live_index[gone.value] = None;
+        if let Some(moved) = self.live.get(index) {
+            self.live_index[moved.value] = Some(index);
         }
         if self.stale.len() < 1000 {
             self.stale.push(gone.key);
@@ -165,19 +165,19 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         gone
     }
 
-    pub(crate) fn reset(&mut self, place: usize, deadline: u64) {
-        let live = &mut self.live[place];
+    pub(crate) fn reset(&mut self, index: usize, deadline: u64) {
+        let live = &mut self.live[index];
         assert!(self.wheel.reset(live.key, deadline), "a live entry can be reset");
-        self.sorted.remove(&(live.deadline, live.value));
+        self.deadlines.remove(&(live.deadline, live.value));
         live.deadline = deadline.max(self.now);
-        self.sorted.insert((live.deadline, live.value));
-        self.moved += u64::from(!std::mem::replace(&mut live.was_reset, true));
+        self.deadlines.insert((live.deadline, live.value));
+        self.reset_count += u64::from(!std::mem::replace(&mut live.was_reset, true));
     }
 
     fn use_stale_keys(&mut self, choose: &mut Choose<'_>) {
         let touched = self.wheel.touched();
         for _ in 0..self.stale.len().min(10) {
-            let stale = self.stale[index(choose, self.stale.len())];
+            let stale = self.stale[index_below(choose, self.stale.len())];
             assert_eq!(self.wheel.remove(stale), None);
             assert!(!self.wheel.reset(stale, self.now));
         }
@@ -193,8 +193,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             2..6 => self.wheel.next_deadline().unwrap_or(self.now),
             _ => self.now.saturating_add(choose(6)),
         };
-        let limit = if choose(4) == 0 { index(choose, 3) } else { usize::MAX };
-        let budget = if choose(3) == 0 { index(choose, 6) } else { usize::MAX };
+        let limit = if choose(4) == 0 { index_below(choose, 3) } else { usize::MAX };
+        let budget = if choose(3) == 0 { index_below(choose, 6) } else { usize::MAX };
         self.advance_within(to.max(self.now), limit, budget);
     }
 
@@ -203,11 +203,11 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         let (mut taken, before) = (0, self.wheel.touched());
         let due: Vec<_> = self.wheel.advance_within(to, budget).take(limit).collect();
         for (deadline, value) in due {
-            let place = self.places[value].expect("an entry fires once");
-            assert_eq!(deadline, self.live[place].deadline);
+            let index = self.live_index[value].expect("an entry fires once");
+            assert_eq!(deadline, self.live[index].deadline);
             assert_eq!(Some(deadline), self.earliest(), "in deadline order");
             assert!(deadline <= to, "never early");
-            self.is_removed(place);
+            self.record_end(index);
             taken += 1;
         }
         let touched = usize::try_from(self.wheel.touched() - before).expect("few");
@@ -222,14 +222,13 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     }
 
     fn earliest(&self) -> Option<u64> {
-        self.sorted.first().map(|&(deadline, _)| deadline)
+        self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
-    /// Asserts that `next_deadline` is not later than the earliest deadline. If it is earlier, it
-    /// is one of these:
+    /// Asserts that `next_deadline` is not later than the earliest deadline. If it is earlier, and
+    /// no live entry has been reset, it is one of these:
     ///
     /// - the start of a slot of the earliest entry,
-    /// - the start of a slot that a live entry was moved away from,
     /// - the start of a cascade, at most one tick per entry before the start of a slot.
     pub(crate) fn compare_next_deadline(&self) {
         let (next, truth) = (self.wheel.next_deadline(), self.earliest());
@@ -238,21 +237,24 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             assert!(next <= truth, "{next} is later than {truth}");
             let mut levels = (0..64).step_by(BITS as usize).take(LEVELS);
             let is_start = levels.any(|bits| truth >> bits << bits == next);
-            let may_be_early = self.moved > 0 || self.is_for_a_portion(next);
+            let may_be_early = self.reset_count > 0 || self.may_be_cascade_start(next);
             assert!(is_start || may_be_early, "{next} is not the start of a slot of {truth}");
         }
     }
 
     /// Returns whether a cascade may begin at `tick`, because a slot of an entry starts soon.
-    fn is_for_a_portion(&self, tick: u64) -> bool {
+    fn may_be_cascade_start(&self, tick: u64) -> bool {
         let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
         let starts_of =
             |&(deadline, _): &(u64, usize)| levels().map(move |it| deadline >> it << it);
-        let starts = self.sorted.iter().flat_map(starts_of);
-        starts.filter(|&start| start > tick).any(|start| start - tick <= self.sorted.len() as u64)
+        let starts = self.deadlines.iter().flat_map(starts_of);
+        starts
+            .filter(|&start| start > tick)
+            .any(|start| start - tick <= self.deadlines.len() as u64)
     }
 
-    /// Checks the invariants: at random steps in large geometries and under Miri, otherwise always.
+    /// Checks the invariants in debug builds: at random steps with up to eight levels or under Miri,
+    /// and otherwise always.
     fn check(&self, random: &mut fastrand::Rng) {
         #[cfg(debug_assertions)]
         if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {
@@ -262,11 +264,11 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     }
 }
 
-fn index(choose: &mut Choose<'_>, bound: usize) -> usize {
+fn index_below(choose: &mut Choose<'_>, bound: usize) -> usize {
     usize::try_from(choose(bound as u64)).expect("below a usize")
 }
 
-/// Returns a number whose size in bits is uniform.
+/// Returns a number whose size in bits is nearly uniform.
 pub(crate) fn magnitude(choose: &mut Choose<'_>) -> u64 {
     choose(u64::MAX) >> choose(64)
 }
@@ -282,20 +284,20 @@ pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
     }
 }
 
-/// Makes `total` operations, `each` of them on one wheel.
+/// Makes about `operation_count` operations, `per_wheel` of them on each wheel.
 pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
-    total: u64,
-    each: u64,
-    most: usize,
+    operation_count: u64,
+    per_wheel: u64,
+    live_max: usize,
 ) {
     // Printed only if the test fails.
     println!("{BITS} bits, {LEVELS} levels");
-    seeded(0..(total / each).max(1), |random| {
+    seeded(0..(operation_count / per_wheel).max(1), |random| {
         let mut checks = random.fork();
         let choose: &mut Choose<'_> = &mut |bound| random.u64(..bound);
         let mut pair = Pair::<BITS, LEVELS>::starting_at(start_times(choose));
-        for _ in 0..each.min(total) {
-            pair.any_operation(choose, most);
+        for _ in 0..per_wheel.min(operation_count) {
+            pair.any_operation(choose, live_max);
             pair.check(&mut checks);
         }
         pair.finish();

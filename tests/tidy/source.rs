@@ -6,7 +6,7 @@ pub(crate) struct Source {
     pub(crate) names: Vec<Name>,
 }
 
-/// The code of a line without its literals, and the comment.
+/// A line's code without string and character literals, and its comment.
 #[derive(Default)]
 struct Line {
     code: String,
@@ -25,7 +25,7 @@ impl Source {
         let mut in_string = false;
         let mut lines: Vec<_> = text.lines().map(|line| Line::new(line, &mut in_string)).collect();
         erase_tests(&mut lines, file.ends_with("/tests.rs"));
-        Self { file: file.to_owned(), names: names(&lines), lines }
+        Self { file: file.to_owned(), names: collect_names(&lines), lines }
     }
 
     pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, String)> {
@@ -36,18 +36,17 @@ impl Source {
         &self.lines[line - 1]
     }
 
-    /// The path of the file's module.
-    pub(crate) fn place(&self) -> Vec<&str> {
+    pub(crate) fn module_path(&self) -> Vec<&str> {
         let path = self.file.trim_start_matches("src/").trim_end_matches(".rs");
         path.trim_end_matches("/mod").split('/').collect()
     }
 
-    /// Returns true for the file `place`, and for the files of the directory `place`.
+    /// Returns true for the file `place`, and for files below a `place` that ends with `/`.
     pub(crate) fn is_in(&self, place: &str) -> bool {
         self.file == place || place.ends_with('/') && self.file.starts_with(place)
     }
 
-    /// The public types, traits and functions without an example, and their lines.
+    /// Returns the public types, traits and functions without an example, and their lines.
     pub(crate) fn without_example(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..=self.lines.len()).filter_map(|line| {
             let name = self.at(line).public_item()?;
@@ -62,8 +61,8 @@ impl Source {
         })
     }
 
-    /// The comments on `line` and up to `reach` lines above it in the same function. Includes the
-    /// whole topmost comment.
+    /// Returns the comments on `line` and up to `reach` lines above it in the same function,
+    /// including the whole topmost comment.
     pub(crate) fn comments_above(&self, line: usize, reach: usize) -> String {
         let above = (1..line).rev().map(|number| (line - number, self.at(number)));
         let near = above.take_while(|(distance, above)| {
@@ -77,8 +76,8 @@ impl Source {
 }
 
 impl Line {
-    /// `in_string` is carried from line to line. Comments in `/* */` and quotes in raw strings are
-    /// not supported: `src/` has neither.
+    /// Splits a line. `in_string` is carried from line to line. Comments in `/* */` and quotes in
+    /// raw strings are not supported.
     fn new(text: &str, in_string: &mut bool) -> Self {
         let mut code = String::new();
         let mut chars = text.chars();
@@ -105,7 +104,7 @@ impl Line {
             .then(|| &rest[..end.unwrap_or(rest.len())])
     }
 
-    fn depth(&self) -> usize {
+    fn indent(&self) -> usize {
         self.code.len() - self.code.trim_start().len()
     }
 
@@ -124,8 +123,8 @@ impl Name {
         self.path.windows(wanted.len()).any(|part| part == wanted)
     }
 
-    /// Resolves a path of the module `own` that starts with `crate` or `super`.
-    pub(crate) fn absolute<'a>(&'a self, own: &[&'a str]) -> Option<Vec<&'a str>> {
+    /// Resolves a path that starts with `crate` or `super` in the module `own`.
+    pub(crate) fn resolve<'a>(&'a self, own: &[&'a str]) -> Option<Vec<&'a str>> {
         let supers = self.path.iter().take_while(|part| *part == "super").count();
         let (from, rest) = match self.path[0].as_str() {
             "crate" => (&own[..0], &self.path[1..]),
@@ -151,9 +150,9 @@ fn erase_tests(lines: &mut [Line], all: bool) {
     let mut inside = None;
     for line in lines {
         if line.code.trim() == "mod tests {" {
-            inside = Some(line.depth());
+            inside = Some(line.indent());
         }
-        let closes = line.code.trim() == "}" && inside == Some(line.depth());
+        let closes = line.code.trim() == "}" && inside == Some(line.indent());
         if all || inside.is_some() {
             *line = Line::default();
         }
@@ -177,14 +176,14 @@ fn tokens(code: &str) -> Vec<&str> {
     tokens
 }
 
-fn names(lines: &[Line]) -> Vec<Name> {
+fn collect_names(lines: &[Line]) -> Vec<Name> {
     let mut names: Vec<Name> = Vec::new();
     let mut braces: Vec<Vec<String>> = Vec::new();
     let mut import = false;
-    let mut before = ["", ""];
+    let mut previous = ["", ""];
     for (line, number) in lines.iter().zip(1..) {
         for token in tokens(&line.code) {
-            let joined = before[1] == "::" && before[0].starts_with(is_word);
+            let joined = previous[1] == "::" && previous[0].starts_with(is_word);
             match token {
                 "{" => {
                     braces.push(names.pop_if(|_| joined).map_or_else(Vec::new, |name| name.path));
@@ -200,7 +199,7 @@ fn names(lines: &[Line]) -> Vec<Name> {
                     names.push(Name { line: number, path, import });
                 }
             }
-            before = [before[1], token];
+            previous = [previous[1], token];
         }
     }
     names

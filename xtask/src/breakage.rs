@@ -3,7 +3,7 @@
 //! A mutant has one atomic ordering that is a step weaker ([`orderings`]), or one fault of
 //! `break/faults.txt` ([`lists`]). It is planted in a copy of the repository below the target
 //! directory. There the expected test runs first: the one in the list, or the one that noticed the
-//! mutant last. Then the stages of tests run until one fails.
+//! mutant last. If this test passes, the stages of tests run until one fails.
 //!
 //! If a mutant survives all stages, a test is missing, or the ordering is stronger than needed, or
 //! no tool shows the fault. The command fails if `break/survivors.txt` gives no reason for a
@@ -59,7 +59,7 @@ fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Runs `cargo xtask break`. Returns true if the survivors are exactly those in the list.
+/// Runs `cargo xtask break`. Returns true if, of the mutants it runs, exactly the listed survive.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let (mut only, mut lists, mut skips_survivors) = ("", false, false);
     let mut options = options.iter();
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
 fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Result<bool> {
     let mut stages = Stages { copy: copy()?, sound_durations: HashMap::new() };
     let mut cache = File::options().create(true).append(true).open(cache()?)?;
-    // Proves these tests in one go, so that the sound library is built once.
+    // Runs these tests before any mutant is planted, so that the sound library is built once.
     for test in mutants.iter().filter_map(Test::expected) {
         stages.ensure_sound_passes(&test)?;
     }
@@ -129,14 +129,14 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
     Ok(complaints.is_empty())
 }
 
-/// Returns the stage and the test that notice the mutant.
+/// Returns the stage and the test that notice the mutant, if any.
 fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<String>> {
     for test in Test::expected(mutant).into_iter().chain(Test::all(mutant)) {
         stages.ensure_sound_passes(&test)?;
         let path = stages.copy.join(&mutant.file);
         let sound = fs::read(&path)?;
         fs::write(&path, &mutant.broken)?;
-        let noticed = stages.notice(&test);
+        let noticed = stages.run_test(&test);
         fs::write(&path, sound)?;
         if let Some(by) = noticed.with_context(|| format!("\"{}\"", mutant.name))? {
             return Ok(Some(by));
@@ -148,7 +148,7 @@ fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<Str
 /// Returns all mutants: the weaker orderings of each source file, then the planted faults.
 fn mutants() -> Result<Vec<Mutant>> {
     let (mut mutants, mut errors) = (Vec::new(), Vec::new());
-    let mut sources = tracked("'src/*.rs'")?;
+    let mut sources = files_not_ignored("'src/*.rs'")?;
     sources.retain(|file| !file.split('/').any(|part| matches!(part, "tests" | "tests.rs")));
     for file in sources {
         mutants.extend(weakenings(&file, &read(&file)?)?);
@@ -171,7 +171,7 @@ fn survivors() -> Result<Vec<String>> {
 }
 
 /// Returns the matching files of the repository that git does not ignore.
-fn tracked(pattern: &str) -> Result<Vec<String>> {
+fn files_not_ignored(pattern: &str) -> Result<Vec<String>> {
     let list = format!("git ls-files --cached --others --exclude-standard {pattern}");
     let files = process::output(&list)?;
     Ok(files.lines().filter(|file| root().join(file).is_file()).map(str::to_owned).collect())
@@ -181,7 +181,7 @@ fn tracked(pattern: &str) -> Result<Vec<String>> {
 fn copy() -> Result<PathBuf> {
     let copy = directory()?.join("workspace");
     let _ = fs::remove_dir_all(&copy);
-    for file in tracked("")? {
+    for file in files_not_ignored("")? {
         let to = copy.join(&file);
         fs::create_dir_all(to.parent().expect("a file is in a directory"))?;
         fs::write(to, fs::read(root().join(&file))?)?;
@@ -199,7 +199,8 @@ fn read(file: &str) -> Result<String> {
     fs::read_to_string(root().join(file)).with_context(|| file.to_owned())
 }
 
-/// Returns the path of the cache. A line has a mutant, a tab, and the stage and test that noticed.
+/// Returns the path of the cache. A line has a mutant, a tab, and the stage and test that noticed
+/// it.
 fn cache() -> Result<PathBuf> {
     Ok(directory()?.join("noticed.txt"))
 }

@@ -2,7 +2,7 @@
 //!
 //! Each case of the program in `cost/` runs twice, with different numbers of iterations. The
 //! difference of the counts, divided by the difference of the iterations, is the cost of one
-//! operation. `cost/best.txt` contains the lowest counts of corewheel so far.
+//! operation. `cost/best.txt` contains the lowest saved counts of corewheel.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -28,13 +28,13 @@ const ITERATIONS: [u64; 2] = [4_096, 8_192];
 /// The variants of corewheel. All other variants are peers.
 const COREWHEEL_VARIANTS: [&str; 3] = ["wheel", "shard", "local"];
 
-/// Tenths of an instruction.
 type Tenths = u64;
 /// The numbers of instructions and of locked instructions, by the name of a case. A name ends in
 /// `+all` if the library has all features.
 type Counts = BTreeMap<String, [Tenths; 2]>;
 
-/// Runs `cargo xtask cost`. Returns false if a count exceeds its best by more than the tolerance.
+/// Runs `cargo xtask cost`. Returns false if a count exceeds the best of the same tools by more
+/// than the tolerance.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let (save, save_all) = match options {
         [] => (false, false),
@@ -60,10 +60,11 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     for case in cases {
         let with_all = format!("{case}+all");
         let [count, locked] = instructions[case];
-        let locked = if default.locked.is_empty() { "-".into() } else { shown(locked) };
-        let count_all = instructions.get(&with_all).map_or(String::new(), |count| shown(count[0]));
-        let [best, best_all] = [case, &with_all].map(|case| best.shown_beside(case, &instructions));
-        print_row([case, &shown(count), &locked, &best, &count_all, &best_all]);
+        let locked = if default.locked.is_empty() { "-".into() } else { format_tenths(locked) };
+        let count_all =
+            instructions.get(&with_all).map_or(String::new(), |count| format_tenths(count[0]));
+        let [best, best_all] = [case, &with_all].map(|case| best.format_best(case, &instructions));
+        print_row([case, &format_tenths(count), &locked, &best, &count_all, &best_all]);
     }
     if best.versions != versions && !save_all {
         println!("\nreported only: the best counts are of {}", best.versions);
@@ -90,7 +91,7 @@ fn print_row([case, cells @ ..]: [&str; 6]) {
     println!("{}", format!("{case:<28}{cells}").trim_end());
 }
 
-fn shown(tenths: Tenths) -> String {
+fn format_tenths(tenths: Tenths) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
@@ -123,19 +124,22 @@ impl Best {
         pair.is_some_and(|(best, count)| count[0] * 100 > best * (100 + TOLERANCE))
     }
 
-    fn shown_beside(&self, case: &str, counts: &Counts) -> String {
+    fn format_best(&self, case: &str, counts: &Counts) -> String {
         let mark = if self.is_worse(case, counts) { "! " } else { "" };
-        self.counts.get(case).map_or(String::new(), |best| format!("{mark}{}", shown(*best)))
+        self.counts
+            .get(case)
+            .map_or(String::new(), |best| format!("{mark}{}", format_tenths(*best)))
     }
 
-    /// Writes the counts of corewheel that are below their best, or with `save_all` all counts.
+    /// Writes the counts of corewheel that are below their best, or with `save_all` all of them.
     fn save(&mut self, versions: &str, counts: &Counts, save_all: bool) -> Result<()> {
         let old = mem::take(&mut self.counts);
         for (case, &[count, _]) in counts.iter().filter(|(case, _)| is_corewheel(case)) {
             let best = old.get(case).filter(|_| !save_all).map_or(count, |best| count.min(*best));
             self.counts.insert(case.clone(), best);
         }
-        let lines = self.counts.iter().map(|(case, count)| format!("{case} {}\n", shown(*count)));
+        let lines =
+            self.counts.iter().map(|(case, count)| format!("{case} {}\n", format_tenths(*count)));
         let text = format!("{versions}\n{}", lines.collect::<String>());
         Ok(fs::write(root().join(BEST), text)?)
     }
@@ -206,15 +210,15 @@ fn locked_instructions(program: &Path) -> HashSet<String> {
     locked.map(|(address, _)| format!("0x{address}")).collect()
 }
 
-/// Calls `look` with each line of a profile that names a function, file or object, or has a count.
+/// Calls `visit` with each line of a profile that names a function, file or object, or has a count.
 /// Skips the line after `calls=`, which has the count of a callee.
-fn for_each_own_line<'a>(profile: &'a str, mut look: impl FnMut(&'a str)) {
+fn for_each_own_line<'a>(profile: &'a str, mut visit: impl FnMut(&'a str)) {
     let mut lines = profile.lines();
     while let Some(line) = lines.next() {
         if line.starts_with("calls=") {
             lines.next();
         } else if line.contains('=') || line.starts_with(|first: char| first.is_ascii_digit()) {
-            look(line);
+            visit(line);
         }
     }
 }
@@ -241,7 +245,7 @@ mod tests {
         let case = "reset wheel";
         let best = BTreeMap::from([(case.to_owned(), 1_000)]);
         let best = Best { versions: String::new(), counts: best };
-        let shown = |count| best.shown_beside(case, &Counts::from([(case.to_owned(), [count, 0])]));
+        let shown = |count| best.format_best(case, &Counts::from([(case.to_owned(), [count, 0])]));
         assert_eq!([1_030, 1_031].map(shown), ["100.0", "! 100.0"]);
         assert!(!best.is_worse("reset shard", &Counts::from([("reset shard".to_owned(), [9, 0])])));
     }

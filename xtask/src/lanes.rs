@@ -14,8 +14,8 @@ pub(crate) struct Lane {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
     pub(crate) limit: Duration,
-    /// Whether the lane may run in parallel with neighbours that may.
-    pub(crate) beside: bool,
+    /// Whether the lane may run in parallel with adjacent parallel lanes.
+    pub(crate) is_parallel: bool,
     pub(crate) command: String,
 }
 
@@ -70,8 +70,8 @@ fn parse(table: &'static str) -> Table {
             let name = words.next().expect("split returns at least one word");
             let minutes: u64 = words.next().and_then(|word| word.parse().ok()).expect("minutes");
             let limit = Duration::from_secs(60 * minutes);
-            let beside = words.next() == Some("beside");
-            lanes.push(Lane { group, name, limit, beside, command: String::new() });
+            let is_parallel = words.next() == Some("parallel");
+            lanes.push(Lane { group, name, limit, is_parallel, command: String::new() });
         }
     }
     let excluded = UNBUILDABLE.iter().map(|(package, _)| format!(" --exclude {package}"));

@@ -33,8 +33,8 @@ pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
     if chosen.iter().any(|lane| lane.command.contains("--workspace")) {
         rows.extend(lanes::UNBUILDABLE.iter().map(|(name, why)| skipped(name, why.clone())));
     }
-    // Neighbours that may run in parallel share the cores.
-    for lanes in chosen.chunk_by(|lane, next| lane.beside && next.beside) {
+    // Adjacent parallel lanes share the cores.
+    for lanes in chosen.chunk_by(|lane, next| lane.is_parallel && next.is_parallel) {
         rows.extend(on_all_cores(lanes, |lane| run_lane(lane, lanes.len() > 1)));
     }
     println!();
@@ -90,7 +90,7 @@ mod tests {
 
     fn run(group: &'static str, command: &str) -> Row {
         let (name, limit, command) = ("a test", Duration::from_secs(1), command.to_owned());
-        run_lane(&Lane { group, name, limit, beside: false, command }, false)
+        run_lane(&Lane { group, name, limit, is_parallel: false, command }, false)
     }
 
     #[test]

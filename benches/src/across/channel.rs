@@ -1,6 +1,6 @@
 //! `channel`: only the owner touches its timers, and a requester sends it requests through a
-//! channel. The requester gives each timer that it adds a number. It gets no answer, because a
-//! timer may fire before the owner consumes the request. A request wakes no thread.
+//! channel. The requester gives each timer that it adds a number. Requests get no answer, and wake
+//! no thread.
 
 use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -22,7 +22,7 @@ pub struct Channel<T: Timers> {
 pub struct Requester<H> {
     requests: Sender<Request<H>>,
     ticks: TickClock,
-    /// Numbers of cancelled timers.
+    /// Numbers of cancelled timers, to be used again.
     free: Vec<usize>,
     next_number: usize,
 }
@@ -35,7 +35,7 @@ pub enum TimerId<H> {
 
 enum Request<H> {
     Add { number: usize, deadline: u64, payload: Payload },
-    Reset { name: TimerId<H>, deadline: u64 },
+    Reset { id: TimerId<H>, deadline: u64 },
     Run(Task),
     Cancel(TimerId<H>),
 }
@@ -50,16 +50,16 @@ impl<T: Timers> Channel<T> {
                 }
                 self.requested[number] = Some(self.timers.add(deadline, payload));
             }
-            Request::Reset { mut name, deadline } => {
-                let handle = match &mut name {
+            Request::Reset { mut id, deadline } => {
+                let handle = match &mut id {
                     TimerId::Own(handle) => handle,
                     TimerId::Requested(number) => self.requested[*number].as_mut().expect("added"),
                 };
                 assert!(self.timers.reset(handle, deadline), "the timer is live");
             }
             Request::Run(task) => task(),
-            Request::Cancel(name) => {
-                let handle = match name {
+            Request::Cancel(id) => {
+                let handle = match id {
                     TimerId::Own(handle) => handle,
                     TimerId::Requested(number) => self.requested[number].take().expect("added"),
                 };
@@ -119,11 +119,11 @@ impl<H: Send> Requester<H> {
 impl<H: Send> Remote for Requester<H> {
     type Handle = TimerId<H>;
 
-    fn cancel(&mut self, name: TimerId<H>) -> bool {
-        if let TimerId::Requested(number) = name {
+    fn cancel(&mut self, id: TimerId<H>) -> bool {
+        if let TimerId::Requested(number) = id {
             self.free.push(number);
         }
-        self.request(Request::Cancel(name));
+        self.request(Request::Cancel(id));
         true
     }
 }
@@ -137,9 +137,9 @@ impl<H: Clone + Send> Requests for Requester<H> {
         TimerId::Requested(number)
     }
 
-    fn reset(&mut self, name: &mut TimerId<H>, delay: Duration) -> bool {
+    fn reset(&mut self, id: &mut TimerId<H>, delay: Duration) -> bool {
         let deadline = self.ticks.deadline(delay);
-        self.request(Request::Reset { name: name.clone(), deadline });
+        self.request(Request::Reset { id: id.clone(), deadline });
         true
     }
 

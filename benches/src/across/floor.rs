@@ -93,7 +93,7 @@ impl Owner for FloorOwner {
         for (place, part) in line.payload.iter().zip(payload) {
             place.store(part, Ordering::Relaxed);
         }
-        // Fits in a u32: a run adds fewer timers.
+        // Fits in a u32: a run adds fewer than 2^32 timers.
         self.generation += 1;
         // Release: publishes the line to the holder of the handle; on x86 a plain store.
         line.state.store(self.generation, Ordering::Release);

@@ -10,7 +10,7 @@ use crate::timers::{Payload, Timers, Waking};
 
 pub struct Locked<T: Shareable, L: Lock> {
     shared: Arc<Shared<T, L>>,
-    /// Swapped with the queue behind the lock, so that closures run without it.
+    /// Swapped with the queue behind the lock, so that closures run after the lock is released.
     to_run: VecDeque<Task>,
 }
 
@@ -22,7 +22,7 @@ pub struct Shared<T: Shareable, L: Lock> {
 
 struct Guarded<T> {
     timers: T,
-    /// Timers that other threads cancelled since the last turn.
+    /// Calls of `cancel` since the last turn.
     cancelled: usize,
     to_run: VecDeque<Task>,
 }

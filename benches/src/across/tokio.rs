@@ -1,4 +1,4 @@
-//! tokio's `Sleep`s, pinned in reused boxes, so that the steady state allocates nothing.
+//! tokio's `Sleep`s, pinned in reused boxes, so that adds allocate nothing in the steady state.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::{IN_FLIGHT, Owner, Remote, Requests, Turned, count_run, counted_runs}
 use crate::peers::{self, SleepBox};
 use crate::timers::Payload;
 
-/// `tokio-threads`, `tokio-alt`: one worker registers a sleep by a poll, and another worker drops
-/// it. The answer of a cancel is `is_elapsed` before the drop. Boxes return to the owner by a ring.
+/// `tokio-threads`, `tokio-alt`: one task registers a sleep by a poll, and another task drops it. A
+/// cancel returns `!is_elapsed()`, read before the drop. Boxes return to the owner by a ring.
 pub struct TokioDrop {
     free: Vec<SleepBox>,
     emptied: Consumer<SleepBox>,
@@ -33,7 +33,7 @@ impl Owner for TokioDrop {
     }
 
     fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
-        peers::put(&mut self.free, sleep(delay))
+        peers::register_sleep(&mut self.free, sleep(delay))
     }
 
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
@@ -46,9 +46,9 @@ impl Owner for TokioDrop {
 impl Remote for Dropper {
     type Handle = SleepBox;
 
-    fn cancel(&mut self, mut place: SleepBox) -> bool {
-        let was_live = peers::empty(&mut place);
-        self.emptied.push(place);
+    fn cancel(&mut self, mut boxed: SleepBox) -> bool {
+        let was_live = peers::drop_sleep(&mut boxed);
+        self.emptied.push(boxed);
         was_live
     }
 
@@ -86,7 +86,7 @@ impl Owner for SharedRuntime {
         self.own.add(delay, payload)
     }
 
-    /// Runs tasks until a yield runs none.
+    /// Yields until no more requested closures run.
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
         self.runtime.block_on(async {
             let mut before = None;
@@ -101,9 +101,9 @@ impl Owner for SharedRuntime {
 impl Remote for RuntimeRemote {
     type Handle = SleepBox;
 
-    fn cancel(&mut self, mut place: SleepBox) -> bool {
-        let was_live = peers::empty(&mut place);
-        self.free.push(place);
+    fn cancel(&mut self, mut boxed: SleepBox) -> bool {
+        let was_live = peers::drop_sleep(&mut boxed);
+        self.free.push(boxed);
         was_live
     }
 }
@@ -111,11 +111,11 @@ impl Remote for RuntimeRemote {
 impl Requests for RuntimeRemote {
     fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
         let _entered = self.runtime.enter();
-        peers::put(&mut self.free, sleep(delay))
+        peers::register_sleep(&mut self.free, sleep(delay))
     }
 
-    fn reset(&mut self, place: &mut SleepBox, delay: Duration) -> bool {
-        let Some(mut sleep) = place.as_mut().as_pin_mut() else { return false };
+    fn reset(&mut self, boxed: &mut SleepBox, delay: Duration) -> bool {
+        let Some(mut sleep) = boxed.as_mut().as_pin_mut() else { return false };
         let was_live = !sleep.is_elapsed();
         sleep.as_mut().reset(Instant::now() + delay);
         was_live

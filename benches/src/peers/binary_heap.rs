@@ -1,5 +1,5 @@
-//! The standard library's `BinaryHeap`. A cancelled timer leaves a stale entry. When more than half
-//! of the entries are stale, the heap is rebuilt without them.
+//! The standard library's `BinaryHeap`. A cancelled or moved timer leaves a stale entry. The heap
+//! is rebuilt when it has many stale entries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,8 +7,8 @@ use std::collections::BinaryHeap;
 use super::table::{Handle, Table};
 use crate::timers::{Payload, Timers};
 
-/// Fewer stale entries cause no rebuild.
-const STALE_MIN: usize = 1024;
+/// The heap is rebuilt when the stale entries outnumber the live timers by more.
+const STALE_SURPLUS_MAX: usize = 1024;
 
 pub struct LazyBinaryHeap {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -16,41 +16,40 @@ pub struct LazyBinaryHeap {
     live: usize,
 }
 
-/// Deadline, index and placement.
+/// Deadline, index and version.
 type Entry = (u64, u32, u32);
 
 #[derive(Debug, Default)]
 struct Timer {
     payload: Payload,
     /// Changes when the timer is added, moved or ended, which makes older entries stale.
-    placement: u32,
+    version: u32,
 }
 
 impl Timer {
-    fn begin_placement(&mut self) -> u32 {
-        self.placement = self.placement.wrapping_add(1);
-        self.placement
+    fn next_version(&mut self) -> u32 {
+        self.version = self.version.wrapping_add(1);
+        self.version
     }
 }
 
 impl LazyBinaryHeap {
     fn end(&mut self, index: u32) {
-        self.timers[index].value.begin_placement();
+        self.timers[index].value.next_version();
         self.timers.end(index);
         self.live -= 1;
     }
 
-    fn place(&mut self, index: u32, deadline: u64) {
-        let placement = self.timers[index].value.begin_placement();
-        self.heap.push(Reverse((deadline, index, placement)));
+    fn push_entry(&mut self, index: u32, deadline: u64) {
+        let version = self.timers[index].value.next_version();
+        self.heap.push(Reverse((deadline, index, version)));
     }
 
     fn rebuild_if_stale(&mut self) {
-        if self.heap.len() > 2 * self.live + STALE_MIN {
+        if self.heap.len() > 2 * self.live + STALE_SURPLUS_MAX {
             let timers = &self.timers;
-            self.heap.retain(|&Reverse((_, index, placement))| {
-                timers[index].value.placement == placement
-            });
+            self.heap
+                .retain(|&Reverse((_, index, version))| timers[index].value.version == version);
         }
     }
 }
@@ -66,7 +65,7 @@ impl Timers for LazyBinaryHeap {
         let handle = self.timers.take();
         self.timers[handle.index].value.payload = payload;
         self.live += 1;
-        self.place(handle.index, deadline);
+        self.push_entry(handle.index, deadline);
         handle
     }
 
@@ -82,20 +81,20 @@ impl Timers for LazyBinaryHeap {
     fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
         let live = self.timers.is_live(*handle);
         if live {
-            self.place(handle.index, deadline);
+            self.push_entry(handle.index, deadline);
             self.rebuild_if_stale();
         }
         live
     }
 
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
-        while let Some(&Reverse((deadline, index, placement))) = self.heap.peek() {
+        while let Some(&Reverse((deadline, index, version))) = self.heap.peek() {
             if deadline > now {
                 break;
             }
             self.heap.pop();
             let timer = &self.timers[index].value;
-            if timer.placement == placement {
+            if timer.version == version {
                 on_fire(timer.payload);
                 self.end(index);
             }

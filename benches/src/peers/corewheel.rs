@@ -176,7 +176,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     type Handle = TimerHandle;
 
     fn new() -> Self {
-        // The growth must not be timed.
+        // Reserved here, so that the growth is not timed.
         FIRED.with_borrow_mut(|fired| fired.reserve(1024));
         Self { clock: C::install(), now: 0 }
     }

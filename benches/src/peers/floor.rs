@@ -26,7 +26,7 @@ struct Node {
 }
 
 impl<const CAS: bool> Floor<CAS> {
-    /// Ends the timer if it has this generation; returns whether it had.
+    /// Ends the timer and returns true, if the generation matches.
     fn claim(node: &Node, generation: u32) -> bool {
         if CAS {
             // AcqRel and Relaxed, as in a timer whose payload the claimer takes.

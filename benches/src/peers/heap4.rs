@@ -1,6 +1,6 @@
 //! A 4-ary heap that tracks the position of each timer, so that any timer can be removed.
 
-use super::table::{Handle, Table, put};
+use super::table::{Handle, Table, write_payload};
 use crate::timers::{Payload, Timers};
 
 const ARITY: usize = 4;
@@ -85,7 +85,7 @@ impl Timers for Heap4 {
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
         let handle = self.records.take();
-        put(&mut self.payloads, handle.index, payload);
+        write_payload(&mut self.payloads, handle.index, payload);
         let entry = Entry { deadline, index: handle.index };
         self.heap.push(entry);
         self.sift_up(self.heap.len() - 1, entry);

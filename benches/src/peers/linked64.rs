@@ -1,7 +1,7 @@
-//! A hierarchical wheel as in tokio: 64 slots a level, each a doubly linked list of nodes of a
+//! A hierarchical wheel as in tokio: 64 slots a level, each a doubly linked list of nodes of one
 //! cache line. A node is in the lowest level that distinguishes its deadline from the current time.
-//! When time reaches the start of an upper slot, its nodes cascade to lower levels. It takes any
-//! delay, and fires at the exact tick.
+//! When time reaches the start of an upper slot, its nodes cascade to lower levels. The wheel takes
+//! any delay, and fires at the exact tick.
 
 use super::table::{Handle, Linked, NIL, Node, Table};
 use crate::timers::{Payload, Timers, Waking};
@@ -33,7 +33,7 @@ struct CacheLine;
 const _: () = assert!(size_of::<Node<Linked<Timer>, CacheLine>>() == 64);
 
 impl Linked64 {
-    /// The highest bit of `deadline` that differs from the time selects the level.
+    /// Returns the slot, at the level of the highest bit in which `deadline` and `now` differ.
     fn slot_of(&self, deadline: u64) -> u32 {
         let level = ((self.now ^ deadline) | 1).ilog2() / BITS;
         let position = (deadline >> (level * BITS)) % SLOTS as u64;

@@ -20,4 +20,4 @@ pub use self::linked64::Linked64;
 pub use self::single65536::Single65536;
 pub use self::table::Handle;
 pub use self::tokio::{DelayQueuePeer, SleepBox, TokioSleep};
-pub(crate) use self::tokio::{empty, put};
+pub(crate) use self::tokio::{drop_sleep, register_sleep};

@@ -1,7 +1,7 @@
 //! The simplest wheel: 65,536 slots of one tick, for delays below 65,536 ticks. Each slot is a
 //! doubly linked list of 16-byte records. Payloads are stored separately.
 
-use super::table::{Handle, Linked, NIL, Node, Table, put};
+use super::table::{Handle, Linked, NIL, Node, Table, write_payload};
 use crate::timers::{Payload, Timers};
 
 const SLOTS: u64 = 65_536;
@@ -61,7 +61,7 @@ impl Timers for Single65536 {
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
         let handle = self.timers.take();
-        put(&mut self.payloads, handle.index, payload);
+        write_payload(&mut self.payloads, handle.index, payload);
         self.live += 1;
         self.link(handle.index, deadline);
         handle

@@ -111,7 +111,7 @@ impl<T, A> Table<Linked<T>, A> {
 }
 
 /// Writes the payload of a node, in peers that store payloads separately.
-pub(super) fn put(payloads: &mut Vec<Payload>, index: u32, payload: Payload) {
+pub(super) fn write_payload(payloads: &mut Vec<Payload>, index: u32, payload: Payload) {
     match payloads.get_mut(index as usize) {
         Some(place) => *place = payload,
         None => payloads.push(payload),

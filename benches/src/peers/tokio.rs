@@ -1,10 +1,10 @@
 //! tokio's `Sleep` and tokio-util's `DelayQueue`.
 //!
-//! Each sleep is pinned in a reused slot, so that the steady state allocates nothing, and is polled
-//! once when it is added. In virtual time its waker enqueues the slot, as a task's waker enqueues
+//! Each sleep is polled once when it is added. It is pinned in a reused slot, so that the steady
+//! state allocates nothing. In virtual time its waker enqueues the slot, as a task's waker enqueues
 //! the task. In real time the waker does nothing, and an elapsed sleep stays until it is cancelled.
 //!
-//! The queue's keys are plain indices, so a stale key may find another timer.
+//! The keys of `DelayQueue` are plain indices, so a stale key may find another timer.
 
 use std::cell::RefCell;
 use std::mem;
@@ -34,7 +34,7 @@ impl<const VIRTUAL: bool> Time<VIRTUAL> {
         let runtime = VIRTUAL.then(|| {
             let mut builder = Builder::new_current_thread();
             let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
-            // Leaked, so that it is entered until the thread ends.
+            // Leaked, so that the thread never leaves the runtime.
             let runtime: &'static Runtime = Box::leak(Box::new(runtime));
             mem::forget(runtime.enter());
             runtime
@@ -121,7 +121,7 @@ impl<const VIRTUAL: bool> Timers for TokioSleep<VIRTUAL> {
         slot.sleep.set(Some(sleep));
         slot.payload = payload;
         slot.generation = slot.generation.wrapping_add(1);
-        register(&mut slot.sleep, &slot.waker);
+        poll_once(&mut slot.sleep, &slot.waker);
         Handle { index, generation: slot.generation }
     }
 
@@ -160,24 +160,24 @@ impl<const VIRTUAL: bool> Timers for TokioSleep<VIRTUAL> {
 /// Pinned memory that is reused for `Sleep`s.
 pub type SleepBox = Pin<Box<Option<Sleep>>>;
 
-fn register(place: &mut SleepBox, waker: &Waker) {
-    if let Some(sleep) = place.as_mut().as_pin_mut() {
+fn poll_once(boxed: &mut SleepBox, waker: &Waker) {
+    if let Some(sleep) = boxed.as_mut().as_pin_mut() {
         let _: Poll<()> = sleep.poll(&mut Context::from_waker(waker));
     }
 }
 
-/// Puts a sleep in a free or new place, and registers it.
-pub(crate) fn put(free: &mut Vec<SleepBox>, sleep: Sleep) -> SleepBox {
-    let mut place = free.pop().unwrap_or_else(|| Box::pin(None));
-    place.set(Some(sleep));
-    register(&mut place, Waker::noop());
-    place
+/// Puts a sleep in a free or new box, and registers it by a poll.
+pub(crate) fn register_sleep(free: &mut Vec<SleepBox>, sleep: Sleep) -> SleepBox {
+    let mut boxed = free.pop().unwrap_or_else(|| Box::pin(None));
+    boxed.set(Some(sleep));
+    poll_once(&mut boxed, Waker::noop());
+    boxed
 }
 
-/// Drops the sleep in a place; returns false if it had elapsed.
-pub(crate) fn empty(place: &mut SleepBox) -> bool {
-    let was_live = place.as_ref().as_pin_ref().is_some_and(|sleep| !sleep.is_elapsed());
-    place.set(None);
+/// Drops the sleep in a box; returns false if it had elapsed.
+pub(crate) fn drop_sleep(boxed: &mut SleepBox) -> bool {
+    let was_live = boxed.as_ref().as_pin_ref().is_some_and(|sleep| !sleep.is_elapsed());
+    boxed.set(None);
     was_live
 }
 

@@ -14,9 +14,8 @@ use crate::plan::{Named, Peer};
 const INK: RGBColor = RGBColor(128, 128, 128);
 const SIZE: (u32, u32) = (860, 480);
 const MARGIN_RIGHT: i32 = 190;
-/// The vertical distance of two names.
 const NAME_STEP: i32 = 15;
-/// The smallest time that is shown. Differences of times are less exact.
+/// The smallest time that is shown. Smaller differences of times are noise.
 const LEAST_NANOS: f64 = 0.5;
 
 pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
@@ -34,7 +33,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     let points = |figures: &[Option<&Figure>]| -> Vec<(f64, f64)> {
         let point = |(column, figure): (usize, &Figure)| match chart.columns {
             _ if has_curve => figure.sample.curve.iter().map(|&(x, y)| (x.log10(), y)).collect(),
-            Columns::Kinds | Columns::Settings => vec![(column as f64, figure.spread().median)],
+            Columns::Metrics | Columns::Settings => vec![(column as f64, figure.spread().median)],
             Columns::Sizes => {
                 let n = figure.sample.n as f64;
                 vec![(n.log10(), figure.spread().median.max(LEAST_NANOS))]
@@ -51,7 +50,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     };
     let [x_title, y_title] = match chart.columns {
         _ if has_curve => ["one turn in ... takes longer", "ns"],
-        Columns::Kinds | Columns::Settings => ["", chart.unit],
+        Columns::Metrics | Columns::Settings => ["", chart.unit],
         Columns::Sizes => [counted, chart.unit],
     };
     let all: Vec<(f64, f64)> = chart.rows.iter().flat_map(|row| points(&row.1)).collect();
@@ -110,7 +109,7 @@ fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", height).into_font().color(&colour)
 }
 
-/// Red for corewheel, grey for floors. Consecutive other peers get very different hues.
+/// Returns red to yellow for corewheel, grey for floors, and distinct hues for adjacent peers.
 fn colour(peer: Peer) -> RGBColor {
     let place = f64::from(peer as u8);
     let hue = match peer {

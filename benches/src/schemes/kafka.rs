@@ -22,7 +22,6 @@ pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
     levels: Vec<u32>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
-    /// The start of the last slot that was taken from the queue.
     clock: u64,
 }
 

@@ -2,14 +2,15 @@
 //!
 //! 9 levels of 64 slots (for HZ > 100). A slot of one level is 8 times as wide as a slot of the
 //! level below, so the levels overlap. A timer goes to a level when 63 slots of the level below do
-//! not suffice. It stays in its slot, which starts after the deadline: it never fires early, and
-//! fires later for longer intervals.
+//! not suffice. It stays in its slot, which starts after the deadline. So it never fires early, and
+//! the longer its interval, the later it may fire.
 //!
 //! A timer of level 0 is one tick late, because the kernel cannot know how much of the current tick
 //! is left. Above, it is late by at most the width of a slot, which is at most 8/63 of the
 //! interval: the "12.5 %" of the kernel's comments. The range is 63 * 8^8 ticks, 12 days of
 //! milliseconds. The kernel fires a longer interval at the end of its range, which is early; this
-//! version panics. It has no bitmap of used slots, by which an idle kernel sleeps.
+//! version panics. Unlike the kernel, it has no bitmap of used slots, which tells how long to
+//! sleep.
 
 use super::store::slot;
 use super::{Scheme, Store};
@@ -17,7 +18,6 @@ use crate::timers::Payload;
 
 const LEVELS: u32 = 9;
 const SLOTS: u32 = 64;
-/// A slot is 2^3 times as wide as one of the level below.
 const SHIFT: u32 = 3;
 
 pub struct Linux;
@@ -45,7 +45,8 @@ impl Scheme for Linux {
         store.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);
     }
 
-    /// Time enters a slot of a level when all bits below that level are zero.
+    /// Serves the slots that begin now: of level 0, and of each level below which all bits are
+    /// zero.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         let entered = (store.now.trailing_zeros() / SHIFT).min(LEVELS - 1);
         for level in 0..=entered {

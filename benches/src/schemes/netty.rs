@@ -7,7 +7,7 @@
 //! deferred work.
 //!
 //! The worker serves a tick after its end, so a timeout fires between 1 and `TICK` ticks after its
-//! deadline. It fires later if a tick has more than 100,000 new timeouts.
+//! deadline. It may fire later if a tick has more than 100,000 new timeouts.
 
 use super::store::slot;
 use super::{Scheme, Store};
@@ -16,7 +16,6 @@ use crate::timers::Payload;
 const SLOTS: u32 = 512;
 /// The list after the slots: timeouts that the worker has not linked yet.
 const NEW: u32 = SLOTS;
-/// The most new timeouts that the worker links in one tick.
 const LINKED_PER_TICK: usize = 100_000;
 
 /// `due` is the deadline of a new timeout, and the remaining rounds of a linked one.
@@ -40,7 +39,8 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         self.cancelled.push(index);
     }
 
-    /// Serves the worker's tick that has ended. An overdue new timeout goes into its slot.
+    /// Serves the worker's tick that has ended. An overdue new timeout goes into the slot of that
+    /// tick.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         if !store.now.is_multiple_of(TICK) {
             return;

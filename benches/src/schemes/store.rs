@@ -1,5 +1,5 @@
 //! Nodes in one `Vec`, linked by index, with generational handles. A list is circular and doubly
-//! linked through a sentinel node, so a timer is unlinked in O(1) without its list.
+//! linked through a sentinel node, so a timer is unlinked in O(1) without a search.
 
 use std::ops::{Index, IndexMut, Range};
 
@@ -11,7 +11,7 @@ pub struct Node {
     previous: u32,
     next: u32,
     generation: u32,
-    /// The deadline, or another count of the scheme.
+    /// The deadline, or a count that the scheme defines.
     pub(super) due: u64,
     pub(super) payload: Payload,
 }
@@ -107,7 +107,6 @@ impl Store {
         self[next].previous = previous;
     }
 
-    /// Unlinks and releases a timer, and returns its payload.
     pub(super) fn remove(&mut self, index: u32) -> Payload {
         self.unlink(index);
         self.release(index)

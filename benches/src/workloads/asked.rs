@@ -15,8 +15,8 @@ use crate::timers::{not_due, payload};
 
 /// Timers that stay live, and that resets move.
 const LIVE: usize = 10_000;
-/// The first of this number of equal parts of the rounds is the warm-up.
-const WARM_UP: usize = 4;
+/// The number of rounds, divided by this, is the number of warm-up rounds.
+const WARM_UP_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
@@ -51,7 +51,8 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
     let per_request = |spent: Duration| spent.as_nanos() as f64 / at_once as f64;
     let sides = call_times.chunks(rounds).zip(turn_times.chunks(rounds));
     let samples = REQUESTS.iter().zip(sides).flat_map(|((_, name), (call_times, turn_times))| {
-        let timed: Vec<_> = call_times.iter().zip(turn_times).skip(rounds / WARM_UP).collect();
+        let timed: Vec<_> =
+            call_times.iter().zip(turn_times).skip(rounds / WARM_UP_DIVISOR).collect();
         let all =
             median_of(&timed, |&(call_times, turn_times)| per_request(*call_times + *turn_times));
         let call = median_of(&timed, |&(call_times, _)| per_request(*call_times));

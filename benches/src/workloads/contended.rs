@@ -13,13 +13,13 @@ use crate::measure::Sample;
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
 
-/// Timers per canceller and round, more than it can cancel during a turn.
+/// Timers per canceller and round, usually more than it can cancel during a turn.
 const PENDING: usize = 20_000;
 /// The delay of timers that are not due in a run.
 const LONG: Duration = Duration::from_mins(1);
 /// The delay of timers that the measured turn fires, and the wait before that turn.
 const SHORT: Duration = Duration::from_millis(1);
-const DUE: Duration = Duration::from_millis(3);
+const UNTIL_DUE: Duration = Duration::from_millis(3);
 
 /// Whether the owner fires timers while one thread cancels others. Otherwise four threads cancel.
 const SETTINGS: [(&str, bool); 2] = [("firing", true), ("four-threads", false)];
@@ -35,7 +35,8 @@ struct Progress {
     done: AtomicUsize,
 }
 
-/// Measures calls of cancel, each with one clock reading. The owner fires `n` timers.
+/// Measures calls of cancel, including one clock reading each. In `firing`, the owner fires `n`
+/// timers.
 pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
     in_settings(&SETTINGS, |fires| quantiles(job, "ns", &mut in_rounds::<O>(job, fires)))
 }
@@ -56,14 +57,14 @@ fn in_rounds<O: Owner<Remote: Clone>>(job: Job, fires: bool) -> Vec<f64> {
             (sender, canceller)
         };
         let (senders, cancellers): (Vec<_>, Vec<_>) = (1..=cancellers).map(start).unzip();
-        own(owner, &senders, job, fires, progress);
+        run_owner(owner, &senders, job, fires, progress);
         drop(senders);
         let nanos = cancellers.into_iter().map(|it| it.join().expect("the run does not panic"));
         nanos.flatten().collect()
     })
 }
 
-fn own<O: Owner>(
+fn run_owner<O: Owner>(
     mut owner: O,
     cancellers: &[Sender<Vec<O::Handle>>],
     job: Job,
@@ -80,7 +81,7 @@ fn own<O: Owner>(
         cores::spin_until(|| progress.ready.load(Acquire) == all);
         if fires {
             (0..job.n).for_each(|id| _ = owner.add(SHORT, payload(id)));
-            thread::sleep(DUE);
+            thread::sleep(UNTIL_DUE);
         }
         progress.phase.store(2 * round - 1, Release);
         if fires {
@@ -100,7 +101,7 @@ fn own<O: Owner>(
     }
 }
 
-/// Cancels the timers of each round, and returns the times of calls that began in the round.
+/// Cancels the timers of each round. Returns the times of the calls that began in their round.
 fn cancel_all<R: Remote>(
     mut remote: R,
     rounds: &Receiver<Vec<R::Handle>>,
@@ -115,7 +116,7 @@ fn cancel_all<R: Remote>(
             let is_over = progress.phase.load(Acquire) > 2 * round - 1;
             let started = Instant::now();
             assert!(remote.cancel(handle), "the timer was live");
-            // The first call counts, even if it begins after the round.
+            // The first call of the run counts, even if it begins after its round.
             if !is_over || nanos.is_empty() {
                 nanos.push(started.elapsed().as_nanos() as f64);
             }

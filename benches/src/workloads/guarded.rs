@@ -20,12 +20,12 @@ use crate::measure::{Sample, cpu_nanos, median_of};
 use crate::peers::{LocalClock, RealTime};
 use crate::plan::{Job, Workload as W};
 
-/// A pause after an interval, in which timer threads finish the work of its tasks.
+/// A pause after an interval, in which timer threads finish their work.
 const SETTLE: Duration = Duration::from_millis(25);
-/// The time limit of operations that end earlier.
-const LIMIT: Duration = Duration::from_secs(30);
-/// The time from the drops of timeouts to the count of those left.
-const LINGER: Duration = Duration::from_millis(50);
+/// The timeout of operations, which end earlier.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The time from the last drop of a timeout to the count of registered timeouts.
+const COUNT_DELAY: Duration = Duration::from_millis(50);
 /// Operations per yield, if they are ready at once.
 const OPERATIONS_PER_YIELD: u32 = 64;
 
@@ -63,10 +63,10 @@ fn unguarded(
 }
 
 /// Measures operations with timeouts, without timeouts, and the difference, as medians of the
-/// intervals after a warm-up. Also counts dropped timeouts that are left.
-pub fn run(job: Job, stage: RunTasks<'_>) -> Vec<Sample> {
+/// intervals after a warm-up. Also counts dropped timeouts that are still registered.
+pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
     if job.workload == W::AsyncLate {
-        return late(job, stage);
+        return late(job, run_tasks);
     }
     let (operations, intervals) = job.scale.pick((500, 10), (100, 3), (5, 1));
     let work = TaskWork::Work { operations, yields: u32::from(job.workload == W::Async) };
@@ -74,7 +74,7 @@ pub fn run(job: Job, stage: RunTasks<'_>) -> Vec<Sample> {
     let interval = |with_timeouts| {
         let tasks = vec![work.clone(); job.n];
         let (cpu, began) = (cpu_nanos(), Instant::now());
-        stage(tasks, with_timeouts);
+        run_tasks(tasks, with_timeouts);
         let took = began.elapsed();
         thread::sleep(SETTLE);
         Interval { cpu: (cpu_nanos() - cpu) / count, rate: count / took.as_secs_f64() / 1e3 }
@@ -86,7 +86,7 @@ pub fn run(job: Job, stage: RunTasks<'_>) -> Vec<Sample> {
         job.sample("cpu", "ns", median_of(intervals, |[_, own]| own.cpu)),
         job.sample("floor", "ns", median_of(intervals, |[floor, _]| floor.cpu)),
         job.sample("rate", "k/s", median_of(intervals, |[_, own]| own.rate)),
-        job.sample("left", "timeouts", left(job.n, stage) as f64),
+        job.sample("left", "timeouts", left(job.n, run_tasks) as f64),
     ]
 }
 
@@ -97,22 +97,23 @@ struct Interval {
     rate: f64,
 }
 
-/// Returns how many dropped timeouts are still registered. [`on_two_cores`] counts on each core.
-fn left(timeouts: usize, stage: RunTasks<'_>) -> usize {
-    let dropped = Dropped::new(timeouts);
+/// Returns how many dropped timeouts are still registered: the larger of two counts, one on each
+/// core of [`on_two_cores`].
+fn left(timeouts: usize, run_tasks: RunTasks<'_>) -> usize {
+    let dropped = DroppedTimeouts::new(timeouts);
     let mut tasks = vec![TaskWork::Drop(Arc::clone(&dropped)); timeouts];
-    tasks.insert(0, TaskWork::Look(Arc::clone(&dropped)));
-    tasks.push(TaskWork::Look(Arc::clone(&dropped)));
-    stage(tasks, true);
+    tasks.insert(0, TaskWork::CountLeft(Arc::clone(&dropped)));
+    tasks.push(TaskWork::CountLeft(Arc::clone(&dropped)));
+    run_tasks(tasks, true);
     // Relaxed: the tasks have ended.
     dropped.left.load(Ordering::Relaxed)
 }
 
-fn late(job: Job, stage: RunTasks<'_>) -> Vec<Sample> {
+fn late(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
     late::run(job, |size| {
         let log = Arc::new(Mutex::new(Vec::new()));
         let late = late::delays(size).map(|delay| TaskWork::Late(delay, Arc::clone(&log)));
-        stage(late.collect(), true);
+        run_tasks(late.collect(), true);
         mem::take(&mut log.lock())
     })
 }
@@ -124,10 +125,9 @@ pub enum TaskWork {
         /// The pending polls of each operation.
         yields: u32,
     },
-    /// Registers a timeout and drops it.
-    Drop(Arc<Dropped>),
-    /// Counts the timeouts that are left after all drops.
-    Look(Arc<Dropped>),
+    Drop(Arc<DroppedTimeouts>),
+    /// Counts the timeouts that are still registered after all drops.
+    CountLeft(Arc<DroppedTimeouts>),
     /// Waits for a timeout that expires, and logs its lateness.
     Late(Duration, Arc<Mutex<Vec<f64>>>),
 }
@@ -137,15 +137,15 @@ impl TaskWork {
         match self {
             Self::Work { operations, yields } => {
                 for done in 1..=operations {
-                    let guarded = guard(LIMIT, Operation::Yields(yields));
+                    let guarded = guard(TIMEOUT, Operation::Yields(yields));
                     guarded.await.expect("the operation ends before its timeout");
                     if yields == 0 && done % OPERATIONS_PER_YIELD == 0 {
                         yield_now().await;
                     }
                 }
             }
-            Self::Drop(dropped) => dropped.add(guard).await,
-            Self::Look(dropped) => dropped.look().await,
+            Self::Drop(dropped) => dropped.register_and_drop(guard).await,
+            Self::CountLeft(dropped) => dropped.count_left().await,
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;
                 guard(delay, Operation::Never).await.expect_err("the operation is never ready");
@@ -156,12 +156,12 @@ impl TaskWork {
     }
 }
 
-/// Dropped timeouts, all polled with one waker. Those that are left still refer to that waker.
-pub struct Dropped {
+/// Dropped timeouts, all polled with one waker. A registered timeout still refers to the waker.
+pub struct DroppedTimeouts {
     waker: Arc<NoopWake>,
-    /// Timeouts that are not dropped yet.
-    expected: AtomicUsize,
-    /// The most timeouts that a count found.
+    /// The number of timeouts that are not dropped yet.
+    not_dropped: AtomicUsize,
+    /// The larger count of registered timeouts.
     left: AtomicUsize,
 }
 
@@ -171,15 +171,15 @@ impl Wake for NoopWake {
     fn wake(self: Arc<Self>) {}
 }
 
-impl Dropped {
-    fn new(expected: usize) -> Arc<Self> {
-        let [expected, left] = [expected, 0].map(AtomicUsize::new);
-        Arc::new(Self { waker: Arc::new(NoopWake), expected, left })
+impl DroppedTimeouts {
+    fn new(timeouts: usize) -> Arc<Self> {
+        let [not_dropped, left] = [timeouts, 0].map(AtomicUsize::new);
+        Arc::new(Self { waker: Arc::new(NoopWake), not_dropped, left })
     }
 
-    async fn add<F: Future>(&self, guard: impl TimeoutFn<F>) {
+    async fn register_and_drop<F: Future>(&self, guard: impl TimeoutFn<F>) {
         {
-            let mut guarded = pin!(guard(LIMIT, Operation::Never));
+            let mut guarded = pin!(guard(TIMEOUT, Operation::Never));
             let waker = Waker::from(Arc::clone(&self.waker));
             let is_pending = guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
             assert!(is_pending, "the operation is never ready");
@@ -188,15 +188,15 @@ impl Dropped {
             yield_now().await;
         }
         // AcqRel: the thread that reads 0 sees all drops.
-        self.expected.fetch_sub(1, Ordering::AcqRel);
+        self.not_dropped.fetch_sub(1, Ordering::AcqRel);
     }
 
-    async fn look(&self) {
-        // Acquire: pairs with the AcqRel in `add`.
-        while self.expected.load(Ordering::Acquire) > 0 {
+    async fn count_left(&self) {
+        // Acquire: pairs with the AcqRel in `register_and_drop`.
+        while self.not_dropped.load(Ordering::Acquire) > 0 {
             yield_now().await;
         }
-        tokio::time::sleep(LINGER).await;
+        tokio::time::sleep(COUNT_DELAY).await;
         // Relaxed: read when the tasks have ended.
         self.left.fetch_max(Arc::strong_count(&self.waker) - 1, Ordering::Relaxed);
     }
@@ -205,7 +205,7 @@ impl Dropped {
 /// Runs tasks to completion, with or without timeouts.
 pub type RunTasks<'a> = &'a dyn Fn(Vec<TaskWork>, bool);
 
-/// Runs tasks on the workers of a runtime, which move tasks between them.
+/// Returns a function that runs tasks on the workers of a runtime, between which tasks may move.
 pub fn on_workers<F, E>(
     runtime: Runtime,
     guard: impl TimeoutFn<F> + Send + Sync,
@@ -215,17 +215,18 @@ where
     E: Debug + 'static,
 {
     move |tasks, with_timeouts| {
-        runtime.block_on(join(tasks, |errand| {
+        runtime.block_on(join(tasks, |work| {
             if with_timeouts {
-                tokio::spawn(errand.run(guard.clone()))
+                tokio::spawn(work.run(guard.clone()))
             } else {
-                tokio::spawn(errand.run(unguarded))
+                tokio::spawn(work.run(unguarded))
             }
         }));
     }
 }
 
-/// Runs half of the tasks on each of two current-thread runtimes. `drive` starts a core's timers.
+/// Returns a function that runs half of the tasks on each of two current-thread runtimes. `drive`
+/// starts a core's timers.
 pub fn on_two_cores<F, E>(
     guard: impl TimeoutFn<F> + Send + Sync,
     drive: fn(),
@@ -241,9 +242,9 @@ where
             LocalSet::new().block_on(&runtime, async {
                 if with_timeouts {
                     drive();
-                    join(tasks, |errand| spawn_local(errand.run(guard.clone()))).await;
+                    join(tasks, |work| spawn_local(work.run(guard.clone()))).await;
                 } else {
-                    join(tasks, |errand| spawn_local(errand.run(unguarded))).await;
+                    join(tasks, |work| spawn_local(work.run(unguarded))).await;
                 }
             });
         };

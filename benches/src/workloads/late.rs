@@ -1,5 +1,5 @@
-//! Lateness in real time: timers over some seconds, on a thread that sleeps between turns. In a
-//! flood, another core cancels many pending timers of that thread half-way through the run.
+//! Lateness of timers over some seconds in real time. In a flood, another core cancels many pending
+//! timers half-way through the run.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -24,13 +24,13 @@ use crate::peers::{self, SleepBox};
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::Payload;
 
-/// The shortest delay, in which all timers are added.
-const LEAD: Duration = Duration::from_millis(100);
+/// The shortest delay, long enough to add all timers.
+const DELAY_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     pub timers: usize,
-    /// The time over which their deadlines are spread.
+    /// The time over which the deadlines are spread.
     pub span: Duration,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn lateness(due: Instant) -> f64 {
 /// Returns the delays of all timers, the same for all peers.
 pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
     let mut rng = Rng::with_seed(SEED);
-    (0..size.timers).map(move |_| LEAD + size.span.mul_f64(rng.f64()))
+    (0..size.timers).map(move |_| DELAY_MIN + size.span.mul_f64(rng.f64()))
 }
 
 /// Reports the lateness values that `fire` returns, and its CPU time.
@@ -152,7 +152,7 @@ pub struct Flood {
     pending: usize,
     /// Whether another core cancels the pending timers.
     is_flooded: bool,
-    /// The most cancels that a turn consumes, if the peer has a budget.
+    /// The budget of a turn, for peers that have one.
     budget: usize,
 }
 
@@ -171,12 +171,12 @@ impl Flood {
 
     /// Returns the time from the adds to the beginning of the flood.
     fn delay(self) -> Duration {
-        LEAD + self.due.span / 2
+        DELAY_MIN + self.due.span / 2
     }
 }
 
 pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
-    let (to_other, of_owner) = mpsc::channel();
+    let (to_other, from_owner) = mpsc::channel();
     let own = move || {
         let (mut owner, remote) = O::new(load.pending + load.due.timers);
         let start = Instant::now();
@@ -199,7 +199,7 @@ pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
     };
     let flood = move || {
         let (mut remote, handles): (O::Remote, Vec<O::Handle>) =
-            of_owner.recv().expect("the owner sends");
+            from_owner.recv().expect("the owner sends");
         thread::sleep(load.delay());
         let started = Instant::now();
         load.is_flooded.then(|| {
@@ -229,31 +229,30 @@ pub fn flood(job: Job, has_budget: bool, outcome: impl Fn(Flood) -> Outcome + Sy
 
 pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
     runtime.block_on(async {
-        let register = |delay| peers::put(&mut Vec::new(), sleep(delay));
+        let register = |delay| peers::register_sleep(&mut Vec::new(), sleep(delay));
         let registered = async move { load.pending().map(register).collect() };
-        let places =
-            tokio::spawn(unconstrained(registered)).await.expect("the task does not panic");
+        let boxes = tokio::spawn(unconstrained(registered)).await.expect("the task does not panic");
         let tasks = sleeping_tasks(load.due);
-        let flood = tokio::spawn(unconstrained(drop_all(load, places)));
+        let flood = tokio::spawn(unconstrained(drop_all(load, boxes)));
         let lateness = tasks.join_all().await;
-        let (places, took) = flood.await.expect("the task does not panic");
-        drop(places);
+        let (boxes, took) = flood.await.expect("the task does not panic");
+        drop(boxes);
         (lateness, took)
     })
 }
 
 /// Drops the sleeps, and returns their memory, which is freed after the run.
-async fn drop_all(load: Flood, mut places: Vec<SleepBox>) -> (Vec<SleepBox>, Option<Duration>) {
+async fn drop_all(load: Flood, mut boxes: Vec<SleepBox>) -> (Vec<SleepBox>, Option<Duration>) {
     sleep(load.delay()).await;
     if !load.is_flooded {
-        return (places, None);
+        return (boxes, None);
     }
     let started = Instant::now();
-    for batch in places.chunks_mut(BATCH) {
-        for place in batch {
-            assert!(peers::empty(place), "the timer was live");
+    for batch in boxes.chunks_mut(BATCH) {
+        for boxed in batch {
+            assert!(peers::drop_sleep(boxed), "the timer was live");
         }
         yield_now().await;
     }
-    (places, Some(started.elapsed()))
+    (boxes, Some(started.elapsed()))
 }

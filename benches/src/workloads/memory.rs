@@ -26,7 +26,7 @@ fn used() -> Used {
 
 /// Returns the growth from the first `used` to the second, divided by `by`.
 fn samples(job: Job, part: &str, unit: &str, used: [Used; 2], by: usize) -> [Sample; 2] {
-    let [allocated, resident] = [0, 1].map(|way| (used[1][way] - used[0][way]) / by as f64);
+    let [allocated, resident] = [0, 1].map(|i| (used[1][i] - used[0][i]) / by as f64);
     let rss = format!("{part}-rss");
     [job.sample(part, unit, allocated), job.sample(rss.trim_start_matches('-'), unit, resident)]
 }
@@ -47,12 +47,12 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Memory => live_and_ended::<T>(job),
         W::MemoryChurn => churned::<T>(job),
-        _ => settled_loads::<T>(job),
+        _ => allocations_of_loads::<T>(job),
     }
 }
 
-/// Measures bytes per timer while `n` are live; after all are cancelled, a turn and the preparation
-/// of a sleep; and after 10,000 turns. The handles are allocated before, and do not count.
+/// Measures bytes per timer while `n` timers are live, after their cancellation with a turn and
+/// `prepare_sleep`, and after 10,000 turns. The vector of handles does not count.
 fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut rng = Rng::with_seed(SEED);
@@ -92,8 +92,8 @@ fn churned<T: Timers>(job: Job) -> Vec<Sample> {
     samples
 }
 
-/// Each load has its own thread, because some peers are thread-local.
-fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
+/// Runs each load in its own thread, because some peers are thread-local.
+fn allocations_of_loads<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut samples = vec![
         in_thread(|| allocations("churn", job, &mut Churn::<T>::new(n, Delay::MIXED))),
@@ -108,9 +108,9 @@ fn settled_loads<T: Timers>(job: Job) -> Vec<Sample> {
 }
 
 fn allocations(name: &str, job: Job, load: &mut impl Load) -> Sample {
-    measure::run(warm_up(load, warm_up_operations(job.n), job.effort()));
+    measure::run(warm_up(load, warm_up_operations(job.n), job.durations()));
     let before = alloc::allocations();
-    let timing = measure::run(batches(load, u64::MAX, job.effort().timed));
+    let timing = measure::run(batches(load, u64::MAX, job.durations().timed));
     let allocated = alloc::allocations() - before;
     let per_million = allocated as f64 * 1e6 / timing.operations as f64;
     Sample::new(format!("allocations-{name}"), job.n, "per million operations", per_million)

@@ -7,13 +7,13 @@ use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
 use crate::measure::{
-    ClockId, Effort, Load, Sample, batches, ns_per_operation, read, warm_up, warm_up_operations,
+    ClockId, Durations, Load, Sample, batches, ns_per_operation, read, warm_up, warm_up_operations,
 };
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::{Payload, Timers, connection, not_due, payload};
 
 /// The longest delay in [`Steady`], in ticks.
-const REACH: u64 = 1000;
+const DELAY_MAX: u64 = 1000;
 /// Ticks in a batch.
 const STEADY_TICKS: u32 = 50;
 const IDLE_TICKS: u64 = 1000;
@@ -131,7 +131,7 @@ impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
     }
 }
 
-/// [`Churn`] with a clock reading after each operation.
+/// [`Churn`] with a clock reading after each operation and tick.
 struct Longest<T: Timers> {
     churn: Churn<T>,
     clock: ClockId,
@@ -160,47 +160,49 @@ impl<T: Timers> Load for Longest<T> {
 
 pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { workload, n, .. } = job;
-    let (effort, warm_up) = (job.effort(), warm_up_operations(n));
+    let (durations, warm_up) = (job.durations(), warm_up_operations(n));
     let churn = |delay| Churn::<T>::new(n, delay);
     let nanos = match workload {
-        W::Churn => ns_per_operation(&mut churn(Delay::MIXED), warm_up, effort).await,
-        W::Churn30 | W::Call => ns_per_operation(&mut churn(Delay::TIMEOUT), warm_up, effort).await,
-        W::Reset => ns_per_operation(&mut Reset::<T>::new(n), warm_up, effort).await,
-        // The warm-up fires each timer about twice.
-        W::Steady => ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, effort).await,
+        W::Churn => ns_per_operation(&mut churn(Delay::MIXED), warm_up, durations).await,
+        W::Churn30 | W::Call => {
+            ns_per_operation(&mut churn(Delay::TIMEOUT), warm_up, durations).await
+        }
+        W::Reset => ns_per_operation(&mut Reset::<T>::new(n), warm_up, durations).await,
+        // The warm-up fires each timer at most about twice.
+        W::Steady => ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, durations).await,
         W::IdleHour => {
             let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
-            ns_per_operation(&mut idle, IDLE_TICKS, effort).await
+            ns_per_operation(&mut idle, IDLE_TICKS, durations).await
         }
-        W::Idle => idle::<T>(n, effort).await,
+        W::Idle => idle::<T>(n, durations).await,
         W::ChurnLongest => return longest(job, churn(Delay::MIXED)).await,
         _ => unreachable!("{workload:?} has its own function"),
     };
     vec![job.sample("", "ns", nanos)]
 }
 
-/// A separate run, because it reads the clock after each operation.
+/// Measures in a separate run, because it reads the clock after each operation.
 async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
-    let effort = job.effort();
-    warm_up(&mut churn, warm_up_operations(job.n), effort).await;
+    let durations = job.durations();
+    warm_up(&mut churn, warm_up_operations(job.n), durations).await;
     let mut wall = Longest { churn, clock: ClockId::Monotonic, most: Duration::ZERO };
-    ns_per_operation(&mut wall, 0, effort).await;
+    ns_per_operation(&mut wall, 0, durations).await;
     let mut cpu =
         Longest { churn: wall.churn, clock: ClockId::ThreadCPUTime, most: Duration::ZERO };
-    ns_per_operation(&mut cpu, 0, effort).await;
+    ns_per_operation(&mut cpu, 0, durations).await;
     let sample = |part, most: Duration| job.sample(part, "ns", most.as_nanos() as f64);
     vec![sample("", wall.most), sample("cpu", cpu.most)]
 }
 
 /// Measures ns per tick, with `n` timers due in the minute that begins in an hour.
-async fn idle<T: Timers>(n: usize, effort: Effort) -> f64 {
+async fn idle<T: Timers>(n: usize, durations: Durations) -> f64 {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
     for id in 0..n {
         black_box(timers.add(HOUR + rng.u64(..MINUTE), payload(id)));
     }
     let mut idle = Idle { timers, now: 0, step: 1 };
     idle.batch();
-    batches(&mut idle, HOUR - 3 * IDLE_TICKS, effort.timed / 2).await.ns_per_operation()
+    batches(&mut idle, HOUR - 3 * IDLE_TICKS, durations.timed / 2).await.ns_per_operation()
 }
 
 /// Heartbeats: each timer that fires is added again, 1 to 1,000 ticks later.
@@ -215,7 +217,7 @@ impl<T: Timers> Steady<T> {
     pub fn new(n: usize) -> Self {
         let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
         for id in 0..n {
-            black_box(timers.add(rng.u64(1..=REACH), payload(id)));
+            black_box(timers.add(rng.u64(1..=DELAY_MAX), payload(id)));
         }
         Self { timers, fired: Vec::with_capacity(n), rng, now: 0 }
     }
@@ -230,7 +232,7 @@ impl<T: Timers> Load for Steady<T> {
             self.timers.advance(self.now, |payload| fired.push(payload));
             operations += self.fired.len() as u64;
             for payload in self.fired.drain(..) {
-                black_box(self.timers.add(self.now + self.rng.u64(1..=REACH), payload));
+                black_box(self.timers.add(self.now + self.rng.u64(1..=DELAY_MAX), payload));
             }
         }
         operations
@@ -284,7 +286,7 @@ pub fn drain<T: Timers>(job: Job) -> Vec<Sample> {
     };
     cycle();
     let (mut filling, mut draining, mut cycles) = (Duration::ZERO, Duration::ZERO, 0);
-    while filling + draining < job.effort().timed {
+    while filling + draining < job.durations().timed {
         let [filled, drained] = cycle();
         filling += filled;
         draining += drained;

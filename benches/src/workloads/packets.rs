@@ -32,9 +32,9 @@ use crate::timers::{connection, payload};
 /// The timeout of an active connection.
 const IDLE: Duration = Duration::from_secs(30);
 /// The timeout after the last packet of a silent connection.
-const LINGER: Duration = Duration::from_millis(5);
+const LAST_TIMEOUT: Duration = Duration::from_millis(5);
 /// One in this number of connections falls silent.
-const SILENT: usize = 10;
+const ONE_SILENT_IN: usize = 10;
 /// Packets that arrive together. The loop turns after each batch.
 const BATCH: usize = 64;
 
@@ -65,24 +65,24 @@ struct Packet {
 
 impl Packet {
     fn timeout(self) -> Duration {
-        if self.is_last { LINGER } else { IDLE }
+        if self.is_last { LAST_TIMEOUT } else { IDLE }
     }
 }
 
 impl Traffic {
-    /// Draws random packets. The number of connections is a multiple of [`SILENT`] and at most the
-    /// number of packets. The silent connections end one after another.
+    /// Draws random packets. The number of connections must be a multiple of [`ONE_SILENT_IN`] and
+    /// at most the number of packets. The silent connections end one after another.
     fn new(connections: usize, packets: usize) -> Self {
         let (mut rng, mut silent) = (Rng::with_seed(SEED), 0);
-        let step = packets / (connections / SILENT);
+        let step = packets / (connections / ONE_SILENT_IN);
         let packet = |sent| {
             let is_last = sent % step == 0 && silent < connections;
             let connection = if is_last {
-                silent += SILENT;
-                silent - SILENT
+                silent += ONE_SILENT_IN;
+                silent - ONE_SILENT_IN
             } else {
                 let drawn = rng.usize(..connections);
-                drawn + usize::from(drawn % SILENT == 0 && drawn < silent)
+                drawn + usize::from(drawn % ONE_SILENT_IN == 0 && drawn < silent)
             };
             Packet { connection: connection as u32, is_last }
         };
@@ -90,7 +90,7 @@ impl Traffic {
     }
 
     fn silent(&self) -> impl ExactSizeIterator<Item = usize> {
-        (0..self.connections).step_by(SILENT)
+        (0..self.connections).step_by(ONE_SILENT_IN)
     }
 
     /// Returns the first timeout of a connection, which is reset at once.
@@ -285,7 +285,7 @@ impl Socket {
         if self.unread > 0 {
             self.unread -= 1;
             let is_last = self.has_last && self.unread == 0;
-            Poll::Ready(Some(if is_last { LINGER } else { IDLE }))
+            Poll::Ready(Some(if is_last { LAST_TIMEOUT } else { IDLE }))
         } else if self.is_over {
             Poll::Ready(None)
         } else {
@@ -313,7 +313,7 @@ async fn serve<F: Future<Output = ()>>(
     loop {
         match (timeout, sleep.as_mut().as_pin_mut()) {
             (Some(timeout), Some(sleep)) => (timeout.1)(sleep, after),
-            _ if after == LINGER => break,
+            _ if after == LAST_TIMEOUT => break,
             _ => (),
         }
         let next = poll_fn(|cx| {

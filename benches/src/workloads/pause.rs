@@ -18,7 +18,6 @@ const BUDGET: usize = 64;
 /// In `heartbeats`, the delay of the timers, and the ticks in which they are added.
 const TEN_MINUTES: u64 = 600_000;
 const BURST: usize = 1_500;
-/// The periods of the heartbeats, in ticks.
 const HEARTBEATS: [(&str, Option<u64>); 4] =
     [("none", None), ("50ms", Some(50)), ("250ms", Some(250)), ("1s", Some(1000))];
 
@@ -40,7 +39,7 @@ struct Turn {
 
 impl<T: Timers> Pause<T> {
     fn empty(n: usize, budget: usize) -> Self {
-        // Allocated and touched before, so that turns do not include its page faults.
+        // Touched in advance, so that turns do not include the page faults.
         let mut fired = vec![payload(0); n];
         fired.clear();
         Self { timers: T::new(), fired, now: 0, budget, turns: Vec::new() }
@@ -92,7 +91,7 @@ impl<T: Timers> Pause<T> {
     }
 }
 
-/// Returns pairs `(x, y)`, where one turn in `x` takes longer than `y`.
+/// Returns pairs `(x, y)`, where at least one turn in `x` takes `y` or longer.
 fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     let decades = (0..).map(|exponent| 10f64.powi(exponent));
     let steps = decades.flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade]);
@@ -104,8 +103,8 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// Measures the time of each turn, with one clock reading. A timer that fires is added again for
-/// 120 s, except in `pause-all-due`.
+/// Measures the time of each turn, including one clock reading. A timer that fires is added again
+/// for 120 s, except in `pause-all-due`.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     let Job { workload, n, scale, .. } = job;
     let mut pause = Pause::<T>::new(workload, n);

@@ -1,5 +1,5 @@
-//! Delayed operations. Of four, two wait for an event, one is forced, and one times out. With two
-//! cores, the other core makes the events.
+//! Delayed operations. Of four operations, two wait for an event, one is forced, and one times out.
+//! With two cores, the other core makes the events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,32 +41,32 @@ pub fn run<D: Delayed>(job: Job) -> Vec<Sample> {
 }
 
 fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
-    let (keys, effort) = (job.n, job.effort());
-    let board = Board::leaked(keys, layout);
+    let (keys, durations) = (job.n, job.durations());
+    let state = SharedState::leaked(keys, layout);
     let cores = on_cores(layout, move |delayed: D, core| {
-        let mut load = Load::new(delayed, core, board, layout);
-        while !board.is_over.load(Relaxed) {
+        let mut load = Load::new(delayed, core, state, layout);
+        while !state.is_over.load(Relaxed) {
             load.pass();
         }
         load.added
     });
-    thread::sleep(effort.warm_up_max);
-    let (began, cpu, before) = (Instant::now(), cpu_nanos(), ended(board));
+    thread::sleep(durations.warm_up_max);
+    let (began, cpu, before) = (Instant::now(), cpu_nanos(), ended(state));
     // Measures longer if the machine is so busy that the threads did not run.
-    while began.elapsed() < effort.timed || ended(board) == before {
-        thread::sleep(effort.timed);
+    while began.elapsed() < durations.timed || ended(state) == before {
+        thread::sleep(durations.timed);
     }
-    let (took, cpu, after) = (began.elapsed(), cpu_nanos() - cpu, ended(board));
-    board.is_over.store(true, Relaxed);
+    let (took, cpu, after) = (began.elapsed(), cpu_nanos() - cpu, ended(state));
+    state.is_over.store(true, Relaxed);
     let added: u64 =
         cores.join().into_iter().map(|added| added.expect("the load does not panic")).sum();
-    assert!(ended(board).iter().sum::<u64>() <= added, "each operation ends once");
-    let [condition, otherwise] = [0, 1].map(|way| (after[way] - before[way]) as f64);
-    let all = condition + otherwise;
+    assert!(ended(state).iter().sum::<u64>() <= added, "each operation ends once");
+    let [by_condition, others] = [0, 1].map(|i| (after[i] - before[i]) as f64);
+    let all = by_condition + others;
     vec![
         job.sample("rate", "k/s", all / took.as_secs_f64() / 1e3),
         job.sample("cpu", "ns", cpu / all),
-        job.sample("by-event", "%", condition / all * 100.0),
+        job.sample("by-event", "%", by_condition / all * 100.0),
     ]
 }
 
@@ -85,55 +85,66 @@ fn on_cores<D: Delayed, R: Send + 'static>(
     cores.expect("threads can be started")
 }
 
-fn ended(board: &Board) -> [u64; 2] {
-    [0, 1].map(|way| board.ended.iter().map(|ended| ended.read()[way]).sum())
+fn ended(state: &SharedState) -> [u64; 2] {
+    [0, 1].map(|i| state.per_core.iter().map(|ended| ended.read()[i]).sum())
 }
 
 struct Load<D: Delayed> {
     delayed: D,
-    board: &'static Board,
+    state: &'static SharedState,
     layout: Layout,
     core: usize,
     rng: Rng,
     added: u64,
     to_force: Vec<D::Id>,
     /// The key on which this core makes the next event.
-    next: usize,
-    made: u64,
+    next_key: usize,
+    events_made: u64,
 }
 
 impl<D: Delayed> Load<D> {
-    fn new(delayed: D, core: &Core, board: &'static Board, layout: Layout) -> Self {
+    fn new(delayed: D, core: &Core, state: &'static SharedState, layout: Layout) -> Self {
         let rng = Rng::with_seed(SEED + core.index() as u64);
         let (core, to_force) = (core.index(), Vec::new());
-        Self { delayed, board, layout, core, rng, added: 0, to_force, next: core, made: 0 }
+        Self {
+            delayed,
+            state,
+            layout,
+            core,
+            rng,
+            added: 0,
+            to_force,
+            next_key: core,
+            events_made: 0,
+        }
     }
 
     fn pass(&mut self) {
         for id in self.to_force.drain(..) {
             self.delayed.force(id);
         }
-        let ended: u64 = self.board.ended[self.core].read().iter().sum();
+        let ended: u64 = self.state.per_core[self.core].read().iter().sum();
         if self.added - ended <= WAITING_MAX {
-            for place in 0..ADDS_PER_PASS {
-                self.add(place % 4);
+            for number in 0..ADDS_PER_PASS {
+                self.add(number % 4);
             }
-            self.board.ended[self.core].added.fetch_add(ADDS_PER_PASS as u64 / 2, Relaxed);
+            self.state.per_core[self.core].added.fetch_add(ADDS_PER_PASS as u64 / 2, Relaxed);
         } else {
             thread::yield_now();
         }
         // Limits the events, because needless ones would fill the other core's mailbox while it
         // does not run.
-        let keys = self.board.events.len();
-        let added = self.board.ended[self.layout.waiting_for(self.core)].added.load(Relaxed);
-        let wanted = (added + keys as u64).saturating_sub(self.made).min(ADDS_PER_PASS as u64 / 2);
+        let keys = self.state.events.len();
+        let added = self.state.per_core[self.layout.waiting_for(self.core)].added.load(Relaxed);
+        let wanted =
+            (added + keys as u64).saturating_sub(self.events_made).min(ADDS_PER_PASS as u64 / 2);
         for _ in 0..wanted {
-            self.made += 1;
-            self.board.events[self.next].fetch_add(1, Relaxed);
-            self.delayed.notify(self.next);
-            self.next += self.layout.cores;
-            if self.next >= keys {
-                self.next = self.core;
+            self.events_made += 1;
+            self.state.events[self.next_key].fetch_add(1, Relaxed);
+            self.delayed.notify(self.next_key);
+            self.next_key += self.layout.cores;
+            if self.next_key >= keys {
+                self.next_key = self.core;
             }
         }
         self.delayed.tick();
@@ -142,15 +153,15 @@ impl<D: Delayed> Load<D> {
     fn add(&mut self, kind: usize) {
         let cores = self.layout.cores;
         let maker = (self.core + cores - 1) % cores;
-        let key = maker + cores * self.rng.usize(..self.board.events.len() / cores);
-        let next = self.board.events[key].load(Relaxed) + 1;
+        let key = maker + cores * self.rng.usize(..self.state.events.len() / cores);
+        let next = self.state.events[key].load(Relaxed) + 1;
         let (wanted, ticks) = match kind {
             0 | 1 => (next, LONG),
             2 => (u64::MAX, LONG),
             _ => (u64::MAX, SHORT),
         };
         let operation =
-            Operation { board: self.board, key: key as u32, core: self.core as u32, wanted };
+            Operation { state: self.state, key: key as u32, core: self.core as u32, wanted };
         let id = self.delayed.add(operation, ticks);
         self.added += 1;
         self.to_force.extend(id.filter(|_| kind == 2));
@@ -174,7 +185,7 @@ pub trait Delayed: Sized + 'static {
 
     fn force(&mut self, id: Self::Id);
 
-    /// Advances the core by a tick, and processes the messages of other cores.
+    /// Advances time by a tick, fires due timers, and handles the messages of other cores.
     fn tick(&mut self);
 }
 
@@ -200,18 +211,18 @@ impl Layout {
 
 /// The state that operations check, and the counts. Relaxed: the counts are independent, and each
 /// event is sent by a call that synchronizes.
-pub struct Board {
+pub struct SharedState {
     pub events: Vec<AtomicU64>,
-    pub ended: Vec<Ended>,
+    pub per_core: Vec<CoreCounts>,
     is_over: AtomicBool,
 }
 
-impl Board {
-    /// Leaks a board, because a run is a process.
+impl SharedState {
+    /// Leaks the state, because a run is a process.
     fn leaked(keys: usize, layout: Layout) -> &'static Self {
         Box::leak(Box::new(Self {
             events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
-            ended: (0..layout.cores).map(|_| Ended::default()).collect(),
+            per_core: (0..layout.cores).map(|_| CoreCounts::default()).collect(),
             is_over: AtomicBool::new(false),
         }))
     }
@@ -219,21 +230,21 @@ impl Board {
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Ended {
+pub struct CoreCounts {
     /// Operations added that wait for a future event.
     pub added: AtomicU64,
     /// Operations completed by their condition, and by force or expiry.
     counts: [AtomicU64; 2],
 }
 
-impl Ended {
+impl CoreCounts {
     pub fn read(&self) -> [u64; 2] {
         self.counts.each_ref().map(|count| count.load(Relaxed))
     }
 }
 
 pub struct Operation {
-    pub board: &'static Board,
+    pub state: &'static SharedState,
     pub key: u32,
     pub core: u32,
     pub wanted: u64,
@@ -241,11 +252,11 @@ pub struct Operation {
 
 impl DelayedOperation for Operation {
     fn try_complete(&mut self) -> bool {
-        self.board.events[self.key as usize].load(Relaxed) >= self.wanted
+        self.state.events[self.key as usize].load(Relaxed) >= self.wanted
     }
 
     fn on_complete(self, how: Completion) {
-        let ended = &self.board.ended[self.core as usize];
+        let ended = &self.state.per_core[self.core as usize];
         ended.counts[usize::from(how != Completion::Condition)].fetch_add(1, Relaxed);
     }
 }
@@ -375,7 +386,7 @@ impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
         let ticks = ticks * self.cores as u64;
         let (id, done) = L::with(&self.inner, |inner| {
             let id = inner.park(operation, ticks);
-            // An event may have preceded the watch.
+            // An event may have come since the first check.
             let is_complete = inner.get(id).is_some_and(DelayedOperation::try_complete);
             (id, if is_complete { inner.take(id) } else { None })
         });
@@ -416,10 +427,10 @@ mod tests {
 
     fn ends_in_each_way<D: Delayed>() {
         let layout = Layout { cores: 1, far: false };
-        let board = Board::leaked(2, layout);
+        let state = SharedState::leaked(2, layout);
         let cores = on_cores(layout, move |mut delayed: D, _| {
-            let operation = |key, wanted| Operation { board, key, core: 0, wanted };
-            let ended = || board.ended[0].read();
+            let operation = |key, wanted| Operation { state, key, core: 0, wanted };
+            let ended = || state.per_core[0].read();
             assert!(delayed.add(operation(0, 0), FOR_EVER).is_none(), "the condition holds");
             assert_eq!(ended(), [1, 0]);
 
@@ -431,7 +442,7 @@ mod tests {
             delayed.force(by_force);
             delayed.force(by_force);
             assert_eq!(ended(), [1, 1]);
-            board.events[0].store(1, Relaxed);
+            state.events[0].store(1, Relaxed);
             delayed.notify(0);
             delayed.notify(0);
             delayed.force(by_event);

@@ -40,11 +40,11 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
 }
 
 fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
-    let (n, effort) = (job.n, job.effort());
+    let (n, durations) = (job.n, job.durations());
     let mut own = Churn::<T>::new(n, Delay::MIXED);
     let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
-    measure::run(warm_up(&mut own, warm_up_operations(n), effort));
-    measure::run(warm_up(&mut empty, warm_up_operations(n), effort));
+    measure::run(warm_up(&mut own, warm_up_operations(n), durations));
+    measure::run(warm_up(&mut empty, warm_up_operations(n), durations));
     let mut slice = |(is_empty, cores): (bool, [bool; 2])| {
         barrier.wait();
         match is_empty {
@@ -64,7 +64,7 @@ fn rate(load: &mut impl Load) -> f64 {
         / measure::read(ClockId::ThreadCPUTime).saturating_sub(ran).as_secs_f64()
 }
 
-/// Returns the rate of both cores by the mean rate of one core, for the peer and for the floor.
+/// Divides the rate of both cores by the mean rate of one core, for the peer and for the floor.
 fn scalings(first: &Rates, second: &Rates) -> [f64; 2] {
     let sum = |empty: bool, cores: usize| -> f64 {
         let turns = (0..ROUND.len()).filter(|&turn| {

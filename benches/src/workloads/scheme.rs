@@ -14,20 +14,20 @@ use crate::timers::{Timers, not_due};
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
 /// The most timed ticks; the first of the N timers is due later.
-const QUIET: usize = 4096;
+const QUIET_TICKS_MAX: usize = 4096;
 /// The interval of a batch that expires.
 const SOON: u64 = 50;
 /// The number of ticks until a batch has expired in the least accurate scheme.
-const EXPIRED: u64 = 150;
+const EXPIRED_BY: u64 = 150;
 /// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
 const SETTLE: u64 = 200;
-/// Starts and stops in one sample, unless a single batch is more.
+/// Starts and stops in one sample of at least one batch.
 const CALLS: usize = 10_000;
 /// The number of calls times N, if a call is O(n).
 const LINEAR_CALLS: usize = 4_000_000;
 
-/// Nodes lie in memory in random order, as after long use. An O(n) routine is called fewer times.
-/// The cost of reading the clock is subtracted.
+/// Measures ns per call of each routine, without the clock readings. Nodes lie in memory in random
+/// order, as after long use. An O(n) routine is called fewer times.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     // As in a process that has run for long: glibc now keeps freed memory, and the second run
     // reuses the memory of the first.
@@ -52,7 +52,7 @@ struct Run<T: Timers> {
     timers: T,
     now: u64,
     live: Vec<T::Handle>,
-    clock: f64,
+    clock_nanos: f64,
     rng: Rng,
     /// Starts that are timed together.
     batch: usize,
@@ -62,8 +62,8 @@ impl<T: Timers> Run<T> {
     fn new(job: Job) -> Self {
         let batch = if is_start_linear(job) { 10 } else { (job.n / 8).max(10) };
         let (timers, live, rng) = (T::new(), Vec::new(), Rng::with_seed(SEED));
-        let clock = median((0..1001).map(|_| nanos_since(Instant::now())).collect());
-        let mut run = Self { job, timers, now: 0, live, clock, rng, batch };
+        let clock_nanos = median((0..1001).map(|_| nanos_since(Instant::now())).collect());
+        let mut run = Self { job, timers, now: 0, live, clock_nanos, rng, batch };
         run.pass(12_345);
         run.age();
         let mut intervals: Vec<u64> = (0..job.n).map(|_| run.rng.u64(INTERVALS)).collect();
@@ -76,7 +76,7 @@ impl<T: Timers> Run<T> {
         run
     }
 
-    /// Shuffles the free list, so that consecutive starts are not adjacent in memory.
+    /// Shuffles the free list, if any, so that consecutive starts use nodes in random order.
     fn age(&mut self) {
         let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*INTERVALS.end())).collect();
         self.rng.shuffle(&mut handles);
@@ -96,7 +96,7 @@ impl<T: Timers> Run<T> {
 
     /// Returns the nanoseconds since `started`, minus the cost of reading the clock.
     fn since(&self, started: Instant) -> f64 {
-        nanos_since(started) - self.clock
+        nanos_since(started) - self.clock_nanos
     }
 
     fn start_and_stop(&mut self) -> [f64; 2] {
@@ -136,7 +136,11 @@ impl<T: Timers> Run<T> {
 
     fn quiet_tick(&mut self) -> f64 {
         let is_linear = self.job.peer == Peer::Countdown;
-        let ticks = if is_linear { (LINEAR_CALLS / self.job.n).clamp(32, QUIET) } else { QUIET };
+        let ticks = if is_linear {
+            (LINEAR_CALLS / self.job.n).clamp(32, QUIET_TICKS_MAX)
+        } else {
+            QUIET_TICKS_MAX
+        };
         let started = Instant::now();
         for _ in 0..ticks {
             self.pass(1);
@@ -160,7 +164,7 @@ impl<T: Timers> Run<T> {
     /// Advances time until the batch has expired. Each tick is timed separately, as busy or quiet.
     fn expire_batch(&mut self, busy: &mut Vec<f64>, quiet: &mut Vec<f64>) {
         let mut expired = 0;
-        for _ in 0..EXPIRED {
+        for _ in 0..EXPIRED_BY {
             let before = expired;
             let started = Instant::now();
             self.now += 1;

@@ -16,14 +16,12 @@ const DELAYS: RangeInclusive<u64> = 1000..=120_000;
 const SECONDS: u64 = 120;
 
 const SPREAD_DELAY: u64 = 1000;
-/// The range of the spread, in ticks.
 const RANGES: [(&str, u64); 5] =
     [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
 
 /// Maps the delay of a timer to its slack, in ticks.
 type Slack = fn(u64) -> u64;
 
-/// Shares of the delay, and a constant.
 const SLACKS: [(&str, Slack); 6] = [
     ("0", |_| 0),
     ("1%", |delay| delay / 100),
@@ -105,7 +103,7 @@ fn over_range<T: Waking>(job: Job, range: u64) -> Vec<Sample> {
     for id in 0..n {
         black_box(timers.add_in(SPREAD_DELAY, Window::Spread(range), payload(id)));
     }
-    // Allocated and touched before, so that turns do not include its page faults.
+    // Touched in advance, so that turns do not include the page faults.
     let mut fired: Vec<Payload> = vec![payload(0); n];
     fired.clear();
     let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);

@@ -23,7 +23,7 @@ use crate::timers::{not_due, payload};
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// corewheel's thread, woken by a closure, or with `ADD` by a timer that is due at once. Returns a
-/// function that sleeps until a wake-up, and one that wakes it. A wake-up before a sleep counts.
+/// function that sleeps until it is woken, and one that wakes it. An early wake-up is not lost.
 fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
     let (mut local, mut remote) = Local::<false>::new(1);
     local.add(Duration::from_hours(1), payload(0));
@@ -88,8 +88,7 @@ pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<
         let (mut sleep, wake) = new();
         sender.send(wake).expect("the waker thread waits");
         let latency = |round| {
-            // Release and Acquire, here and below: each round reads the time of the call in that
-            // round.
+            // Release and Acquire, here and below: each round reads the time of its own call.
             sleeps.store(round, Ordering::Release);
             sleep();
             (nanos() - called.load(Ordering::Acquire)) as f64 / 1e3

@@ -24,7 +24,7 @@ use crate::timers::{not_due, payload};
 const PAUSES: usize = 32;
 
 /// Returns the timers handed over in an interval, a multiple of [`BATCH`], and the number of timed
-/// intervals. As many intervals before are the warm-up.
+/// intervals. The same number of intervals before them is the warm-up.
 fn amounts(job: Job) -> (u64, usize) {
     job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2))
 }
@@ -36,19 +36,19 @@ pub struct Interval {
     pub elapsed: Duration,
     /// Spent in calls of `cancel`.
     pub busy: Duration,
-    /// Timers of the other party that it cancelled.
+    /// Timers of the other party that this party cancelled.
     pub cancelled: u64,
     pub handed: u64,
-    /// Handed-over timers that it collected.
+    /// Handed-over timers that this party collected.
     pub collected: u64,
-    /// Whether the thread kept its core. Otherwise the other party waited for milliseconds.
+    /// Whether the thread kept its core.
     pub undisturbed: bool,
 }
 
 struct Party<T: Owner> {
     own: T,
     other: T::Remote,
-    way: Exchange<T::Handle>,
+    exchange: Exchange<T::Handle>,
     /// Timers that have not been handed over.
     live: Vec<T::Handle>,
     batch: Vec<T::Handle>,
@@ -77,11 +77,11 @@ impl<H> Exchange<H> {
 }
 
 impl<T: Owner> Party<T> {
-    fn new(own: T, other: T::Remote, live: usize, way: Exchange<T::Handle>) -> Self {
-        let live = if way.to_hand > 0 { live } else { 0 };
+    fn new(own: T, other: T::Remote, live: usize, exchange: Exchange<T::Handle>) -> Self {
+        let live = if exchange.to_hand > 0 { live } else { 0 };
         let (batch, rng) = (Vec::with_capacity(BATCH), Rng::with_seed(SEED));
         let mut party =
-            Self { own, other, way, live: Vec::new(), batch, rng, done: Interval::default() };
+            Self { own, other, exchange, live: Vec::new(), batch, rng, done: Interval::default() };
         party.live = (0..live).map(|id| party.add(id)).collect();
         party
     }
@@ -91,20 +91,21 @@ impl<T: Owner> Party<T> {
     }
 
     fn is_done(&self) -> bool {
-        (self.done.collected, self.done.cancelled) == (self.way.to_hand, self.way.to_cancel)
+        (self.done.collected, self.done.cancelled)
+            == (self.exchange.to_hand, self.exchange.to_cancel)
     }
 
-    /// Hands over, collects and cancels a batch of timers each, if possible.
+    /// Hands over a batch, collects, and cancels a batch, if possible.
     fn step(&mut self) {
         let in_flight = (self.done.handed - self.done.collected) as usize;
-        let hands = self.done.handed < self.way.to_hand && in_flight + BATCH <= IN_FLIGHT;
+        let hands = self.done.handed < self.exchange.to_hand && in_flight + BATCH <= IN_FLIGHT;
         if hands {
             self.hand_over();
         }
         if self.done.collected < self.done.handed {
             self.collect_handed();
         }
-        let cancels = self.done.cancelled < self.way.to_cancel && self.cancel();
+        let cancels = self.done.cancelled < self.exchange.to_cancel && self.cancel();
         if !hands && !cancels {
             (0..PAUSES).for_each(|_| spin_loop());
         }
@@ -116,12 +117,13 @@ impl<T: Owner> Party<T> {
             let added = self.add(id);
             self.batch.push(mem::replace(&mut self.live[id], added));
         }
-        let chunk = self.way.to_other.write_chunk_uninit(BATCH).expect("room for all in flight");
+        let chunk =
+            self.exchange.to_other.write_chunk_uninit(BATCH).expect("room for all in flight");
         self.done.handed += chunk.fill_from_iter(self.batch.drain(..)) as u64;
     }
 
     fn collect_handed(&mut self) {
-        let other_is_gone = self.way.to_other.is_abandoned();
+        let other_is_gone = self.exchange.to_other.is_abandoned();
         let taken = self.own.turn(usize::MAX, not_due).collected as u64;
         self.done.collected += taken;
         // A turn may leave some timers for the next one, but not all.
@@ -130,8 +132,11 @@ impl<T: Owner> Party<T> {
 
     /// Cancels a batch; returns false if there is none.
     fn cancel(&mut self) -> bool {
-        let Ok(chunk) = self.way.from_other.read_chunk(BATCH) else {
-            assert!(!self.way.from_other.is_abandoned(), "the other party hands over all timers");
+        let Ok(chunk) = self.exchange.from_other.read_chunk(BATCH) else {
+            assert!(
+                !self.exchange.from_other.is_abandoned(),
+                "the other party hands over all timers"
+            );
             return false;
         };
         self.batch.extend(chunk);

@@ -1,6 +1,6 @@
 //! The correct answers to each command, which are those of Redis.
 //!
-//! The commands are sent one by one for several keys, so that all cores have some of the keys. Then
+//! The commands are sent one by one for several keys, which are probably on several cores. Then
 //! they are sent in one pipeline, whose answers must arrive in order.
 
 use std::io::{self, ErrorKind, Write};
@@ -14,8 +14,8 @@ use crate::common::verdict::Failures;
 /// The names that replace `@` in a command.
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// Commands and their answers: a text, a number after `:`, or the start of an error after `-`.
-/// `WAIT` is not a command: the check waits for this many milliseconds.
+/// Commands and their answers: a text, `:` and a number, or `-` and the start of an error. `WAIT`
+/// is not a command: the check waits for this many milliseconds.
 #[rustfmt::skip]
 const STEPS: &[(&str, &str)] = &[
     ("DEL @", ":0"), ("GET @", "nil"), ("SET @ 1", "OK"), ("GET @", "1"), ("TTL @", ":-1"),
@@ -104,7 +104,7 @@ fn is_right(asked: &str, answer: &str, expected: &str) -> bool {
     if expected.starts_with('-') {
         return answer.starts_with(expected);
     }
-    // On a busy machine, up to half of a remaining time may have passed, but at most ten seconds.
+    // On a busy machine, up to half of the remaining time may have passed, at most 10,000 units.
     let number = |text: &str| text.strip_prefix(':')?.parse().ok().filter(|&left: &i64| left > 0);
     match (number(answer), number(expected)) {
         (Some(left), Some(whole)) if asked.contains("TTL ") => {

@@ -16,7 +16,7 @@ const KEYS: u32 = 200;
 const LIFE_MS: std::ops::Range<u32> = 40..140;
 /// More bytes than the buffers of the sockets can hold.
 const REQUESTS_MAX: usize = 256 << 20;
-/// The time after which keys with a lifetime of half a second have certainly expired.
+/// How long the check waits until keys with a lifetime of half a second have expired.
 const LIFE_MAX: Duration = Duration::from_secs(5);
 /// A client that cannot write for this long is held back by the server.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -73,7 +73,7 @@ pub(super) fn exactness(
     Ok(seen)
 }
 
-/// Checks that a full server refuses a key, and accepts it after other keys have expired.
+/// Checks that a full server refuses keys, and accepts a key after the others have expired.
 pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io::Result<()> {
     let mut client = Client::connect(server)?;
     for number in 0..8 * room {

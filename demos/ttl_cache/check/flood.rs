@@ -39,7 +39,7 @@ pub(super) struct Flood {
 pub(super) struct Release {
     /// The mean time from a key's deadline to its removal, in microseconds.
     mean_lateness_us: u64,
-    /// The maximum number of keys that existed after their deadline.
+    /// The largest sampled number of keys that existed after their deadline.
     backlog_max: u32,
     /// The time from the last deadline to the removal of the last key, in microseconds.
     last_gone_us: u64,
@@ -75,7 +75,9 @@ fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Relea
         set_all(&mut client, expiring, first)?;
         if let Some(wait) = first.checked_sub(since_epoch()) {
             thread::sleep(wait);
-            return probe_during(server, || watch(&mut Client::connect(server)?, expiring, first));
+            return probe_during(server, || {
+                observe_removal(&mut Client::connect(server)?, expiring, first)
+            });
         }
         empty(&mut client)?;
     }
@@ -101,7 +103,7 @@ fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<()
     Ok(())
 }
 
-fn watch(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Release> {
+fn observe_removal(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Release> {
     let (mut backlog_max, mut late_seconds, mut last) = (0, 0.0, (Duration::ZERO, 0));
     loop {
         let left = client.size()?.saturating_sub(1);

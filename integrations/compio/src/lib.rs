@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// ends.
 ///
 /// Use it with [`Cores`](corewheel::Cores) for one runtime per core. A thread without a wheel gets
-/// one with a tick of 20 us. For another tick, install a [`Config`] before.
+/// one with a tick of 20 us. For another tick, first install a [`Config`].
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///
@@ -93,7 +93,7 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// The loop of [`Runtime::block_on`], with a turn in each round.
+/// Runs the loop of [`Runtime::block_on`], with a turn in each round.
 fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
     let waker = runtime.waker();
     let mut context = Context::from_waker(&waker);

@@ -28,13 +28,13 @@ const TICK: Duration = Duration::from_micros(20);
 /// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
 /// output of the future.
 ///
-/// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
-/// before. For other settings of the executor, create an executor and spawn [`drive`] on it.
+/// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
+/// [`Config`]. For other settings of the executor, create an executor and spawn [`drive`] on it.
 ///
 /// # Errors
 ///
-/// If the kernel refuses `io_uring` ([`is_refusal`]), or the limit of locked memory (`ulimit -l`)
-/// is below 512 KiB.
+/// If the kernel refuses `io_uring` ([`is_refusal`]), or the executor cannot be created, as with a
+/// limit of locked memory (`ulimit -l`) below 512 KiB.
 ///
 /// # Panics
 ///

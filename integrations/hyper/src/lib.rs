@@ -14,8 +14,8 @@
 //! ```
 //!
 //! In a current-thread runtime of `corewheel_tokio::run`, `time::timers` returns the core's own
-//! wheel. In a multi-thread runtime it returns the workers' wheels. With another executor, use
-//! [`Timers::per_worker`].
+//! wheel. In a multi-thread runtime it returns the workers' wheels by default. With another
+//! executor, use [`Timers::per_worker`].
 //!
 //! `header_read_timeout` also closes a kept-alive connection whose next request does not arrive in
 //! time, so it serves as the idle timeout of connections.

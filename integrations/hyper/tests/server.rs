@@ -20,16 +20,16 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-const HEADERS: Duration = Duration::from_millis(150);
+const HEADER_TIMEOUT: Duration = Duration::from_millis(150);
 
-/// Serves one connection, whose request must arrive within [`HEADERS`].
+/// Serves one connection, whose headers must arrive within [`HEADER_TIMEOUT`].
 async fn serve(listener: TcpListener, timer: Timer) -> Result<(), hyper::Error> {
     let (stream, _) = listener.accept().await.expect("a client");
     let hello = service_fn(|_| async {
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello"))))
     });
     let mut server = http1::Builder::new();
-    server.timer(timer).header_read_timeout(HEADERS);
+    server.timer(timer).header_read_timeout(HEADER_TIMEOUT);
     server.serve_connection(TokioIo::new(stream), hello).await
 }
 
@@ -60,7 +60,7 @@ async fn times_slow_headers_out(timer: Timer) {
     let half = "GET / HTTP/1.1\r\nHost: he";
     let (served, asked) = tokio::join!(serve(listener, timer), ask(address, half));
     assert!(served.expect_err("half a request").is_timeout());
-    assert!(asked.expect("a closed connection").1 >= HEADERS, "early");
+    assert!(asked.expect("a closed connection").1 >= HEADER_TIMEOUT, "early");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

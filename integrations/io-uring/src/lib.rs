@@ -132,8 +132,8 @@ impl Driver {
         true
     }
 
-    /// Queues a poll on the eventfd, which completes once it is readable. Returns false if the
-    /// queue is full.
+    /// Queues a poll, which completes once the eventfd is readable. Returns false if the queue is
+    /// full.
     #[allow(unsafe_code)]
     fn poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
         let readable = u32::from(PollFlags::IN.bits());

@@ -17,8 +17,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! On Linux the driver waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd), so
-//! timers are as exact as the wheel's tick. Elsewhere the driver sleeps by monoio's own timer,
+//! On Linux the driver usually waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd),
+//! so timers are as exact as the wheel's tick. Elsewhere the driver sleeps by monoio's own timer,
 //! which rounds up to milliseconds.
 
 #![cfg(unix)]
@@ -34,8 +34,8 @@ const TICK: Duration = Duration::from_micros(20);
 /// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
 /// output of the future. Unfinished tasks are then dropped.
 ///
-/// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
-/// before. For other settings of the runtime, create a runtime and spawn [`drive`] on it.
+/// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
+/// [`Config`]. For other settings of the runtime, create a runtime and spawn [`drive`] on it.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod descriptor {
     //! Waits for a `TimerFd`. monoio has no public wait for a foreign descriptor, but its sockets
-    //! can wait for readiness without reading, and so for the readiness of any descriptor.
+    //! can wait for readiness without reading, and so for any descriptor.
 
     use std::{
         convert::Infallible,

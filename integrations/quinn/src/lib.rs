@@ -2,7 +2,7 @@
 //! tasks and sockets from tokio.
 //!
 //! A QUIC connection resets its timer with nearly every packet. In corewheel, a reset to a later
-//! deadline is usually a single store.
+//! deadline usually sends no message.
 //!
 //! ```
 //! use corewheel_quinn::Runtime;

@@ -33,8 +33,8 @@ const BUDGET: usize = 1_024;
 /// Runs `tasks` on this thread until `future` ends, with a driver of the thread's wheel among them.
 /// Returns the output of the future.
 ///
-/// A thread without a wheel gets one with a tick of 20 us. For another tick, install a [`Config`]
-/// before.
+/// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
+/// [`Config`].
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Fails if the thread already has a wheel, which then stays.
     let _ = Config::new().tick(TICK).install();

@@ -4,9 +4,9 @@
 //!   runtime, or [`spawn_local`] for an existing `LocalSet`. Each drives the thread's wheel
 //!   ([`local_timer`](corewheel::local_timer)), whose callbacks run between the tasks.
 //! - **A multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and [`time::timers`]
-//!   for packages that take [`Timers`](corewheel::future::Timers). Both use
-//!   [`Timers::per_worker`](corewheel::future::Timers::per_worker) by default: a timer goes to the
-//!   wheel of the thread that creates its future. If most timers fire, pass
+//!   for packages that take [`Timers`](corewheel::future::Timers). By default, all futures of a
+//!   thread use one shared wheel of [`Timers::per_worker`](corewheel::future::Timers::per_worker),
+//!   and a watcher thread fires the timers. If most timers fire, pass
 //!   [`Timers::start`](corewheel::future::Timers::start) to [`time::use_timers`]. For callbacks:
 //!   [`Shards`], timers on dedicated threads.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both runtimes.

@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_micros(100);
 /// stay until the thread ends.
 ///
 /// Use it with [`Cores`](corewheel::Cores) for one runtime per core. A thread without a wheel gets
-/// one with a tick of 100 us. For another tick, install a [`Config`] before; with a longer tick,
+/// one with a tick of 100 us. For another tick, first install a [`Config`]; with a longer tick,
 /// more timers share a wake-up.
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
@@ -127,9 +127,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
 /// stay until the thread ends.
 ///
-/// Like [`run`], it gives a thread without a wheel one with a tick of 100 us. In a runtime with
-/// `enable_all`, tasks may use `tokio::time` too. The wheel turns before each run of the set's
-/// tasks, so a timer does not wait for tasks that became ready at the same time.
+/// A thread without a wheel gets one with a tick of 100 us. In a runtime with `enable_all`, tasks
+/// may use `tokio::time` too. The wheel turns before each run of the set's tasks, so a timer does
+/// not wait for tasks that became ready at the same time.
 ///
 /// # Errors
 ///

@@ -16,7 +16,7 @@ use corewheel::{Cores, CoresBuilder, ShardRef};
 /// thread in three cases:
 ///
 /// - The new deadline is before the wake-up time of the thread.
-/// - The add is the 1,024th queued message about deadlines.
+/// - The number of queued messages about deadlines reaches a multiple of 1,024.
 /// - The shard is full and cancelled timers could make room.
 ///
 /// For deadlines of tasks use [`time`](crate::time), or

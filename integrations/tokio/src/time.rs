@@ -19,7 +19,8 @@
 //!
 //! # Which wheel a future uses
 //!
-//! All futures here are `Send`. Each is created on one of these wheels, in this order:
+//! The futures here are `Send` if their contents are. Each uses the first of these wheels that
+//! exists:
 //!
 //! 1. The thread's virtual time, after [`pause`].
 //! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
@@ -32,12 +33,12 @@
 //!
 //! # What differs from tokio
 //!
-//! - A deadline is valid up to 584 years ahead; a later one never elapses. tokio's limit is about 2
-//!   years, and it treats later deadlines as 30 years.
+//! - A deadline is valid up to 584 years ahead; a later one never elapses. tokio documents a limit
+//!   of about 2 years.
 //! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`.
 //! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
 //!   tokio panics if there is no runtime.
-//! - A future stays pending after its runtime has ended. tokio's futures panic.
+//! - A future may stay pending after its runtime has ended. tokio's futures panic.
 //! - A [`Timeout`] checks its deadline even if its future has used up the task's cooperative
 //!   budget. The `Timeout` itself consumes no budget.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real

@@ -1,4 +1,4 @@
-//! Checks that `DelayQueue` behaves as tokio-util documents, in virtual time.
+//! Tests of `DelayQueue`: what tokio-util documents, and the clock. Most run in virtual time.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;

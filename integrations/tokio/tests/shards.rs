@@ -57,10 +57,10 @@ fn timers_of_tasks_fire_and_are_never_early() {
         .map(|delay| {
             let shards = Arc::clone(&shards);
             runtime.spawn(async move {
-                let (bell, rung) = oneshot::channel();
+                let (sender, fired) = oneshot::channel();
                 let begun = Instant::now();
-                shards.nearest().add(delay, move || _ = bell.send(()));
-                rung.await.expect("the timer fires");
+                shards.nearest().add(delay, move || _ = sender.send(()));
+                fired.await.expect("the timer fires");
                 assert!(begun.elapsed() >= delay, "early");
             })
         })

@@ -17,7 +17,7 @@ use corewheel_tokio::time::{
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Calls `test` with a function that advances the clock of all timers and fires the due ones.
-fn ahead(test: impl FnOnce(&mut dyn FnMut(Duration), &mut Context<'_>)) {
+fn with_advanced_clock(test: impl FnOnce(&mut dyn FnMut(Duration), &mut Context<'_>)) {
     static TIMERS: LazyLock<Mutex<(ManualClock, Watcher)>> = LazyLock::new(|| {
         let clock = ManualClock::new();
         let config = |_| Config::new().clock(&clock);
@@ -37,7 +37,7 @@ fn ahead(test: impl FnOnce(&mut dyn FnMut(Duration), &mut Context<'_>)) {
 
 #[test]
 fn a_queue_follows_the_clock_of_its_timers() {
-    ahead(|advance, cx| {
+    with_advanced_clock(|advance, cx| {
         let mut queue = DelayQueue::new();
         let key = queue.insert((), 3 * SECOND);
         assert!(queue.poll_expired(cx).is_pending());
@@ -56,7 +56,7 @@ fn a_queue_follows_the_clock_of_its_timers() {
 fn an_interval_follows_the_clock_of_its_timers() {
     for (behavior, expected) in [(Burst, [10, 20, 30]), (Delay, [10, 45, 55]), (Skip, [10, 40, 50])]
     {
-        ahead(|advance, cx| {
+        with_advanced_clock(|advance, cx| {
             let mut interval = time::interval(10 * SECOND);
             interval.set_missed_tick_behavior(behavior);
             let Poll::Ready(first) = interval.poll_tick(cx) else { panic!("not ready") };

@@ -19,7 +19,7 @@
 //!
 //! A request that is answered at its first poll touches no timer. In a current-thread runtime of
 //! `corewheel_tokio::run`, `time::timers` returns the core's own wheel. In a multi-thread runtime
-//! it returns the workers' wheels. With another executor, use [`Timers::per_worker`].
+//! it returns the workers' wheels by default. With another executor, use [`Timers::per_worker`].
 //!
 //! # With axum
 //!

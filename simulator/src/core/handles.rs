@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use corewheel::{Cancel, LocalHandle, Shard, TimerHandle, local_timer};
 
-use crate::handover::{check, count, with, with_any};
+use crate::handover::{check, count, try_with, with};
 use crate::ledger::Payload;
 use crate::model::{Bug, State};
 use crate::plan::{CancelMethod, Id, Nanos, Script};
@@ -26,7 +26,7 @@ fn local(id: Id) -> Option<LocalHandle> {
 /// Makes a handle that other cores can use.
 pub(super) fn share(id: Id) {
     if let Some(handle) = local(id)
-        && with(|model| model.timer(id).shard == model.own())
+        && with(|model| model.timer(id).shard == model.own_shard())
     {
         let shared = handle.share();
         with(|model| model.timers[id as usize].handle = Some(shared));
@@ -43,11 +43,11 @@ pub(super) fn cancel(id: Id, how: CancelMethod) {
             CancelMethod::Wait => ["cancel_wait", "cancel_wait, remote"],
             CancelMethod::Guard => ["guard dropped", "guard dropped, remote"],
         };
-        model.calls(id, own, operations);
+        model.count_call(id, own, operations);
         // A paused callback cannot end during this call, so `cancel_wait` would hang.
         let is_running = matches!(model.timer(id).state, State::Running | State::Stopping);
         let how = if is_running && how == CancelMethod::Wait { CancelMethod::Handle } else { how };
-        let is_turning = model.shards[model.own()].turn.is_some();
+        let is_turning = model.shards[model.own_shard()].turn.is_some();
         let is_lost = model.bug == Some(Bug::LosesCancels) && id.is_multiple_of(7) && !own;
         Some((own, model.timer(id).handle, model.record_cancel(id, own), how, is_turning, is_lost))
     });
@@ -67,7 +67,7 @@ pub(super) fn cancel(id: Id, how: CancelMethod) {
         (Some(handle), _) => handle.cancel(),
     };
     let is_pending = handle.is_some_and(TimerHandle::is_pending) && !is_lost;
-    with(|model| model.has_cancelled(id, own, expected, answer));
+    with(|model| model.check_cancelled(id, own, expected, answer));
     check(!is_pending, || format!("timer {id} is pending after its cancel"));
 }
 
@@ -75,11 +75,11 @@ pub(super) fn reset(id: Id, delay: Nanos, shard: Option<&mut Shard<Payload>>) {
     let (local, by_shard) = (local(id), shard.is_some());
     let called = with(|model| {
         let own = by_shard || model.owns(id, local.is_some())?;
-        if !by_shard && model.may_read(id) {
+        if !by_shard && model.must_skip_reset(id) {
             return None;
         }
         let by_owner = if by_shard { "Shard::reset" } else { "reset" };
-        model.calls(id, own, [by_owner, "reset, remote"]);
+        model.count_call(id, own, [by_owner, "reset, remote"]);
         Some((model.timer(id).handle, model.record_reset(id, delay, own)))
     });
     let Some((handle, expected)) = called else { return };
@@ -96,7 +96,7 @@ pub(super) fn is_pending(id: Id) {
     let local = local(id);
     let called = with(|model| {
         let own = model.owns(id, local.is_some())?;
-        model.calls(id, own, ["is_pending", "is_pending, remote"]);
+        model.count_call(id, own, ["is_pending", "is_pending, remote"]);
         let timer = model.timer(id);
         Some((timer.handle, timer.state == State::Live, own))
     });
@@ -109,16 +109,16 @@ pub(super) fn is_pending(id: Id) {
             None => local.and_then(LocalHandle::deadline),
             Some(handle) => local_timer().deadline(handle),
         };
-        with(|model| model.compare_due(id, deadline));
+        with(|model| model.check_reported_deadline(id, deadline));
     }
 }
 
-/// Runs in the destructor of a payload. It may cancel another timer, and ends its own.
-pub(crate) fn payload_dropped(id: Id) {
-    if let Some(Script::DropCancel(other)) = with_any(|model| model.timer(id).script) {
+/// Runs in the destructor of a payload. May cancel another timer, and ends its own if that runs.
+pub(crate) fn on_payload_drop(id: Id) {
+    if let Some(Script::DropCancel(other)) = try_with(|model| model.timer(id).script) {
         cancel(other, CancelMethod::Handle);
     }
-    with_any(|model| {
+    try_with(|model| {
         let timer = &mut model.timers[id as usize];
         if matches!(timer.state, State::Running | State::Stopping) {
             timer.state = State::Ended;

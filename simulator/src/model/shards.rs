@@ -7,10 +7,10 @@ use corewheel::Counts;
 use super::{Asleep, Bug, Model, TurnModel};
 use crate::plan::{ClockMove, Id, Nanos, Step};
 
-/// Most messages that a turn consumes. As many of one kind wake a sleeping owner.
-pub(super) const MESSAGES: u64 = 1_024;
+/// Most messages that a turn consumes, and messages of one kind that wake a sleeping owner.
+pub(super) const MESSAGES_MAX: u64 = 1_024;
 /// Most requests about deadlines that a turn puts in order.
-const ORDERED: u64 = 4_096;
+const ORDERED_MAX: u64 = 4_096;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
@@ -28,8 +28,8 @@ pub(crate) struct TurnReport {
 const DROP_WITHIN: Nanos = 100_000_000;
 
 impl Model {
-    /// Records that the owner reads the clock.
-    pub(crate) fn read(&mut self, shard: usize) -> Nanos {
+    /// Records and returns the owner's reading of the clock, clamped to the latest one.
+    pub(crate) fn read_clock(&mut self, shard: usize) -> Nanos {
         let now = self.clock(self.shards[shard].core);
         let shard = &mut self.shards[shard];
         shard.regressions += u64::from(now < shard.latest);
@@ -37,8 +37,8 @@ impl Model {
         shard.latest
     }
 
-    /// The time of a request from another core: the latest time that the shard can know.
-    pub(crate) fn latest(&self, shard: usize) -> Nanos {
+    /// Returns the time of a request from another core: the latest time that the shard can know.
+    pub(crate) fn latest_time(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
         shard.latest.max(self.clock(shard.core))
     }
@@ -49,7 +49,7 @@ impl Model {
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         let (core, by) = (step.to, step.delay);
         self.coverage.count(match how {
-            ClockMove::On | ClockMove::Far | ClockMove::ToNext => "time passes",
+            ClockMove::Forward | ClockMove::Far | ClockMove::ToNext => "time passes",
             ClockMove::Back => "clock back",
             ClockMove::Jump => "clock jumps",
             ClockMove::Years => "clock jumps years",
@@ -85,17 +85,17 @@ impl Model {
         before: Counts,
         wait: Option<Nanos>,
     ) {
-        let now = self.read(number);
+        let now = self.read_clock(number);
         let is_late = self.bug == Some(Bug::LateTurns);
         let shard = &mut self.shards[number];
         // At the end of time, the next deadline is never later.
         let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
         let is_wanted = wait == Some(0) && is_idle;
-        let most = budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
-        let in_order_after = (before.queued <= most).then_some(shard.target);
+        let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
+        let in_order_after = (before.queued <= most).then_some(shard.turn_tick);
         let reached = if is_late { now.saturating_add(3 * shard.tick) } else { now };
         shard.turn_now = now;
-        shard.target = shard.target.max(reached / shard.tick);
+        shard.turn_tick = shard.turn_tick.max(reached / shard.tick);
         shard.turns += 1;
         if let Some(asleep) = &mut shard.asleep {
             // The owner may be woken for messages that the turn consumes.
@@ -139,7 +139,7 @@ impl Model {
         shard.partial |= !shard.queued.is_empty();
         shard.was_nested = turn.nested > 0;
         if after.queued == 0 && !shard.behind {
-            self.mailbox_is_empty(number);
+            self.record_empty_mailbox(number);
         }
         if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.abandoned {
             let left = self.shards[number].needless.checked_sub(1);
@@ -147,16 +147,16 @@ impl Model {
             self.shards[number].needless = left.unwrap_or(0);
         }
         self.check_messages_consumed(budget, report, &turn, &after);
-        self.check_rest_of_turn(number, report, turn.order);
+        self.check_timers_left(number, report, turn.order);
     }
 
-    /// After all messages were consumed, the payloads of ended timers are dropped.
-    fn mailbox_is_empty(&mut self, number: usize) {
+    /// Records that no message is left. Checks that the payloads of ended timers are dropped.
+    fn record_empty_mailbox(&mut self, number: usize) {
         let shard = &mut self.shards[number];
-        (shard.urgent, shard.partial, shard.unarrived, shard.held) = (false, false, 0, 0);
+        (shard.urgent, shard.partial, shard.unadmitted, shard.held) = (false, false, 0, 0);
         for id in shard.queued.drain(..) {
             let timer = &mut self.timers[id as usize];
-            (timer.queued, timer.unarrived) = (false, false);
+            (timer.queued, timer.unadmitted) = (false, false);
         }
         let expected = shard.added + shard.refused - shard.live.len() as u64;
         let dropped = self.ledger.shard(number).dropped;
@@ -173,14 +173,14 @@ impl Model {
         turn: &TurnModel,
         after: &Counts,
     ) {
-        let most = budget.map_or(MESSAGES, |budget| MESSAGES.min(budget as u64));
+        let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
         let consumed = before.saturating_sub(left);
         // An arrived message may be part of `left`, or replace an earlier one. A turn may consume
-        // none of more than `ORDERED` requests about deadlines.
-        let is_flooded = before + arrived > ORDERED;
+        // none of more than `ORDERED_MAX` requests about deadlines.
+        let is_flooded = before + arrived > ORDERED_MAX;
         let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };
-        let takes_all = budget.is_none() && before + arrived <= MESSAGES && !report.abandoned;
+        let takes_all = budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned;
         let is_right = consumed <= most + turn.collected_for_room
             && consumed + arrived >= least
             && (!takes_all || !report.behind);
@@ -189,8 +189,8 @@ impl Model {
         });
     }
 
-    /// Checks that a turn left due timers only if it says so, and none before those that fired.
-    fn check_rest_of_turn(&mut self, number: usize, report: TurnReport, order: u64) {
+    /// Checks that a turn left due timers only if it says so, and none due before a fired one.
+    fn check_timers_left(&mut self, number: usize, report: TurnReport, order: u64) {
         let shard = &self.shards[number];
         // Timers with messages, and timers that were moved in the turn, are uncertain.
         let is_certain = |&&(_, id): &&(u64, Id)| {
@@ -198,7 +198,7 @@ impl Model {
             !timer.queued && timer.moved_in != shard.turns
         };
         let Some(&(tick, id)) = shard.live.iter().find(is_certain) else { return };
-        let (is_due, is_behind) = (tick <= shard.target, shard.behind);
+        let (is_due, is_behind) = (tick <= shard.turn_tick, shard.behind);
         self.check(tick >= order, || {
             format!("timer {id}, due at tick {tick}, was left, and tick {order} fired")
         });
@@ -208,9 +208,9 @@ impl Model {
     }
 
     /// Checks that a complete turn does not make its shard want another turn at once.
-    pub(crate) fn check_rest(&mut self, number: usize, wait: Option<Nanos>) {
+    pub(crate) fn check_no_needless_turn(&mut self, number: usize, wait: Option<Nanos>) {
         let shard = &self.shards[number];
-        let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.target);
+        let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.turn_tick);
         let is_now = self.clock(shard.core) <= shard.turn_now && shard.turn_now < Nanos::MAX;
         // A callback may have added a timer for the next turn and moved it away since.
         let is_plain = shard.queued.is_empty() && !shard.behind && !shard.was_nested;
@@ -221,7 +221,7 @@ impl Model {
     // ---- counts and sleeps
 
     /// Compares the counts and the wait of a shard with the model.
-    pub(crate) fn compare(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
+    pub(crate) fn check_counts(&mut self, number: usize, counts: Counts, wait: Option<Nanos>) {
         let Counts { added, fired, cancelled, handed_back, live, runs, held, queued, .. } = counts;
         let totals = *self.ledger.shard(number);
         let shard = &self.shards[number];
@@ -238,7 +238,7 @@ impl Model {
             && held <= unseen.min(live).min(queued)
             && unseen <= held + arriving
             && live + arriving == alive + unseen;
-        let ours_queued = [messages, shard.unarrived, shard.held];
+        let ours_queued = [messages, shard.unadmitted, shard.held];
         let is_exact = shard.partial || [queued, arriving, held] == ours_queued;
         self.check(is_right && fits && is_exact, || {
             format!(
@@ -248,12 +248,12 @@ impl Model {
             )
         });
         self.shards[number].seen = counts;
-        self.compare_sleep(number, wait, false);
+        self.check_sleep(number, wait, false);
     }
 
     /// Checks the length of a sleep. Cancelled payloads may shorten an announced sleep.
-    pub(crate) fn compare_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
-        let (shard, now) = (&self.shards[number], self.latest(number));
+    pub(crate) fn check_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
+        let (shard, now) = (&self.shards[number], self.latest_time(number));
         let start = shard.live.first().map(|&(tick, _)| shard.start(tick));
         // A timer whose tick begins after the end of the clock never fires, and needs no turn.
         let fires = start.filter(|&start| start < Nanos::MAX);
@@ -261,7 +261,7 @@ impl Model {
         let is_short = earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
         let is_urgent = shard.urgent && !shard.partial;
         let is_idle = shard.live.is_empty() && shard.queued.is_empty() && !shard.behind;
-        let may_be_short = is_announced && shard.has_payloads;
+        let may_be_short = is_announced && shard.may_hold_payloads;
         let is_right = is_short
             && (!is_urgent || wait == Some(0))
             && (!is_idle || wait.is_none() || may_be_short && wait <= Some(DROP_WITHIN));
@@ -274,8 +274,8 @@ impl Model {
     }
 
     pub(crate) fn record_sleep(&mut self, number: usize, timeout: Option<Nanos>) {
-        self.compare_sleep(number, timeout, true);
-        let (totals, now) = (*self.ledger.shard(number), self.latest(number));
+        self.check_sleep(number, timeout, true);
+        let (totals, now) = (*self.ledger.shard(number), self.latest_time(number));
         let needless = totals.wakes - self.shards[number].wakes;
         self.check(needless == 0, || format!("shard {number} was woken {needless} times, awake"));
         let asleep = Asleep {
@@ -290,7 +290,7 @@ impl Model {
     }
 
     /// Checks that a sleeping core was woken at most once, if necessary, and not without a reason.
-    pub(crate) fn wakes_up(&mut self, number: usize, queued: u64) {
+    pub(crate) fn check_wake_ups(&mut self, number: usize, queued: u64) {
         let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
         let Some(asleep) = self.shards[number].asleep.take() else { return };
@@ -298,9 +298,9 @@ impl Model {
         if has_panicked {
             self.coverage.count("wake hook panics");
         }
-        // `MESSAGES` messages of one of the two kinds wake the owner.
-        let must_wake = asleep.must_wake || queued >= 2 * MESSAGES;
-        let may_wake = asleep.may_wake || queued >= MESSAGES;
+        // `MESSAGES_MAX` messages of one of the two kinds wake the owner.
+        let must_wake = asleep.must_wake || queued >= 2 * MESSAGES_MAX;
+        let may_wake = asleep.may_wake || queued >= MESSAGES_MAX;
         let is_right =
             wakes <= 1 && (wakes > 0 || has_panicked || !must_wake) && (wakes == 0 || may_wake);
         self.check(is_right, || {
@@ -309,13 +309,13 @@ impl Model {
     }
 
     /// Checks that `next_deadline` and `time_until_next` agree.
-    pub(crate) fn compare_deadline(
+    pub(crate) fn check_next_deadline(
         &mut self,
         shard: usize,
         next: Option<Instant>,
         wait: Option<Nanos>,
     ) {
-        let now = self.latest(shard);
+        let now = self.latest_time(shard);
         let until = next.map(|next| self.nanos_at(shard, next).saturating_sub(now));
         self.check(until == wait, || format!("{next:?} is in {until:?}, not in {wait:?}"));
     }

@@ -17,15 +17,15 @@
 //! A count is used only if it is greater than the last count and within the window; otherwise the
 //! clock itself is read. So if the counter jumps ahead, the interval's lower end is ahead of the
 //! clock by at most a window. The upper end falls behind the clock only if the counter slows, stops
-//! or goes backwards, and then runs on within the window. Each new anchor is checked against the
-//! last anchor. A contradiction counts as a fault, and the rate is measured again. After eight
-//! faults, each within a minute of the previous one, the counter is abandoned.
+//! or goes backwards, and then runs on within the window. Once the rate is known, each new anchor
+//! is checked against the last one. A contradiction counts as a fault, and the rate is measured
+//! again. After eight faults, each within a minute of the previous one, the counter is abandoned.
 
 use super::Reading;
 
 /// How long an anchor is used, if the counter runs at the rate `max`. The interval of a reading is
-/// at most 10 us long. The difference of the rates adds two fifths of the window. The *bracket*,
-/// which is the span between the two counts of an anchor, adds at most an eighth. And
+/// at most 10 us long. The difference of the rates adds about two fifths of the window. The
+/// *bracket*, which is the span between the two counts of an anchor, adds at most an eighth. And
 /// [`READ_ERROR_NANOS`] adds a microsecond. A shorter window would need more readings of the clock.
 const WINDOW_NANOS: u64 = 16_000;
 
@@ -33,8 +33,8 @@ const WINDOW_NANOS: u64 = 16_000;
 /// early, while an earlier instruction waits for memory.
 const READ_ERROR_NANOS: u64 = 1_000;
 
-/// An anchor is not used if its two readings of the counter are further apart than a window divided
-/// by this number: the thread was interrupted between them.
+/// If an anchor's two readings of the counter are further apart than a window divided by this
+/// number, it opens no window. The thread was probably interrupted between them.
 const BRACKET_SHARE: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span
@@ -83,7 +83,7 @@ enum Calibration {
     Calibrated { since: Anchor, rate: Rate },
 }
 
-/// One reader's estimate of the clock. It measures the rate from the first readings of the clock.
+/// One reader's estimate of the clock.
 #[derive(Debug)]
 pub(super) struct ClockEstimator {
     window: Window,

@@ -14,7 +14,7 @@ struct SimulatedMachine {
     counter_thousandths: u128,
     /// In counts per microsecond.
     speed: u64,
-    /// The maximum time between consecutive readings of an anchor, in nanoseconds.
+    /// The maximum time between two readings within an anchor, in nanoseconds.
     pause: u64,
     estimator: ClockEstimator,
     is_abandoned: bool,
@@ -36,7 +36,6 @@ impl SimulatedMachine {
         }
     }
 
-    /// Creates a machine with a calibrated estimator.
     fn calibrated(seed: u64) -> Self {
         let mut machine = Self::new(seed);
         while machine.counter_readings == 0 {

@@ -1,4 +1,4 @@
-//! The timerfd behind a `TimerFd`. Only this file uses `rustix`.
+//! The timerfd behind a `TimerFd`. Except in examples, only this file uses `rustix`.
 //!
 //! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
 //! But a thread that wakes the owner calls `fire`, which replaces the armed deadline. This call may
@@ -32,7 +32,8 @@ const LONGEST: Duration = Duration::from_secs(i32::MAX as u64);
 /// progress.
 const NONE: u64 = u64::MAX;
 
-/// A timerfd. It becomes readable when it expires. Arming it makes it unreadable, without a read.
+/// A timerfd. It becomes readable when it expires. Arming it again makes it unreadable, without a
+/// read.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     timer: OwnedFd,
@@ -43,11 +44,11 @@ pub(crate) struct Descriptor {
     fires_begun_when_armed: AtomicU64,
 }
 
-/// The descriptor of a shard, opened when first needed. Each wake-up of the owner makes it
+/// The descriptor of a shard, opened when first needed. A thread that wakes the owner makes it
 /// readable.
 ///
-/// If the owner opens the descriptor before the fence F1 of a sleep (`parker`), a thread that wakes
-/// the owner from that sleep sees the descriptor.
+/// If the descriptor is opened before the fence F1 of a sleep (`parker`), a thread that wakes the
+/// owner from that sleep sees the descriptor.
 #[derive(Debug)]
 pub(crate) struct LazyDescriptor(SetOnce<Arc<Descriptor>>);
 

@@ -1,6 +1,6 @@
-//! Messages that the owner has taken out of the mailbox and not consumed yet, and the message
-//! budget of a pass, the work of one turn. The owner consumes urgent messages in FIFO order, and
-//! others newest first.
+//! The messages that the owner has taken out of the mailbox and not consumed yet. Also the message
+//! budget of a *pass*, which is the work of one turn. The owner consumes urgent messages in FIFO
+//! order, and low-priority messages newest first.
 
 use std::mem;
 
@@ -56,10 +56,10 @@ impl Backlog {
         (self.in_urgent_phase, self.began_empty) = (false, true);
     }
 
-    /// If a message is urgent, makes the pass consume only urgent messages until
-    /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for the
-    /// low-priority messages that were taken, so that a flood of urgent messages does not starve
-    /// them. Odd budgets favour the two kinds alternately, so that a budget of one starves neither
+    /// If an urgent message was taken, makes the pass consume only urgent messages until
+    /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for
+    /// taken low-priority messages, so that a flood of urgent messages does not starve them. Half
+    /// of an odd budget is rounded up and down alternately, so that a budget of one starves neither
     /// kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
@@ -80,7 +80,7 @@ impl Backlog {
 
     /// Lets the pass consume low-priority messages, and poll their stack once more if it has taken
     /// none. Queued urgent messages wait for the next pass: a timer that another thread adds while
-    /// due timers fire does not fire in the same turn. A pass that began without messages gets this
+    /// due timers fire does not fire in the same turn. A pass that began without messages gets
     /// `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
         if self.began_empty {
@@ -91,7 +91,8 @@ impl Backlog {
         self.kinds_polled = [true, self.kinds_taken[LOW]];
     }
 
-    /// Reduces the budget by `messages`, which arrived in a batch with the last message.
+    /// Reduces the budget by `messages`, the number of further messages that the last one
+    /// contained.
     pub(crate) fn charge(&mut self, messages: usize) {
         self.budget = self.budget.saturating_sub(messages);
     }
@@ -102,9 +103,8 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// For each kind of which no taken message is left, takes the queued messages. A pass takes
-    /// each kind at most once. Later messages wait for the next pass, so that a flood does not
-    /// prolong this pass.
+    /// For each kind of which the backlog has no message, takes the queued messages, at most once
+    /// per pass. Later messages wait for the next pass, so that a flood does not prolong this pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();
@@ -183,8 +183,8 @@ impl Backlog {
         self.kinds_polled != [true; 2]
     }
 
-    /// Removes the next message about a cancelled timer, regardless of the budget, for an add that
-    /// needs room. Returns the message's index, or 0 if there is no such message.
+    /// Removes the next low-priority message, regardless of the budget, for an add that needs room.
+    /// Returns the message's index, or 0 if there is none.
     pub(crate) fn next_cancelled(
         &mut self,
         mailbox: &Mailbox,
@@ -202,7 +202,7 @@ impl Backlog {
         index
     }
 
-    /// Returns the number of taken messages about cancelled timers.
+    /// Returns the number of taken low-priority messages. From `COUNT_LIMIT` on, it may be inexact.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.taken[LOW].count()
     }
@@ -218,7 +218,7 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of taken messages. From `COUNT_LIMIT` on, it is inexact.
+    /// Returns the number of taken messages. From `COUNT_LIMIT` on, it may be inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.taken[URGENT], self.unreversed, self.reversed];

@@ -1,4 +1,4 @@
-//! Requests of other threads to a shard's owner, in two intrusive stacks of nodes.
+//! Requests to a shard's owner, usually from other threads, in two intrusive stacks of nodes.
 //!
 //! A message is a node's index, and tells the owner to read that node's state word. A thread that
 //! has set a node's *queued* flag writes the node's link and pushes the index onto a stack by a
@@ -13,18 +13,19 @@
 //!   all zeros: empty, all ones: closed
 //! ```
 //!
-//! A message's link is the index of the message after the next one. Each link is in a cache line
-//! that another core has written, so the owner stalls when it reads a link. The links form two
-//! interleaved chains, so it can load two lines at once. A full count wraps to `COUNT_LIMIT`, so
-//! counts from `COUNT_LIMIT` on are inexact.
+//! A message's link is the index of the message after the next one. Usually another core has just
+//! written the link's cache line, so reading a link stalls the owner. The links form two
+//! interleaved chains, so the owner can load two lines at once. A full count wraps to
+//! `COUNT_LIMIT`, so counts from `COUNT_LIMIT` on may be inexact.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
 //!
-//! One stack is for *urgent* messages about deadlines. Such a deadline may be the earliest of all,
-//! so an owner must not fall asleep before it has read these messages. The other stack is for
-//! low-priority messages about cancelled timers. The owner consumes urgent messages in FIFO order
-//! at the beginning of a turn, before due timers fire, and low-priority messages at its end.
+//! One stack is for *urgent* messages about added or moved timers. Such a timer may have the
+//! earliest deadline of all, so the owner must not fall asleep before it has read these messages.
+//! The other stack is for low-priority messages about cancelled timers. Within a budget, a turn
+//! consumes urgent messages in FIFO order before due timers fire, and low-priority messages
+//! afterwards.
 //!
 //! # Permitted operations
 //!
@@ -33,7 +34,7 @@
 //! - The owner: `take_all`, `close` and `peek`. It reads the links of queued messages, and reads
 //!   and reverses the links of taken messages until it has consumed them (S4).
 //!
-//! # Each message is consumed once
+//! # Each message is taken once
 //!
 //! The pushed message becomes the newest, and the old newest message becomes the second. The link
 //! of the pushed node leads to the old second message. So every message is reachable. `take_all`
@@ -68,7 +69,7 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const HAS_PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
-/// The value to which a full count wraps. Counts from this value on are inexact.
+/// The value to which a full count wraps. Counts from this value on may be inexact.
 const COUNT_LIMIT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
@@ -111,7 +112,7 @@ pub(crate) enum Priority {
     Low,
     /// The message is about a cancelled timer whose payload another thread has taken.
     LowPayloadTaken,
-    /// The message is about a deadline.
+    /// The message is about an added or moved timer.
     Urgent,
 }
 
@@ -154,7 +155,7 @@ impl Mailbox {
         self.stacks().map(Stack::close)
     }
 
-    /// Returns true if an owner must not fall asleep, because a message is urgent or at least
+    /// Returns true if an owner must not fall asleep, because an urgent message or at least
     /// `backlog` low-priority messages are queued. If `is_long`, one message about a payload
     /// suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
@@ -171,7 +172,7 @@ impl Mailbox {
     /// Returns true if the mailbox is open and the owner sees no message.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed, both: the next turn sees a message that is missed here, and `take_all` acquires.
+        // Relaxed, both: a later turn sees a message that is missed here, and `take_all` acquires.
         let [urgent, low] = self.stacks().map(|stack| stack.head.load(Ordering::Relaxed));
         urgent | low == EMPTY
     }
@@ -180,13 +181,12 @@ impl Mailbox {
         self.urgent.depth() > 0
     }
 
-    /// Returns the number of queued messages. From `COUNT_LIMIT` on, it is inexact.
+    /// Returns the number of queued messages, counting at most `COUNT_LIMIT` of each kind.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low.depth())
     }
 
-    /// Returns the number of queued messages about cancelled timers. From `COUNT_LIMIT` on, it is
-    /// inexact.
+    /// Returns the number of queued low-priority messages, counting at most `COUNT_LIMIT`.
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.low.depth()
     }
@@ -231,7 +231,7 @@ impl Stack {
     /// to which other threads push.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: the next turn sees a message that is missed here, and `take_all` acquires.
+        // Relaxed: a later turn sees a message that is missed here, and `take_all` acquires.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
@@ -307,9 +307,9 @@ impl MailboxLink {
         Self(AtomicU32::new(next))
     }
 
-    /// Sets the link. The caller has exclusive use of the node.
+    /// Sets the link. The caller has exclusive use of the link.
     pub(crate) fn set(&self, index: u32) {
-        // Relaxed: other threads use the link only after a push of the node, which publishes it.
+        // Relaxed: only this thread follows the link until a push of the node publishes it.
         self.0.store(index, Ordering::Relaxed);
     }
 

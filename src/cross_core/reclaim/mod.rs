@@ -1,5 +1,5 @@
 //! Decides when shared memory can be freed: after every thread that could have seen it has
-//! unpinned. Only this file uses `crossbeam_epoch`.
+//! unpinned. Only this module uses `crossbeam_epoch`.
 //!
 //! A thread that reads shared memory is *pinned*, which [`Pinned`] proves. The values that a pinned
 //! thread finds in a [`Published`] or a [`PublishedPointer`] stay alive until the thread unpins. A
@@ -7,14 +7,15 @@
 //!
 //! # Who frees
 //!
-//! Deferred work, such as this release, runs on any thread that pins, even a canceller, which
-//! should not pay for freeing memory. So deferred work frees neither pages of nodes nor shards:
+//! Any thread that pins may run deferred work, such as this release. One such thread is a
+//! canceller, which should not pay for freeing memory. So deferred work frees neither pages of
+//! nodes nor shards:
 //!
-//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later, or another
-//!   thread after the shard's end (`slab`).
-//! * Deferred work moves a shard to `GARBAGE`. The next thread that ends a shard frees all shards
-//!   in `GARBAGE`. If no thread is pinned, a thread that ends a shard frees the memory of this
-//!   shard at once.
+//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later. If the
+//!   shard ends first, a thread that ends another shard may free it (`slab`).
+//! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
+//!   ends a shard drops all references in `GARBAGE`. If no thread is pinned, this usually includes
+//!   the reference to the shard that it ends.
 //!
 //! The epochs are corewheel's own, not the global ones of `crossbeam_epoch`. So other users of that
 //! crate cannot delay the freeing of memory here, and their deferred work never runs here.
@@ -44,22 +45,22 @@ lazy_per_thread! {
     static PARTICIPANT: LocalHandle = COLLECTOR.register();
 }
 
-/// Retracted values that no thread can see any more.
+/// References to retracted values that no pinned thread uses any more.
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
-/// Proof that this thread is pinned. While the proof exists, no value that the thread loads from a
-/// [`Published`] is freed. Keep it only briefly, because it delays all freeing.
+/// Proof that this thread is pinned. While the proof exists, nothing that the thread finds in a
+/// cell of this module is freed. Keep it only briefly, because it delays all freeing.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 
 #[inline]
 pub(crate) fn pin() -> Pinned {
-    // If the thread-locals are destroyed, registers a participant for this call only.
+    // If the thread-locals are destroyed, registers a participant for this `Pinned` only.
     Pinned(PARTICIPANT.try_with(LocalHandle::pin).unwrap_or_else(|_| COLLECTOR.register().pin()))
 }
 
 /// A cell for a value in an `Arc`: one thread publishes and later retracts the value, and other
-/// threads read it without waiting. The cell owns one reference to the `Arc`.
+/// threads read it without waiting. The cell owns one reference to the value.
 #[derive(Debug)]
 pub(crate) struct Published<T>(Atomic<T>);
 
@@ -98,8 +99,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         self.0.store(Shared::from(Arc::into_raw(value)), Ordering::Release);
     }
 
-    /// Retracts the value. When all threads that are pinned now have unpinned, deferred work passes
-    /// the cell's reference to `release_ref`, which must be fast.
+    /// Retracts the value, if there is one. When all threads that are pinned now have unpinned,
+    /// deferred work passes the cell's reference to `release_ref`, which must be fast.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release_ref: fn(Arc<T>)) {
         let Pinned(guard) = pin();
@@ -247,16 +248,17 @@ impl<T> PublishedPointer<T> {
 struct SendPointer<T>(NonNull<T>);
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs deferred work that is ready. So cancellers run little of it.
+/// runs some deferred work that is ready. So cancellers run little of it.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }
 
-/// Stores a value that no thread can see any more. The next thread that ends a shard frees it.
+/// Stores a reference that no pinned thread uses any more. The next thread that ends a shard drops
+/// it.
 pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     if LOOM_SEES_EPOCHS {
         // `GARBAGE` outlives an execution of a loom model, and the next execution must not free
-        // values of this one. So a model stores nothing in `GARBAGE`.
+        // values of this one. So such a model stores nothing in `GARBAGE`.
         drop(value);
         return;
     }
@@ -267,7 +269,7 @@ pub(crate) fn defer_free<T: Send + Sync + 'static>(value: Arc<T>) {
     }
 }
 
-/// Tries to advance the epoch by several steps, and frees all values in `GARBAGE`.
+/// Tries [`EPOCH_FLUSHES`] times to advance the epoch, and drops all references in `GARBAGE`.
 pub(crate) fn free_garbage() {
     for _ in 0..EPOCH_FLUSHES {
         advance_epoch();

@@ -1,9 +1,9 @@
 //! The nodes of a shard's timers, in pages.
 //!
 //! Each timer has a node. The shard's owner and other threads use its state word, mailbox link,
-//! requested deadline and linked deadline (`state`). Only the owner uses its due tick and its links
-//! in the wheel. State word and mailbox link share a cache line, so a cancel from another core
-//! usually writes one line of the page and one of the mailbox.
+//! requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the owner
+//! uses its due tick and its links. State word and mailbox link share a cache line. So a cancel
+//! from another core usually writes one line of the page and one of the mailbox.
 //!
 //! Other threads use the [`Slab`], a table of pointers, while they are pinned. The owner uses
 //! [`OwnerNodes`], a private table.
@@ -18,24 +18,26 @@
 //! `Armed` with the flags *queued* and *moved*. This publishes these values (S3 in `state`). The
 //! adder pushes the node onto the mailbox as a message, which the owner consumes. If the owner's
 //! private table lacks the page, the owner *adopts* the page. Then the owner *admits* the timer: it
-//! counts the timer as live, and links the node into its wheel. After the timer has ended and its
-//! last message was consumed, the owner returns the node to the free list of its page.
+//! counts the timer as live, and links the node into its wheel or fires the timer. After the timer
+//! has ended and its last message was consumed, the owner returns the node to the free list of its
+//! page.
 //!
 //! # Generations
 //!
 //! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
-//! owner takes its timers' generations from a counter. An adder gives its timer the node's last
-//! generation plus one, so adders share no counter. The first generation of a new adders' page is
-//! above all generations of earlier pages with its number. Each remote add uses one generation of
-//! its node, and the owner returns the node between two adds. So the number of nodes returned to a
-//! page bounds the generations that its nodes have used.
+//! owner takes its timers' generations from a counter. An adder gives the node's first timer the
+//! page's first generation, and each later timer the next one, so adders share no counter. The
+//! first generation of a new adders' page is above all generations of earlier pages with its
+//! number. Each remote add uses one generation of its node, and the owner returns the node between
+//! two adds. So the number of nodes returned to a page bounds the generations that its nodes have
+//! used.
 //!
 //! # Publication and retirement
 //!
 //! The owner or an adder publishes a page in an empty slot of the table by a compare-and-swap. Only
-//! the owner retracts pages from the table, so it reads pages without pinning. All nodes of an
-//! empty page are `Idle` and not *queued*. When more pages are empty than are kept as spares, the
-//! owner *retires* some: it retracts them, and frees them later. Before the owner retires an
+//! the owner retracts pages from the table, so it may use nodes while it is not pinned. All nodes
+//! of an empty page are `Idle` and not *queued*. When more pages are empty than are kept as spares,
+//! the owner *retires* some: it retracts them, to free them later. Before the owner retires an
 //! adders' page, it takes all nodes of that page by one compare-and-swap.
 //!
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
@@ -45,9 +47,9 @@
 //! pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains the numbers of its shard and node,
-//! and a generation that the timers of this node never repeat (`state`). So no live timer matches a
-//! stale handle, and each operation on the handle finds an ended timer. If the page was retired,
-//! the handle finds one of these:
+//! and a generation that never recurs in this node (`state`). So no live timer matches a stale
+//! handle, and each operation on the handle finds an ended timer. If the page was retired, the
+//! handle finds one of these:
 //!
 //! * no page;
 //! * the retired page, whose words are all `Idle`;
@@ -57,17 +59,17 @@
 //! *A handle of a live timer finds its node.* The page was published before the handle existed, and
 //! is not retired while the timer lives.
 //!
-//! *A thread with the answer `Ended` sees the callback's work* (S2 in `state`), even if the page
-//! was retired. Publication and retraction of a page are Release operations. Each read of the page
-//! pointer is an Acquire operation.
+//! *A thread with the answer `Ended` sees the work of a fired timer's callback* (S2 in `state`),
+//! even if the page was retired. Publication and retraction of a page are Release operations. Each
+//! load of the page pointer is an Acquire operation.
 //!
 //! # Room
 //!
-//! A page's *room bit* is set if an adder may find a free node there. The adder that takes the last
-//! free node clears the bit. Then it checks the free list again, and sets the bit if a node is
-//! free. The owner sets the bit after it has returned nodes to an empty list. R1: setting the bit
-//! releases, and clearing it acquires. So if an adder clears a bit that the owner has set, its
-//! second check sees the returned nodes.
+//! The *room bit* of an adders' page tells adders that they may find a free node there. The adder
+//! that takes the last free node clears the bit. Then it checks the free list again, and sets the
+//! bit if a node is free. The owner sets the bit after it has returned nodes to an empty list. R1:
+//! setting the bit releases, and clearing it acquires. So if an adder clears a bit that the owner
+//! has set, its second check sees the returned nodes.
 //!
 //! # Models
 //!
@@ -94,7 +96,7 @@ use crate::{
     clock::schedule::Schedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
-        callback::{Callback, OneShotCallback, RunOnce, RunRepeatedly, SendCallback},
+        callback::{BuildInPlace, Callback, SendCallback},
         mailbox::MailboxLink,
         reclaim::{Pinned, PublishedPointer},
         state::{Cancel, FollowUp, Mover, StateWord, TimerKind},
@@ -105,53 +107,6 @@ use crate::{
         sync::{AtomicU64, Hint, IS_LOOM, LoomMemoryOrder, Ordering},
     },
 };
-
-/// A payload that is built at its final address.
-///
-/// # Safety
-///
-/// `build` initialises the memory at `place`.
-pub(crate) unsafe trait BuildInPlace<T> {
-    /// Writes the payload to `place`, which is valid for writes and holds no payload.
-    fn build(self, place: *mut T);
-}
-
-/// A payload that is moved to its final address.
-#[derive(Debug)]
-pub(crate) struct ByValue<T>(pub(crate) T);
-
-// SAFETY: `write` initialises the place.
-unsafe impl<T> BuildInPlace<T> for ByValue<T> {
-    #[inline]
-    fn build(self, place: *mut T) {
-        // SAFETY: the place is valid for writes (caller).
-        unsafe { place.write(self.0) }
-    }
-}
-
-// SAFETY: `RunOnce::build` initialises the place.
-unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
-    #[inline]
-    fn build(self, place: *mut Callback) {
-        // SAFETY: the place is valid for writes (caller).
-        unsafe { self.build(place) }
-    }
-}
-
-// SAFETY: `write` initialises the place.
-unsafe impl BuildInPlace<Callback> for OneShotCallback {
-    fn build(self, place: *mut Callback) {
-        ByValue(self.into()).build(place);
-    }
-}
-
-// SAFETY: `RunRepeatedly::build` initialises the place.
-unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
-    fn build(self, place: *mut Callback) {
-        // SAFETY: the place is valid for writes (caller).
-        unsafe { self.build(place) }
-    }
-}
 
 const PAGES_MAX: usize = (INDEX_MAX as usize >> PAGE_BITS) + 1;
 const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
@@ -166,10 +121,10 @@ struct PageSlot {
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageSlot]>,
-    /// For each page, a bit that is set if an adder may find a free node there.
+    /// The room bits, one per page.
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
-    /// True if payloads are callbacks. Only then, other threads may add timers.
+    /// True if payloads are callbacks. Only then may other threads add timers.
     holds_callbacks: bool,
     hints: Hints,
 }
@@ -199,7 +154,7 @@ pub(crate) struct NodeView<'p> {
     place: usize,
 }
 
-/// A free node that this thread has taken to add a remote timer. The `RemoteNode` keeps the thread
+/// A node that this thread has taken to add a remote timer. The `RemoteNode` keeps the thread
 /// pinned.
 #[derive(Debug)]
 pub(crate) struct RemoteNode {
@@ -279,10 +234,9 @@ impl Slab {
         self.pages.get(number)?.load(pinned)
     }
 
-    /// Takes a free node for a remote timer. Returns `None` if no index or generation is left, or
-    /// if the slab takes no remote adds.
+    /// Takes a free node for a remote timer. Returns `None` if no adders' page has a free node, and
+    /// none can be added.
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "apart, it returns the node in memory")]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<RemoteNode> {
         let hinted = self.hints.page_with_room.get() as usize;
         let taken = self.take_from_page(hinted, &pinned);
@@ -312,7 +266,6 @@ impl Slab {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `take_remote_node`")]
     fn take_from_page(&self, number: usize, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let page = self.page(number, pinned)?;
         // SAFETY: a published page lives while the thread is pinned, and all pages of this slab
@@ -343,12 +296,12 @@ impl Slab {
         }
     }
 
-    /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty.
+    /// Returns true if more than [`SPARE_PAGES`] adders' pages are empty, by their approximate
+    /// count.
     fn has_surplus(&self) -> bool {
         self.hints.empty_pages.get() > SPARE_PAGES
     }
 
-    /// Records that an adder may find a free node in this page.
     fn set_room_bit(&self, number: usize) {
         // Release (R1): publishes the returned nodes, or the new page.
         self.room_bits[number / 64].fetch_or(1 << (number % 64), Ordering::Release);
@@ -358,7 +311,8 @@ impl Slab {
     /// Publishes a page for adders. Returns the page, and the index of its first node, which
     /// belongs to the caller.
     fn add_remote_page(&self) -> Option<(PagePtr, u32)> {
-        // A new page keeps at least half of all generations, which its nodes never use up.
+        // At least half of all generations remain for the nodes of a new page, which never use them
+        // up.
         if !self.holds_callbacks || self.first_generation() > GENERATION_MAX / 2 {
             return None;
         }
@@ -370,7 +324,7 @@ impl Slab {
         };
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Reads the first generation after the publication. So this generation exceeds those of all
+        // Reads the first generation after the publication, so it exceeds all generations of
         // earlier pages with this number.
         header.release_to_adders(self.first_generation());
         if PAGE_LEN > 1 {
@@ -539,9 +493,8 @@ impl RemoteNode {
         callback: B,
     ) -> u64 {
         let (page, node, place) = (self.page(), self.node(), place_of(self.index));
-        // SAFETY: this thread has taken the node, which is free, so it has no payload; `build`
-        // initialises it.
-        unsafe { node.put_payload(|place| callback.build(place)) };
+        // SAFETY: this thread has taken the node, which is free, so it has no payload.
+        unsafe { node.put_payload(callback) };
         // SAFETY: this thread has taken the node.
         unsafe { page.creation_records[place].set(CreationRecord::new(call_site, || 0)) };
         page.requested_deadlines[place].store_nanos(due);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    BuildInPlace, Slab,
+    Slab,
     page::{ExclusiveCell, Node, Page, PagePtr, SharedDeadline, relative_link},
     retired::RetiredPages,
 };
@@ -17,7 +17,7 @@ use crate::{
     clock::schedule::Schedule,
     cross_core::{
         call_site::{CallSite, CreationRecord},
-        callback::{Callback, CallbackInPlace},
+        callback::{BuildInPlace, Callback, CallbackInPlace},
         mailbox::MailboxLink,
         reclaim::pin,
         state::{ClaimedRun, Freed, StateWord, Swept, TimerKind},
@@ -89,15 +89,14 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).as_page_of() }
     }
 
-    /// If a handle's timer is remote, adopts the node's page, or returns false if that page is not
-    /// published. The node of a stale handle may hold another timer, with another generation.
+    /// Adopts the page of a remote timer's node. Returns false if that page is not published. Even
+    /// after true, a stale handle may lead to another timer or node, whose generation differs.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt_page(page_of(index))
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always, reason = "as in `FreePlaces::take_from_current_page`")]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
         if let Some(last) = self.free.take_last_freed() {
             return Some(last);
@@ -108,7 +107,6 @@ impl<T> OwnerNodes<T> {
     }
 
     #[inline(always)]
-    #[allow(clippy::inline_always)] // As in `FreePlaces::take_from_current_page`.
     fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
         let pages = &self.pages;
         self.free.take_from_current_page(|number, place| {
@@ -247,7 +245,8 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Allocates pages for `timers` timers. Only [`shrink`](Self::shrink) frees them.
+    /// Allocates pages for `timers` timers, as far as page numbers are left. Keeps that many pages
+    /// until [`shrink`](Self::shrink).
     pub(crate) fn reserve(&mut self, timers: u32) {
         self.free.raise_min_spare(timers / as_u32(PAGE_LEN) + 1);
         while self.free.capacity() < timers as usize {
@@ -256,7 +255,6 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Returns the number of timers that fit the owner's pages.
     pub(crate) fn capacity(&self) -> usize {
         self.free.capacity()
     }
@@ -270,7 +268,7 @@ impl<T> OwnerNodes<T> {
         self.free.raise_min_spare(SPARE_PAGES);
     }
 
-    /// Returns the indices of all nodes that may have a timer or a payload. Some of them are free.
+    /// Returns the indices of all nodes that may have a timer or a payload. Some may be free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
         let places = |number| (number, self.free.used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
@@ -285,8 +283,8 @@ impl<T> OwnerNodes<T> {
         self.has_garbage
     }
 
-    /// Retires surplus empty pages, while fewer than [`RETIRED_PAGES_MAX`] wait. Frees some retired
-    /// pages that no other thread can see.
+    /// Retires surplus empty pages, until [`RETIRED_PAGES_MAX`] are retired and not freed. Frees
+    /// some retired pages that no other thread can see.
     #[cold]
     #[inline(never)]
     pub(crate) fn trim(&mut self) {
@@ -404,7 +402,7 @@ impl<T> OwnerNodes<T> {
             .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
 
-    /// Returns the payload of a pending timer that the owner has added, to change it.
+    /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
         // SAFETY: the payload is present (`is_pending_owner_added`), no other thread uses it, and
@@ -457,10 +455,11 @@ impl<T> OwnerNodes<T> {
 }
 
 impl OwnerNodes<Callback> {
-    /// Returns true if dropping the callback of a just cancelled timer has any effect.
+    /// Returns true if dropping the callback of a cancelled timer has any effect. The callback must
+    /// be in the node.
     #[inline]
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
-        // SAFETY: the owner has just cancelled the timer, so the payload is present.
+        // SAFETY: the owner has just cancelled the timer, or found it cancelled with its payload.
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 
@@ -477,8 +476,8 @@ impl OwnerNodes<Callback> {
     /// node must not be freed or armed before the run has ended.
     #[inline]
     pub(crate) fn claimed_callback(node: NodeRef<'_, Callback>, _: ClaimedRun) -> CallbackInPlace {
-        // SAFETY: the owner has just claimed the timer, so the payload is present. The state
-        // forbids every other thread to use the payload of a running timer.
+        // SAFETY: the owner has just claimed the timer, so the payload is present. No other thread
+        // uses the payload of a running timer (`state`).
         unsafe { CallbackInPlace::new(node.node().payload()) }
     }
 }
@@ -506,7 +505,6 @@ pub(crate) struct EndedTimer<T> {
 }
 
 impl<T> EndedTimer<T> {
-    /// Ends a claimed timer and takes its payload.
     #[inline]
     pub(crate) fn of(node: NodeRef<'_, T>, run: ClaimedRun) -> Self {
         Self {
@@ -551,7 +549,6 @@ impl<'n, T> NodeRef<'n, T> {
         &self.page.linked_deadlines[place_of(self.index)]
     }
 
-    /// Returns true if the owner has not admitted this remote timer yet.
     #[inline]
     pub(crate) fn is_not_admitted(self) -> bool {
         self.location() == NOT_ADMITTED
@@ -589,9 +586,8 @@ impl<'n, T> NodeRef<'n, T> {
         call_site: CallSite,
         now: impl FnOnce() -> u64,
     ) {
-        // SAFETY: this is the owner; the node is free, so it has no payload; `build` initialises
-        // it.
-        unsafe { self.node().put_payload(|place| payload.build(place)) };
+        // SAFETY: this is the owner; the node is free, so it has no payload.
+        unsafe { self.node().put_payload(payload) };
         self.state().arm(generation, kind);
         // SAFETY: this is the owner.
         unsafe { self.creation_record().set(CreationRecord::new(call_site, now)) };

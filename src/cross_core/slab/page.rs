@@ -3,7 +3,9 @@
 use std::{array, fmt, mem::MaybeUninit, ptr::NonNull};
 
 use crate::{
-    cross_core::{call_site::CreationRecord, mailbox::MailboxLink, state::StateWord},
+    cross_core::{
+        call_site::CreationRecord, callback::BuildInPlace, mailbox::MailboxLink, state::StateWord,
+    },
     limits::REMOTE_GENERATION,
     util::{
         pages::{self, PAGE_LEN, as_u32},
@@ -74,11 +76,10 @@ impl SharedDeadline {
         self.0.store(nanos, Ordering::Relaxed);
     }
 
-    /// Returns the deadline, in nanoseconds of the clock.
     #[inline]
     pub(crate) fn load_nanos(&self) -> u64 {
-        // Relaxed: the caller has acquired the word (S3 in `state`). The value may belong to a move
-        // in progress.
+        // Relaxed: the caller has acquired the word (S3 in `state`), or has executed the fence F2
+        // (`parker`). The value may belong to a move in progress.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -130,9 +131,9 @@ pub(super) struct PageLayout {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PagePtr(NonNull<PageHeader>);
 
-// SAFETY: through the functions below, other threads use only atomics: in the header of a page, in
-// the headers of its nodes, and in the arrays of shared deadlines. Everything else is used by the
-// owner, or by the thread to which the state word or the free list has given a node (`slab`).
+// SAFETY: through the functions below, other threads use only a page's atomics: in its header, its
+// nodes' headers, and its arrays of shared deadlines. Everything else is used by the owner, or by
+// the thread to which the state word or the free list has given a node (`slab`).
 unsafe impl Send for PagePtr {}
 
 impl fmt::Debug for PagePtr {
@@ -166,8 +167,8 @@ impl PageHeader {
         self.returned_count.store(returned, Ordering::Relaxed);
     }
 
-    /// Returns a generation after those of all remote timers of this page. Each add uses one
-    /// generation of its node, and the owner returns the node between two adds.
+    /// Returns a generation above those of all remote timers of this page (see Generations in
+    /// `slab`).
     pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
@@ -240,8 +241,8 @@ impl<T> Page<T> {
             // SAFETY: the page is a `Page<T>` that no thread uses any more (caller).
             unsafe { page.drop_in_place() };
         }
-        // SAFETY: the page was allocated by `allocate_page`, and is used no more (caller). Its
-        // parts need no drop.
+        // SAFETY: the page was allocated by `allocate_page`, and is used no more (caller). Without
+        // loom, its parts need no drop.
         unsafe { pages::free(page) };
     }
 }
@@ -319,10 +320,12 @@ impl<T> Node<T> {
     /// # Safety
     ///
     /// Only this thread uses the node: as the shard's owner, or because it has taken the node. The
-    /// node has no payload, and `write` initialises the memory at its argument.
+    /// node has no payload.
     #[inline]
-    pub(super) unsafe fn put_payload(&self, write: impl FnOnce(*mut T)) {
-        self.payload.with_mut(|payload| write(payload.cast::<T>()));
+    pub(super) unsafe fn put_payload(&self, payload: impl BuildInPlace<T>) {
+        // SAFETY: the memory of the payload is part of the node, and only this thread uses it
+        // (caller).
+        self.payload.with_mut(|place| unsafe { payload.build(place.cast::<T>()) });
     }
 
     #[inline]
@@ -343,8 +346,8 @@ impl<T> Node<T> {
 
 /// The free nodes of an adders' page: a stack that is linked through the nodes' mailbox links.
 ///
-/// A thread that stalls between reading the first node's link and its swap must not install a stale
-/// link (ABA). So the head has a tag, which each take increments.
+/// A taker that stalls between reading the first node's link and swapping the head must not install
+/// a stale link (ABA). So the head has a tag, which each take increments.
 ///
 /// A link is relative: zero leads to the next place. So the nodes of a new page, whose bytes are
 /// all zero, are already linked. The link of the last free node is not followed, because the count
@@ -353,7 +356,7 @@ impl<T> Node<T> {
 /// ```text
 ///  63                      32 31             16 15              0
 /// +--------------------------+-----------------+-----------------+
-/// |  nodes taken (32 bits)   |   free nodes    |  1 + the first  |     0: none
+/// |      tag (32 bits)       |   free nodes    |  1 + the first  |     0: none
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///

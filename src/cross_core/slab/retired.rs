@@ -18,9 +18,9 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 pub(super) struct RetiredPages(VecDeque<PagePtr>);
 
 /// Marks a page as reclaimable. Runs after the last thread that could read the page has unpinned.
-/// Frees nothing, because freeing may delay a canceller that runs this.
+/// Frees nothing, because freeing would delay a canceller that runs this.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
-    // SAFETY: a page is freed only after it is marked.
+    // SAFETY: a retracted page is freed only after it is marked.
     let header = unsafe { PagePtr::of(page).header() };
     header.read_check.forbid_reads();
     header.reclaimable.set();

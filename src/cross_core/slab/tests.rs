@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
-        callback::RunOnce,
+        callback::{ByValue, RunOnce},
         reclaim::{pin, tests::attempts},
         state::{Cancel, ConsumedMessage, Freed, Swept, TimerKind},
     },
@@ -120,7 +120,7 @@ fn a_retired_page_has_no_nodes_until_it_is_replaced() {
     assert!(peak_pages >= 10);
     let gone: Vec<u32> = indices.iter().copied().filter(|&index| !has_node(&slab, index)).collect();
     assert_eq!(gone.len(), indices.len() - 3, "two pages are left, without index 0");
-    // A stale handle finds no node, or a timer of another generation.
+    // A stale handle finds no node, or no live timer of its generation.
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
         matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
     }));

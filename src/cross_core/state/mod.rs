@@ -1,7 +1,7 @@
 //! The state word: decides which thread ends a timer.
 //!
-//! Every timer has one 64-bit word. One change of this word decides whether the timer fires, is
-//! cancelled or is handed back. There is no lock and no reference count.
+//! Every timer has one 64-bit word. One change of this word decides how the timer ends: it fires,
+//! is cancelled or is handed back. There is no lock and no reference count.
 //!
 //! ```text
 //!  63             9       8           7            6           5       4         3       2     0
@@ -10,41 +10,41 @@
 //! +----------------+------------+----------+---------------+-------+--------+----------+-------+
 //! ```
 //!
-//! The *generation* identifies the timer. The owner takes its timers' generations from a counter.
-//! The next shard of the same number continues the counter, so no value repeats. A remote timer
-//! gets the next generation of its node, with a bit that marks remote timers (`slab`). A handle is
-//! stale if the word has another generation.
+//! The *generation* distinguishes the timers of one node. The owner takes its timers' generations
+//! from a counter, which the next shard of the same number continues. A *remote timer*, which
+//! another thread has added, gets a generation above its node's last one. One bit of the generation
+//! marks remote timers (`slab`). A handle is stale if the word has another generation.
 //!
 //! | flag | meaning |
 //! |---|---|
 //! | *periodic* | the timer repeats; constant while the timer lives |
-//! | *queued* | a mailbox message of the node is unconsumed, or the thread that set the flag will push one |
-//! | *moved* | a deadline was requested that the owner has not taken over yet |
+//! | *queued* | the node has an unconsumed mailbox message, or the thread that set the flag is about to push one |
+//! | *moved* | the owner has not yet applied or discarded the requested deadline |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
-//! | *by owner* | the owner has cancelled the timer; either the owner has taken the payload, or the last run is in progress |
-//! | *deferrable* | a reset needs no message unless it moves the timer before its [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
+//! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
+//! | *deferrable* | a remote reset needs no message unless it moves the timer before its [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
 //!
 //! # Phases
 //!
 //! | phase | meaning | payload |
 //! |---|---|---|
-//! | `Idle` | ended, or never used | none |
-//! | `Private` | pending; no other thread can have a handle | the owner's |
+//! | `Idle` | ended, or never used | none, or a thread is taking it |
+//! | `Private` | pending; no other thread has a handle | the owner's |
 //! | `Armed` | pending | the owner's |
 //! | `Moving` | pending; a thread is writing the requested deadline, so the owner must not run the timer | the owner's |
-//! | `Running` | the callback runs | the owner's, in use by the run |
+//! | `Running` | the owner runs the callback or returns the payload | the owner's, in use by the run |
 //! | `Stopping` | the last run is in progress (periodic only) | the owner's, in use by the run |
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
-//! | `Cancelling` | cancelled; a mover or the canceller still uses the node, and afterwards makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
+//! | `Cancelling` | cancelled; a mover or the canceller still uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
 //! After a timer is armed, other threads use four fields of its node: this word, the mailbox link,
-//! the requested deadline and the linked deadline. Another thread touches the payload only after it
-//! has set *payload taken*, or after its own `undo_arm_remote`. A node can be reused when it is
-//! `Idle` and not queued.
+//! the requested deadline and the linked deadline. Another thread then touches the payload only if
+//! it has set *payload taken* or undone its own `arm_remote`. Only a node that is `Idle` and not
+//! *queued* is reused.
 //!
 //! # Transitions
 //!
-//! The owner's transitions. Those marked *store* are plain stores, the others compare-and-swaps.
+//! The owner's transitions are compare-and-swaps, except the plain stores marked *store*:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -66,7 +66,8 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `sweep` | `Private`, `Armed`, `Moving`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! The transitions of other threads, and of an owner that resets a timer before its admission:
+//! The transitions of other threads, and of an owner that resets a remote timer before its
+//! admission (`slab`):
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -92,68 +93,69 @@
 //!
 //! # Four hazards
 //!
-//! 1. *Twice in the mailbox.* A change that needs a message sets *queued*, and only the thread that
-//!    has set the flag pushes the node. So a node is in the mailbox at most once. The owner clears
-//!    the flag when it consumes the message, so that the next request pushes the node again. If a
-//!    timer ends while its message is queued, its node is reused only after the owner has consumed
-//!    that message. The owner reads the link before it frees the node.
+//! 1. *Twice in the mailbox.* Only the thread whose change sets *queued* pushes the node. So a node
+//!    is in the mailbox at most once. The owner clears the flag when it consumes the message, so
+//!    that the next request pushes the node again. If a timer ends while its message is queued, its
+//!    node is reused only after the owner has consumed that message. The owner reads the link
+//!    before it clears the flag.
 //! 2. *Leftover entries.* A timer is one entry in the wheel, in at most one slot. A move leaves the
 //!    entry in its slot or relinks it, and never makes a second entry. If a timer is `Moving`,
 //!    `Cancelling`, `Cancelled` or *moved*, its entry may be in a slot. The entry is in no slot if
-//!    the timer was due and its claim failed, or if the owner has not admitted the timer. So the
-//!    owner's next operation on the timer checks whether the entry is in a slot.
-//! 3. *Reset from another core.* A mover has exclusive use of the requested deadline from its swap
-//!    to `Moving` until the swap that ends the move. The node is not reused between these swaps: a
-//!    cancel only changes `Moving` to `Cancelling`, and only the mover ends `Cancelling`. The last
-//!    sweep ends `Moving` and `Cancelling` too, but no swept node is reused. The owner does not
-//!    fire a `Moving` timer, and fires a *moved* timer at its requested deadline.
-//! 4. *The end.* When the shard drains for the last time, a canceller or mover may have won its
-//!    swap and not pushed yet. The owner first closes the mailbox, and then sweeps all words.
-//!    Pending timers are handed back. `Cancelled` and `Cancelling` timers count as cancelled, even
-//!    without a push. A canceller or mover ignores that its push fails. The words are freed after
-//!    the last thread that might read them has unpinned.
+//!    the timer was due and its claim failed, or if the owner has not admitted the timer. Where an
+//!    entry may be in no slot, the owner checks before it unlinks or relinks the entry.
+//! 3. *Reset from another core.* Only the mover writes the requested deadline from its swap to
+//!    `Moving` until the swap that ends the move. The node is not reused between these swaps: a
+//!    cancel only changes `Moving` to `Cancelling`, and only the mover ends `Cancelling`. The sweep
+//!    at the shard's end also ends `Moving` and `Cancelling`, but no swept node is reused. The
+//!    owner fires neither a `Moving` nor a *moved* timer: it first applies or discards the
+//!    requested deadline.
+//! 4. *The end.* When the shard ends, a canceller or mover may have won its swap and not pushed
+//!    yet. The owner first closes the mailbox, and then sweeps all words. Pending timers are handed
+//!    back. `Cancelled` and `Cancelling` timers count as cancelled, even without a push. A
+//!    canceller or mover ignores that its push fails. The words are freed after all threads that
+//!    might read them have unpinned.
 //!
 //! # The order of resets
 //!
-//! A remote reset that has made the timer `Moving` takes effect between its two swaps, and returns
-//! true. A cancel between these swaps is ordered after the reset. A second thread that finds the
-//! timer `Moving` writes nothing: its reset is ordered directly before the reset in progress. The
-//! owner's reset of an admitted timer clears *moved*, so it overrides an earlier remote reset. A remote reset in
-//! progress is ordered after the owner's reset. A thread that stalls between its swaps delays no
-//! other timer.
+//! Unless the shard ends, a remote reset that has made the timer `Moving` takes effect between its
+//! two swaps and returns true. A cancel between these swaps is ordered after the reset. A second
+//! thread that finds the timer `Moving` writes nothing: its reset is ordered directly before the
+//! reset in progress. The owner's reset of an admitted timer clears *moved*, so it overrides an
+//! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A thread
+//! that stalls between its swaps delays no other timer.
 //!
 //! If the shard ends between the swaps, the reset returns false, although other resets that found
-//! the timer `Moving` have returned true. The timer is then handed back with the old deadline or
-//! with a requested one.
+//! the timer `Moving` may have returned true. The timer is then handed back with the old deadline
+//! or with a requested one.
 //!
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
-//! deadline comes. So when the owner links a moved one-shot timer into the wheel's first level, it
-//! stores the *linked deadline* in the node and sets *deferrable*. If a mover finds the flag, and
-//! its new deadline is not before the linked one, the mover sets *moved* and sends no message. At
-//! the linked deadline, the owner's `claim` finds the timer *moved*, and the owner links it at the
-//! deadline that was requested last. To bound the number of such relinks per tick (P7), each slot
-//! of this level counts its deferrable timers. The owner does not set the flag if the slot has many
-//! of them.
+//! deadline comes. So when the owner has linked a remotely reset one-shot timer into the wheel's
+//! first level, it may set *deferrable*. It first stores the *linked deadline* in the node. If a
+//! mover finds the flag, and its new deadline is not before the linked one, the mover sets *moved*
+//! and sends no message. At the linked deadline, the owner's `claim` finds the timer *moved*, and
+//! the owner applies the last requested deadline. To bound the number of such timers per tick (P7),
+//! each slot of this level counts them with its other deferred entries. The owner does not set
+//! *deferrable* if the count is at its limit.
 //!
 //! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
 //! moving the timer at that moment, that thread's `end_deferred_move` fails, and the thread sends a
-//! message. Without this message, a timer that `claim` has found `Moving` would be lost: it is in
-//! no slot, and the owner would not link it again.
+//! message. Without this message, a timer that `claim` has found `Moving` would be lost: no slot
+//! has it, and the owner would not link it again.
 //!
 //! # Orderings, in pairs
 //!
-//! - S1: the canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
+//! - S1: a remote canceller's swap to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `sweep` and `rearm` acquire. So the canceller's work before the cancel
 //!   happens before the owner drops the payload.
-//! - S2: the owner's `finish` and `rearm` release; `cancel`, `status` and `is_running` acquire. So
-//!   a thread with the answer `Ended` after the timer fired sees the callback's work. A thread that
-//!   cancels a periodic timer sees the work of its completed runs. A thread may read a later word
-//!   of the node instead of the word of `finish` or `rearm`. So every plain store releases. Swaps
-//!   continue the release sequence of the word they replace.
-//! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The calls that clear *moved*
-//!   (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
+//! - S2: the owner's `finish` and `rearm` release; `begin_move`, `cancel`, `status` and
+//!   `is_running` acquire. So a thread with the answer `Ended` after the timer fired sees the
+//!   callback's work. A thread that cancels a periodic timer sees the work of its completed runs. A
+//!   thread may read a later word of the node instead of the word of `finish` or `rearm`. So every
+//!   plain store releases. Swaps continue the release sequence of the word they replace.
+//! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The owner's calls that clear
+//!   *moved* (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
 //!   `is_pending_and_moved` and the next `begin_move`. So each mover overwrites the earlier
 //!   requests, and the owner reads the last requested deadline and the adder's period.
 //!   `set_deferrable` releases the linked deadline to the next `begin_move`.
@@ -164,12 +166,12 @@
 //!
 //! # The payload
 //!
-//! An adder writes the payload before `arm_remote`, the owner before `arm`. From then on the
-//! payload belongs to the owner. After `undo_arm_remote` the adder takes the payload back. Free
-//! nodes have no payload.
+//! An adder writes the payload before `arm_remote`, the owner before `arm`. Then the payload
+//! belongs to the owner. After a successful `undo_arm_remote` the adder takes the payload back.
+//! Free nodes have no payload to drop.
 //!
-//! The payload of a remotely added timer is `Send`. A remote thread that cancels the timer also
-//! drops the payload, since the owner may sleep for long. The canceller makes the timer
+//! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
+//! drops the payload too, since the owner may sleep for long. The canceller makes the timer
 //! `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the timer
 //! `Cancelled`. If another remote thread is moving the timer, the mover drops the payload instead.
 //! The swap that sets *payload taken* acquires the adder's writes and the runs of a periodic timer
@@ -237,7 +239,7 @@ impl Phase {
         (word & !(PHASE_MASK | DEFERRABLE)) | self as u64
     }
 
-    /// Returns an `Idle` word with the generation and the flag *queued* of `word`.
+    /// Returns `word` in the phase `Idle`, without flags except *queued*.
     const fn idle(word: u64) -> u64 {
         word & (u64::MAX << GENERATION_SHIFT | QUEUED)
     }
@@ -245,7 +247,7 @@ impl Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerKind {
-    /// One-shot, and only the owner has a handle, so that ending the timer needs no swap.
+    /// One-shot; only the owner has a handle, so ending the timer needs no swap.
     Private,
     /// One-shot; any thread may have a handle.
     Shared,
@@ -257,8 +259,8 @@ pub(crate) enum TimerKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ClaimOutcome {
-    /// The timer is `Running` now. The owner may use the payload, and must call `finish` or
-    /// `rearm`.
+    /// The timer is `Running` now. The owner may use the payload, and must then call `rearm` or
+    /// `finish`.
     Fires(ClaimedRun),
     /// Another thread has moved the timer. The owner must link it at its requested deadline, or
     /// claim it again if that deadline is due.
@@ -268,7 +270,7 @@ pub(crate) enum ClaimOutcome {
     AwaitsMessage,
 }
 
-/// Proof that the owner has claimed a timer to run it; contains the timer's word.
+/// Proof that the owner has claimed a timer; contains the `Running` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct ClaimedRun(u64);
@@ -285,7 +287,8 @@ impl ClaimedRun {
     }
 }
 
-/// The result of a cancel. A cancel on any thread returns it without waiting for the owner.
+/// The result of a cancel. [`TimerHandle::cancel`](crate::TimerHandle::cancel) returns it without
+/// waiting for the owner.
 ///
 /// # Examples
 ///
@@ -307,7 +310,7 @@ pub enum Cancel {
     Cancelled,
     /// The callback is running. If the timer is periodic, this run is the last.
     Running,
-    /// The timer had already ended: it was fired, cancelled or handed back.
+    /// The timer had already ended: it had fired, or was cancelled or handed back.
     Ended,
 }
 
@@ -331,15 +334,15 @@ pub enum TimerStatus {
     /// The callback is running. A periodic timer is pending again after the run, unless the timer
     /// is cancelled during the run.
     Running,
-    /// The timer has ended: it was fired, cancelled or handed back.
+    /// The timer has ended: it has fired, or was cancelled or handed back.
     Ended,
 }
 
-/// Whether the node of an ended timer is free.
+/// When the node of an ended timer can be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Freed {
-    /// The node can be reused.
+    /// The caller frees the node.
     Now,
     /// A message about the node is queued or will be pushed. The owner frees the node when it
     /// consumes the message.
@@ -365,7 +368,7 @@ pub(crate) enum ConsumedMessage {
     /// Another thread had cancelled the timer, which is `Idle` now. The payload is present unless
     /// the canceller or a mover has taken it.
     Cancelled { has_payload: bool },
-    /// The timer had ended before the owner consumed this message. The node can be reused.
+    /// The timer had ended before the owner consumed this message. The caller frees the node.
     Freed,
     /// Another thread has added or moved the timer: the owner must link it at its requested
     /// deadline.
@@ -374,12 +377,12 @@ pub(crate) enum ConsumedMessage {
     Nothing,
 }
 
-/// What the shard's last sweep finds in one word.
+/// What the sweep at the shard's end finds in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Swept {
-    /// The timer was pending: its payload is handed back. If `moved` is true, its deadline is the
-    /// requested one.
+    /// The timer was pending, so its payload is handed back. If `moved` is true, the requested
+    /// deadline applies.
     HandedBack { moved: bool },
     /// Another thread had cancelled the timer. The owner drops the payload, unless another thread
     /// has taken it.
@@ -451,8 +454,8 @@ impl StateWord {
     }
 }
 
-/// The owner's operations. They use a plain store only if no other thread's change can be lost, and
-/// a swap otherwise.
+/// The owner's operations. They use a plain store only where no other thread changes the word, or
+/// where its change may be overwritten.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -572,8 +575,7 @@ impl StateWord {
         }
     }
 
-    /// Arms a periodic timer again after a run. Returns false if a cancel has forbidden further
-    /// runs.
+    /// Arms a periodic timer again after a run. Returns false if the timer was cancelled.
     pub(crate) fn rearm(&self) -> bool {
         // Acquire (S1): the canceller's work happens before the drop of the payload.
         let word = self.0.load(Ordering::Acquire);
@@ -596,7 +598,7 @@ impl StateWord {
         // No other thread changes the word of a running one-shot timer. A periodic timer may have
         // become `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
-        debug_assert!(word == self.load_relaxed(), "another thread has changed the word");
+        debug_assert!(run.is_periodic() || word == self.load_relaxed(), "a one-shot run changed");
         // Release (S2): a thread with the answer `Ended` sees the callback's work. A plain store
         // suffices: the only change that another thread may make is to `Stopping`, and that phase
         // ends here too.
@@ -652,7 +654,7 @@ impl StateWord {
                 ),
                 Phase::Idle => (word & !QUEUED, ConsumedMessage::Freed),
                 Phase::Cancelled => return self.consume_message(),
-                // In `Moving` and `Cancelling`, another thread will push the node again. The other
+                // In `Moving` and `Cancelling`, another thread will push the node again. Other
                 // phases need nothing.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
@@ -664,7 +666,8 @@ impl StateWord {
         }
     }
 
-    /// Ends a timer at the end of its shard, unless it is running. The mailbox must be closed.
+    /// Ends a timer at the end of its shard, unless the timer is running. The mailbox must be
+    /// closed.
     pub(crate) fn sweep(&self) -> Swept {
         loop {
             let word = self.load_relaxed();
@@ -711,7 +714,7 @@ impl StateWord {
             let yes = OwnMoveOutcome::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMoveOutcome::Refused,
-                // A remote reset in progress is ordered after the owner's. Its deadline may be
+                // A remote reset in progress is ordered after this one. Its deadline may be
                 // earlier, so it must send a message.
                 Phase::Armed | Phase::Private | Phase::Moving => word & !(MOVED | DEFERRABLE),
                 _ => return OwnMoveOutcome::Refused,
@@ -725,8 +728,8 @@ impl StateWord {
     }
 
     /// Lets other threads postpone the timer without a message. The owner must have linked the
-    /// timer at its requested deadline, and stored that deadline as the linked one. Does nothing if
-    /// another thread has changed the word since the owner took over that deadline.
+    /// timer at its requested deadline, and stored that deadline as the linked one. Does nothing
+    /// unless the word is `Armed` without flags.
     #[inline]
     pub(crate) fn set_deferrable(&self) {
         let word = self.load_relaxed();
@@ -745,7 +748,7 @@ impl StateWord {
         is_pending.then_some(word & MOVED != 0)
     }
 
-    /// Returns true if the timer is periodic, and no cancel has forbidden further runs.
+    /// Returns true if the timer is periodic, and will run again unless a later call ends it.
     pub(crate) fn will_run_again(&self, generation: u64) -> bool {
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
@@ -795,7 +798,7 @@ impl StateWord {
     }
 }
 
-/// The operations of any thread. They never wait.
+/// The operations of any thread. They never block.
 impl StateWord {
     /// Arms a new timer in a free node that this thread has taken. The timer is due at the node's
     /// requested deadline. The caller must push the node onto the owner's mailbox.
@@ -810,7 +813,7 @@ impl StateWord {
     }
 
     /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a
-    /// handle. Returns false if the owner's last sweep has ended the timer.
+    /// handle. Returns false if the owner's sweep has ended the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
         // Release (S2): publishes earlier runs to a stale handle that reads this word. Relaxed: a
@@ -821,8 +824,8 @@ impl StateWord {
                 .is_ok()
     }
 
-    /// On a remote thread, cancels a timer that the owner has added, if the timer is `Armed` and
-    /// has no flags. If this returns true, the caller must push the node.
+    /// Cancels a timer from a remote thread, if the owner has added it and its word is `Armed`
+    /// without flags. If this returns true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_fast(&self, generation: u64) -> bool {
         // Tries the likely word without a load. A load before the swap would fetch the cache line
@@ -834,7 +837,7 @@ impl StateWord {
         self.swap(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Cancels the timer on a remote thread. Returns the result and the caller's next step.
+    /// Cancels the timer from a remote thread. Returns the result and the caller's next step.
     pub(crate) fn cancel(&self, generation: u64) -> (Cancel, FollowUp) {
         let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         loop {
@@ -871,8 +874,8 @@ impl StateWord {
         }
     }
 
-    /// Begins a move. After [`MoveOutcome::Begun`], the caller has exclusive use of the node's
-    /// requested deadline until it ends the move.
+    /// Begins a move. After [`MoveOutcome::Begun`], no other thread writes the node's requested
+    /// deadline until the caller ends the move.
     #[inline]
     pub(crate) fn begin_move(&self, generation: u64) -> MoveOutcome {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
@@ -995,7 +998,7 @@ fn without_message_flags(word: u64) -> u64 {
     word & !(QUEUED | MOVED)
 }
 
-/// Returns true if another thread added the timer, so that its payload is `Send`.
+/// Returns true if another thread added the timer. Then the payload is `Send`.
 fn is_remotely_added(word: u64) -> bool {
     (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
 }

@@ -1,4 +1,4 @@
-//! Tests each transition of the state table.
+//! Tests transitions of the state word.
 
 use super::*;
 
@@ -10,14 +10,14 @@ fn armed(kind: TimerKind) -> StateWord {
     state
 }
 
-/// Returns the word of a remotely moved timer, whose message is queued.
+/// Returns the word of a remotely moved timer with a queued message.
 fn moved(kind: TimerKind) -> StateWord {
     let state = armed(kind);
     assert_eq!(move_remotely(&state), Some(FollowUp::Push));
     state
 }
 
-/// Moves a timer remotely. Returns the next step of the mover.
+/// Moves a timer remotely. Returns the mover's next step, or `None` if the move is refused.
 fn move_remotely(state: &StateWord) -> Option<FollowUp> {
     (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false }).then(|| {
         let (lives, next) = state.end_move(Mover::Remote);
@@ -119,7 +119,7 @@ fn a_claim_reports_a_move_before_the_timer_fires() {
         } else {
             assert_eq!(state.finish(run), Freed::Later);
         }
-        // The timer's message is still in the mailbox.
+        // The timer's message is still queued.
         assert!(!state.is_free());
         assert_eq!(state.consume_message(), ConsumedMessage::Freed);
         assert!(state.is_free());
@@ -270,7 +270,8 @@ fn the_largest_generation_fits_the_word() {
     assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, FollowUp::Push));
 }
 
-/// Returns the word of a remotely added timer, before or after the owner has consumed its message.
+/// Returns the word and the generation of a remote timer. If `is_met` is true, its message is
+/// consumed.
 fn added_remotely(is_met: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
     state.arm_remote(generation, TimerKind::Shared);
@@ -285,7 +286,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_met in [true, false] {
         let (state, generation) = added_remotely(is_met);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
-        // No further operation ends the timer before the canceller calls `end_move`.
+        // Until the canceller calls `end_move`, no other call changes the outcome.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
         assert_eq!(state.cancel_own(generation), Err(Cancel::Ended));
         assert_eq!(

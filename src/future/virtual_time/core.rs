@@ -43,8 +43,7 @@ pub(super) struct VirtualCore {
 
 /// The tasks of a core, on its thread.
 struct Tasks {
-    /// The tasks by number. Ordered, so that unfinished tasks are dropped in the same order each
-    /// time.
+    /// The unfinished tasks by number. A `BTreeMap` drops them in the same order in each run.
     futures: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next_task_id: Cell<usize>,
     ready_queue: Arc<ReadyQueue>,
@@ -109,12 +108,12 @@ impl VirtualCore {
         (core, referred.recv().expect("it has a timer"))
     }
 
-    /// Takes a step. Returns true if the step did some work, after which other cores may have work.
+    /// Takes a step. Returns true if the step may have made work for other cores.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
-                // If the turn sends messages of a purgatory, other cores have work.
+                // If the turn sends messages of a purgatory, other cores get work.
                 let flush_is_pending = || Local::with(Local::flush_is_pending).unwrap_or(false);
                 let sends = flush_is_pending();
                 let turn = local_timer().turn();

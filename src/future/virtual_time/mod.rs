@@ -11,7 +11,7 @@ pub use self::task::Task;
 use crate::{clock::ManualClock, local::ShardRef};
 
 /// A small executor for tests, with virtual cores and a virtual clock. [`run`](Self::run) and
-/// [`block_on`](Self::block_on) advance the clock to the next deadline whenever all tasks are idle.
+/// [`block_on`](Self::block_on) advance the clock to the next deadline whenever all cores are idle.
 ///
 /// Each core is a thread with its own [`local_timer`](crate::local_timer). One core at a time takes
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
@@ -63,7 +63,7 @@ use crate::{clock::ManualClock, local::ShardRef};
 ///
 /// for seed in 0..8 {
 ///     let time = VirtualTime::with_cores(2, seed);
-///     let timers = Timers::new(&time.shards()[..1]); // those of the first core
+///     let timers = Timers::new(&time.shards()[..1]); // the wheel of the first core
 ///     let tasks = [0, 1].map(|core| {
 ///         let timers = timers.clone();
 ///         time.spawn_on(core, move || async move {
@@ -219,9 +219,9 @@ impl VirtualTime {
         core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Calls `make` on the first core, and spawns the returned future there. Runs all tasks until
-    /// they are idle, and then advances the clock to the next deadline, until this future is ready.
-    /// Returns the output of the future. Unfinished tasks stay for later calls.
+    /// Calls `make` on the first core, and spawns the returned future there. Runs all tasks, and
+    /// advances the clock to the next deadline whenever all are idle, until this future is ready.
+    /// Returns the future's output. Unfinished tasks stay for later calls.
     ///
     /// # Panics
     ///
@@ -248,7 +248,9 @@ impl VirtualTime {
     {
         let task = self.spawn(make);
         self.run_while(|| !task.is_finished());
-        task.take().expect("all tasks are idle and there is no deadline: it would wait for ever")
+        task.take().expect(
+            "no task is runnable and no timer is pending, so the future would wait for ever",
+        )
     }
 
     /// Runs all tasks, and advances the clock whenever all are idle, until there is no deadline or
@@ -279,8 +281,8 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next. Before and after each of these
-    /// steps, runs tasks until all are idle.
+    /// Advances the clock by `by`, from one deadline to the next. Before and after each step, runs
+    /// tasks and timers until all cores are idle.
     ///
     /// # Panics
     ///
@@ -313,8 +315,8 @@ impl VirtualTime {
         self.settle();
     }
 
-    /// Runs all tasks until they are idle, without advancing the clock. The call does not return
-    /// while a task is always ready.
+    /// Runs tasks and due timers until all cores are idle, without advancing the clock. The call
+    /// does not return while a task is always ready.
     ///
     /// # Panics
     ///
@@ -432,7 +434,7 @@ impl VirtualTime {
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// Chooses one of the possible steps at random.
+    /// Chooses one of the possible steps, by the seed.
     fn choose_step(&self, wants_turn: &[bool]) -> Option<CoreStep> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
         let polls = polls.map(|(core, _)| CoreStep { core, step: Step::Poll(self.random()) });

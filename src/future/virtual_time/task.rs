@@ -37,8 +37,8 @@ impl<T> Task<T> {
         Self(Arc::new(Mutex::new(State::Running(None))))
     }
 
-    /// Returns the output of the task. `None` means that it has not finished, or that the output
-    /// was taken before.
+    /// Returns the output of the task, or `None` if the task has not finished or its output was
+    /// taken before.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Atomics that are `std`'s in every build, so that no model interleaves them.
+//! Atomics of `std` in every build, so that no model interleaves them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -33,8 +33,8 @@ impl Hint {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the number. Does not write the same value again, because many threads read the number's
-    /// cache line.
+    /// Sets the number, but writes only a new value, because many threads read the number's cache
+    /// line.
     pub(crate) fn set(&self, value: u32) {
         if self.get() != value {
             // Relaxed: it orders nothing.

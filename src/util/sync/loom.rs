@@ -27,7 +27,7 @@ impl<T> TryLock<T> {
         Self { value: Mutex::new(value), is_locked: AtomicBool::new(false) }
     }
 
-    /// Calls `act` under the lock; returns `None` if another thread holds it.
+    /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: weaker than `Mutex::try_lock`. An unconditional swap would write `true` even if
         // another thread holds the lock. Loom would let threads read this `true` after the release.
@@ -42,7 +42,7 @@ impl<T> TryLock<T> {
 }
 
 /// A value that is set once and then visible to all threads: a `OnceLock` with a flag that shows
-/// loom the memory order of the `OnceLock`.
+/// loom its memory order.
 #[derive(Debug)]
 pub(crate) struct SetOnce<T> {
     value: OnceLock<T>,
@@ -99,8 +99,7 @@ impl LoomMemoryOrder {
     }
 }
 
-/// Asserts that no thread reads a value after its release. Has an effect only if loom sees the
-/// epochs.
+/// Asserts that no thread reads a released value, if loom sees the epochs.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {
     released: AtomicU32,

@@ -4,8 +4,8 @@
 //! `models/`, which builds this source for loom models, has this feature. So a program that tests
 //! itself under `--cfg loom` gets an ordinary corewheel.
 //!
-//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Without this flag, the registry
-//! of shards consists of `std` types, so it is an ordinary `static`.
+//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Otherwise the registry of shards
+//! consists of `std` types, so it is an ordinary `static`.
 //!
 //! `Arc` and `Mutex` are `std`'s even under loom, so the models do not interleave their operations.
 

@@ -70,7 +70,7 @@ impl<T> SetOnce<T> {
     }
 }
 
-/// Shows loom the memory order of a `crossbeam-epoch` pointer. Without loom, this has no effect.
+/// Does nothing; loom's version shows loom the memory order of a `crossbeam-epoch` pointer.
 #[derive(Debug, Default)]
 pub(crate) struct LoomMemoryOrder {}
 
@@ -83,7 +83,7 @@ impl LoomMemoryOrder {
     pub(crate) fn before_load(&self) {}
 }
 
-/// Checks that no thread reads a value that may be freed. Without loom, this has no effect.
+/// Does nothing; loom's version asserts that no thread reads a released value.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCheck {}
 

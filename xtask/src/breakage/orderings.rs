@@ -16,7 +16,8 @@ fn blank_non_code(text: &str) -> Result<String> {
     Ok(Regex::new(no_code)?.replace_all(text, blanks).into_owned())
 }
 
-/// Returns the names and ranges of all functions. One without a body extends to the next one's end.
+/// Returns the names and ranges of all functions. A range ends at the next `}` indented like the
+/// `fn`.
 pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
     let code = blank_non_code(text)?;
     let head = Regex::new(

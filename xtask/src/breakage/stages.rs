@@ -35,8 +35,8 @@ impl Test {
         Self { stage: stage.name, command, name: name.to_owned(), limit: stage.limit }
     }
 
-    /// Returns the stages that can notice a mutant. Only loom and Miri can notice a weaker
-    /// ordering, because the tests of other stages depend on this processor's memory order.
+    /// Returns the stages that can notice a mutant. Only loom and Miri notice a weaker ordering
+    /// reliably, because the other tests depend on this processor's memory order.
     pub(super) fn all(mutant: &Mutant) -> impl Iterator<Item = Self> {
         let sees_orderings = |name| matches!(name, "loom" | "loom-epoch" | "miri");
         stages()
@@ -71,7 +71,7 @@ fn stages() -> impl Iterator<Item = &'static Lane> {
     lanes::all().iter().filter(|lane| lane.group == "break")
 }
 
-/// The copy of the repository, and the tests that the sound library has passed in the copy.
+/// The copy of the repository, and the tests that the sound library has passed there.
 pub(super) struct Stages {
     pub(super) copy: PathBuf,
     pub(super) sound_durations: HashMap<Test, Duration>,
@@ -82,7 +82,7 @@ impl Stages {
     pub(super) fn ensure_sound_passes(&mut self, test: &Test) -> Result<()> {
         if !self.sound_durations.contains_key(test) {
             let start = Instant::now();
-            if let Some(by) = self.notice(test)? {
+            if let Some(by) = self.run_test(test)? {
                 bail!("the sound library fails {by}");
             }
             println!("    sound: {} {}", test.stage, test.name);
@@ -91,8 +91,9 @@ impl Stages {
         Ok(())
     }
 
-    /// Runs a test on the present copy. Returns the stage and the name of the test that fails.
-    pub(super) fn notice(&self, test: &Test) -> Result<Option<String>> {
+    /// Runs a test in the copy, sound or not. Returns the stage and the name of the test that
+    /// fails.
+    pub(super) fn run_test(&self, test: &Test) -> Result<Option<String>> {
         let Test { stage, command, name, limit } = test;
         let log = directory()?.join("output.log");
         let (build, copy) = (format!("{command} --no-run"), &self.copy);

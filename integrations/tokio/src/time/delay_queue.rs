@@ -134,8 +134,8 @@ impl<T> DelayQueue<T> {
 
     /// Polls for the next entry whose deadline has passed. Returns `None` if the queue is empty.
     ///
-    /// If the poll is pending, the task is woken at the next deadline, or when an earlier entry is
-    /// inserted.
+    /// If the poll is pending, the task is woken at the next deadline, or by an insert or reset to
+    /// an earlier one.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         loop {
             let start = *self.start.get_or_insert_with(now);

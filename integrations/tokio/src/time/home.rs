@@ -17,13 +17,13 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 /// Sets the timers for all threads of the process whose wheel has no driver, such as
 /// [`run`](crate::run) or [`spawn_local`](crate::spawn_local).
 ///
-/// Call it before the program creates a future or uses a [`DelayQueue`](super::DelayQueue), to set
-/// the number of wheels, their tick or a limit.
+/// Call it before the program creates a future, uses a [`DelayQueue`](super::DelayQueue) or calls
+/// [`timers`], to set the number of wheels, their tick or a limit.
 ///
 /// # Errors
 ///
-/// If the timers were set before, or a future or [`DelayQueue`](super::DelayQueue) has already used
-/// the default timers. The error returns `timers`.
+/// If the timers were set before, or one of these calls has already fixed the default timers. The
+/// error returns `timers`.
 ///
 /// # Examples
 ///
@@ -39,8 +39,9 @@ pub fn use_timers(timers: Timers) -> Result<(), Timers> {
 }
 
 /// Returns the timers for futures that this thread creates, for adapters that take [`Timers`], such
-/// as those for hyper, tower and quinn. In a current-thread runtime, call it inside of
-/// [`run`](crate::run). In a test with [`pause`](super::pause), call it after `pause`.
+/// as those for hyper, tower and quinn. On a thread whose wheel has no driver, the first call fixes
+/// the default timers. In a current-thread runtime, call it inside of [`run`](crate::run). In a
+/// test with [`pause`](super::pause), call it after `pause`.
 pub fn timers() -> Timers {
     with_timers(Clone::clone)
 }
@@ -87,7 +88,7 @@ impl DriverGuard {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Drop for DriverGuard {
     fn drop(&mut self) {
-        // Fails if the thread-local is destroyed. Such a thread creates no futures.
+        // Fails if the exiting thread has destroyed the thread-local.
         let _ = THREAD_TIMERS.try_with(RefCell::take);
     }
 }

@@ -10,7 +10,7 @@ use futures_core::Stream;
 
 use super::{Instant, Sleep, home, sleep, sleep_until};
 
-/// The delay after its deadline from which a tick counts as missed.
+/// The lateness beyond which a tick counts as missed.
 const MISSED: Duration = Duration::from_millis(5);
 
 /// Ticks every `period`, the first time at once.

@@ -21,8 +21,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep(with_timers(|timers| timers.sleep_until(deadline.into_std())))
 }
 
-/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. It ends at the first tick at or
-/// after its deadline, never before. A tick is 1 ms by default, and 100 us in [`run`](crate::run).
+/// Waits until its deadline; from [`sleep`] and [`sleep_until`]. It never ends before its deadline.
+/// A timer rounds the deadline up to a tick: 1 ms by default, and 100 us in [`run`](crate::run).
 ///
 /// Once ready, it stays ready until it is [reset](Self::reset). Dropping it cancels its timer.
 ///

@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 
 use super::{Instant, Sleep, error::Elapsed, sleep, sleep_until};
 
-/// Gives `future` up if it is not ready within `duration` from now.
+/// Gives up on `future` if it is not ready within `duration` from now.
 ///
 /// # Examples
 ///
@@ -30,14 +30,14 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
     Timeout { value: future.into_future(), delay: sleep(duration) }
 }
 
-/// Gives `future` up if it is not ready by `deadline`.
+/// Gives up on `future` if it is not ready by `deadline`.
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: sleep_until(deadline) }
 }
 
 pin_project! {
-    /// Gives a future up at a deadline; from [`timeout`] and [`timeout_at`].
+    /// Gives up on a future at a deadline; from [`timeout`] and [`timeout_at`].
     ///
     /// Each poll polls the future first, and the deadline only if the future is pending. A future
     /// that is ready at its first poll touches no timer.

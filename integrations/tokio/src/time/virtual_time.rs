@@ -162,9 +162,8 @@ pub async fn advance(duration: Duration) {
     yield_now().await;
 }
 
-/// Advances paused time to the next deadline; does nothing unless this thread has called [`pause`].
-/// Pass it to `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does this
-/// itself.
+/// Advances this thread's clock to the next deadline if it is [paused](pause). Pass it to
+/// `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does this itself.
 ///
 /// The hook first makes the runtime poll for events, so that ready sockets are served before the
 /// clock advances. In [`run`](crate::run), this is repeated whenever tasks of the `LocalSet` have
@@ -282,9 +281,9 @@ impl VirtualTime {
         let (stuck_sender, stuck) = channel();
         let start = clock.now();
         let (shard_sender, shard_receiver) = channel();
-        let (its_clock, wake_sender) = (clock.clone(), helper.clone());
+        let (its_clock, request_sender) = (clock.clone(), helper.clone());
         let run_helper =
-            move || run_helper(&its_clock, wake_sender, &requests, &shard_sender, &stuck_sender);
+            move || run_helper(&its_clock, request_sender, &requests, &shard_sender, &stuck_sender);
         let name = "corewheel-tokio paused".to_owned();
         thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
         let shard = shard_receiver.recv().expect("the helper has a wheel");
@@ -309,12 +308,13 @@ impl Drop for VirtualTime {
 
 fn run_helper(
     clock: &ManualClock,
-    wake: Sender<Request>,
+    request_sender: Sender<Request>,
     requests: &Receiver<Request>,
     shard_sender: &Sender<ShardRef>,
     stuck: &Sender<()>,
 ) {
-    let config = Config::new().clock(clock).on_wake(move || _ = wake.send(Request::Recheck));
+    let config =
+        Config::new().clock(clock).on_wake(move || _ = request_sender.send(Request::Recheck));
     config.install().expect("a new thread has no wheel");
     let _ = shard_sender.send(local_timer().shard_ref());
     let mut mode = Mode::Paused;
@@ -386,7 +386,8 @@ fn step(clock: &ManualClock) -> bool {
     true
 }
 
-/// Returns the time until the next deadline. A deadline at the end of the clock counts as none.
+/// Returns the time until the next deadline. A deadline that has passed, or at the end of the
+/// clock, counts as none.
 fn until_next(clock: &ManualClock) -> Option<Duration> {
     let is_before_the_end = |wait| clock.elapsed().checked_add(wait).is_some_and(is_representable);
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
