@@ -124,6 +124,10 @@ pub(crate) const CHAINS_ADDED_AT_ONCE: usize = 8;
 /// turns short (P7).
 pub(crate) const CHAINS_REMOVED_PER_TURN: usize = if TINY { 16 } else { 256 };
 
+/// Maximum number of bytes that a turn frees in the array of chains of a purgatory's hash table
+/// (P7).
+pub(crate) const CHAIN_BYTES_FREED_PER_TURN: usize = if TINY { 256 } else { 1 << 18 };
+
 /// A purgatory keeps up to this many chains of its hash table, even without keys.
 pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 16 } else { 1024 };
 

@@ -101,6 +101,25 @@ struct CoresShared {
     stopping: Box<[AtomicBool]>,
 }
 
+/// The number of messages by which a thread gets a request to stop. The callback of each message
+/// sends the next one. The first comes after the caller's earlier requests. The third comes after
+/// the turn that runs closures which the thread has submitted to itself. The second may come in
+/// that turn, if the first was consumed behind a message that an earlier turn had left.
+const STOP_MESSAGES: u32 = 3;
+
+impl CoresShared {
+    /// Sends thread `index` the first of `messages` messages, the last of which makes the thread
+    /// stop.
+    fn post_stop(shared: &Arc<Self>, index: usize, messages: u32) {
+        let this = Arc::clone(shared);
+        shared.shards[index].post(move || match messages {
+            // Relaxed: this thread itself reads the flag. Other threads may see the store late.
+            1 => this.stopping[index].store(true, Ordering::Relaxed),
+            _ => Self::post_stop(&this, index, messages - 1),
+        });
+    }
+}
+
 /// Configures and starts the threads of [`Cores`]; from [`Cores::builder`].
 ///
 /// # Examples
@@ -327,14 +346,14 @@ impl<R> Cores<R> {
     /// Asks all threads to end.
     ///
     /// A thread in an announced sleep is woken. Each thread normally processes the request within
-    /// two turns. After that, its [`Core::is_stopping`] returns true, and the thread decides when
+    /// three turns. After that, its [`Core::is_stopping`] returns true, and the thread decides when
     /// to end. Further calls have no further effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is
     /// work that a thread's budget defers beyond two turns.
     ///
-    /// In the counts of each wheel, the request counts as two timers.
+    /// In the counts of each wheel, the request counts as three timers.
     ///
     /// # Examples
     ///
@@ -347,16 +366,8 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        for (index, shard) in self.shared.shards.iter().enumerate() {
-            let shared = Arc::clone(&self.shared);
-            shard.post(move || {
-                // The inner closure is posted in a turn, so that it runs after the thread's
-                // requests to itself.
-                let heard = Arc::clone(&shared);
-                // Relaxed: this thread itself reads the flag. Other threads may see the store late.
-                shared.shards[index]
-                    .post(move || heard.stopping[index].store(true, Ordering::Relaxed));
-            });
+        for index in 0..self.shared.shards.len() {
+            CoresShared::post_stop(&self.shared, index, STOP_MESSAGES);
         }
     }
 

@@ -412,25 +412,29 @@ impl Local {
     }
 
     pub(super) fn turn(budget: usize) -> Turn {
-        Self::turn_unless_idle(budget, Engine::try_idle_turn)
+        Self::turn_unless_idle(budget, |_, engine| engine.try_idle_turn())
     }
 
     pub(super) fn turn_at(now: Instant) -> Turn {
-        Self::turn_unless_idle(usize::MAX, |engine| engine.try_idle_turn_at(now))
+        Self::turn_unless_idle(usize::MAX, |driver, engine| {
+            // A nested turn does not even take the reading.
+            !matches!(driver, DriverState::InTurn | DriverState::Ended)
+                && engine.try_idle_turn_at(now)
+        })
     }
 
     /// Runs a turn. If `try_idle` returns true, there is no work, and the turn ends at once.
     #[inline(always)]
     fn turn_unless_idle(
         budget: usize,
-        try_idle: impl FnOnce(&mut Engine<Callback>) -> bool,
+        try_idle: impl FnOnce(DriverState, &mut Engine<Callback>) -> bool,
     ) -> Turn {
         // `with` would copy the result, so this function uses the pointer itself.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
         let mut engine = local.engine.borrow_mut();
-        if try_idle(&mut engine) {
+        if try_idle(local.driver.get(), &mut engine) {
             return Turn { live: engine.len(), ..Turn::default() };
         }
         local.run_pass(engine, budget)
@@ -873,6 +877,11 @@ impl Local {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             Self::report_panic(place, payload);
         }
+    }
+
+    /// Drops values one by one. If a destructor panics, reports the panic and goes on.
+    pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
+        values.into_iter().for_each(|value| Self::catch_panic(PanicPlace::Drop, || drop(value)));
     }
 
     #[cold]

@@ -459,8 +459,9 @@ impl<K: Send + 'static> Batch<K> {
 
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
-        let BatchContent { group, from, messages } = &*self.0;
+        let BatchContent { group, from, messages } = &mut *self.0;
         group.send_answers(*from, messages.iter().filter_map(Message::refusal).collect());
+        Local::drop_each(messages.drain(..));
     }
 }
 
@@ -497,8 +498,7 @@ impl<K: Send + 'static> Drop for Buffer<K> {
             let answers = watches.iter().filter_map(|(_, watch)| watch.refusal()).collect();
             group.send_answers(watches[0].0, answers);
         }
-        let watches = mem::take(&mut self.watches);
-        Local::catch_panic(PanicPlace::Drop, || drop(watches));
+        Local::drop_each(self.watches.drain(..));
     }
 }
 

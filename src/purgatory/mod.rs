@@ -1163,9 +1163,8 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             Local::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();
-        // Drops the keys that operations of other cores still watch.
-        let table = mem::replace(self.table.get_mut(), Table::new());
-        Local::catch_panic(PanicPlace::Drop, || drop(table));
+        // The keys that operations of other cores still watch.
+        Local::drop_each(self.table.get_mut().take_keys());
     }
 }
 

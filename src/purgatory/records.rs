@@ -92,6 +92,10 @@ impl<T> Records<T> {
         pages.flat_map(|(number, page)| (first_of(number)..).zip(&page.records))
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.pages.iter_mut().flat_map(|page| &mut page.records)
+    }
+
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.pages.iter().map(|page| page.records.capacity()).sum()

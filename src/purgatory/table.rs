@@ -22,8 +22,8 @@ use super::{
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
-        CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX, CHAINS_REMOVED_PER_TURN, SPARE_CHAINS_MAX,
-        TRIM_INTERVAL_TURNS,
+        CHAIN_BYTES_FREED_PER_TURN, CHAINS_ADDED_AT_ONCE, CHAINS_PER_KEY_MAX,
+        CHAINS_REMOVED_PER_TURN, SPARE_CHAINS_MAX, TRIM_INTERVAL_TURNS,
     },
     local::Local,
 };
@@ -380,8 +380,9 @@ impl<K, Op> Table<K, Op> {
 
     #[inline(never)]
     fn put_operation_in_list(&mut self, index: u32) {
-        let is_spare = self.operations.put_in_list(index);
-        self.note_removal(is_spare);
+        if self.operations.put_in_list(index) {
+            self.request_trim();
+        }
     }
 
     /// Removes an extra watch, and returns the next one of the same operation.
@@ -389,9 +390,8 @@ impl<K, Op> Table<K, Op> {
         let (extra, unlisted) = self.extra_watches.occupied(index).free();
         extra.number = None;
         let watch = extra.watch.take();
-        if unlisted != NONE {
-            let is_spare = self.extra_watches.put_in_list(unlisted);
-            self.note_removal(is_spare);
+        if unlisted != NONE && self.extra_watches.put_in_list(unlisted) {
+            self.request_trim();
         }
         self.unlink(WatchIndex::extra(index), watch)
     }
@@ -411,9 +411,8 @@ impl<K, Op> Table<K, Op> {
         let mut occupied = self.remote_watches.occupied(index);
         let watch = *occupied.get_mut();
         let (_, unlisted) = occupied.free();
-        if unlisted != NONE {
-            let is_spare = self.remote_watches.put_in_list(unlisted);
-            self.note_removal(is_spare);
+        if unlisted != NONE && self.remote_watches.put_in_list(unlisted) {
+            self.request_trim();
         }
         watch
     }
@@ -475,6 +474,9 @@ impl<K, Op> Table<K, Op> {
             if is_last {
                 *link = next_key;
                 self.key_count -= 1;
+                if self.key_count < self.chains.len() / CHAINS_PER_KEY_MAX {
+                    self.trim_if_few_keys();
+                }
                 self.defer_drop(key);
             } else {
                 *link = next;
@@ -500,6 +502,11 @@ impl<K, Op> Table<K, Op> {
         if mem::needs_drop::<K>() {
             self.keys_to_drop.push(key);
         }
+    }
+
+    /// Takes all keys out of a table without operations, which must not be used any more.
+    pub(super) fn take_keys(&mut self) -> Vec<K> {
+        self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
     }
 
     pub(super) fn next_key_to_drop(&mut self) -> Option<K> {
@@ -532,12 +539,14 @@ impl<K, Op> Table<K, Op> {
     #[cold]
     fn at_key_limit(&mut self) {
         self.is_removing_chains = false;
-        let mut must_grow = 2 * self.key_count >= self.chains.len();
-        for _ in 0..CHAINS_ADDED_AT_ONCE {
-            if must_grow || !self.chains.len().is_power_of_two() {
-                self.add_chain();
-                must_grow = false;
-            }
+        let chains = self.chains.len();
+        if 2 * self.key_count >= chains {
+            self.add_chain();
+        }
+        while !self.chains.len().is_power_of_two()
+            && self.chains.len() < chains + CHAINS_ADDED_AT_ONCE
+        {
+            self.add_chain();
         }
         let is_complete = self.chains.len().is_power_of_two();
         self.key_limit = if is_complete { self.chains.len() / 2 } else { 0 };
@@ -584,9 +593,10 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Removes at most `max` chains. The removal is complete when the keys are no longer few and
-    /// the number of chains is a power of two.
-    fn remove_chains(&mut self, max: usize) {
+    /// Removes at most `max` chains, and then frees surplus memory of the array of chains, at most
+    /// `max_bytes`. The removal is complete when the keys are no longer few and the number of
+    /// chains is a power of two.
+    fn remove_chains(&mut self, max: usize, max_bytes: usize) {
         for _ in 0..max {
             if !self.has_few_keys() && self.chains.len().is_power_of_two() {
                 self.is_removing_chains = false;
@@ -596,8 +606,10 @@ impl<K, Op> Table<K, Op> {
             self.remove_chain();
             self.key_limit = self.chains.len() / CHAINS_PER_KEY_MAX;
         }
-        if 4 * self.chains.len() < self.chains.capacity() {
-            self.chains.shrink_to(2 * self.chains.len());
+        let (chains, capacity) = (self.chains.len(), self.chains.capacity());
+        if 4 * chains < capacity {
+            let freed = max_bytes / size_of::<WatchIndex>();
+            self.chains.shrink_to((2 * chains).max(capacity.saturating_sub(freed)));
         }
     }
 
@@ -683,14 +695,18 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Called after a record outside the current page was freed. If its page is now a spare page,
-    /// or if there are few keys, frees surplus spare pages and requests calls of
-    /// [`trim`](Self::trim).
+    /// Called when few keys per chain seem to be left. Requests calls of [`trim`](Self::trim) if
+    /// there are few.
     #[inline(never)]
-    fn note_removal(&mut self, is_page_spare: bool) {
-        if !is_page_spare && (self.is_trimming || !self.has_few_keys()) {
-            return;
+    fn trim_if_few_keys(&mut self) {
+        if !self.is_trimming && self.has_few_keys() {
+            self.request_trim();
         }
+    }
+
+    /// Frees surplus spare pages, and requests calls of [`trim`](Self::trim).
+    #[inline(never)]
+    fn request_trim(&mut self) {
         self.operations.free_surplus();
         self.extra_watches.free_surplus();
         self.remote_watches.free_surplus();
@@ -713,7 +729,12 @@ impl<K, Op> Table<K, Op> {
         }
         self.is_removing_chains |= is_long_sleep && self.has_few_keys();
         if self.is_removing_chains {
-            self.remove_chains(if is_long_sleep { usize::MAX } else { CHAINS_REMOVED_PER_TURN });
+            let (chains, bytes) = if is_long_sleep {
+                (usize::MAX, usize::MAX)
+            } else {
+                (CHAINS_REMOVED_PER_TURN, CHAIN_BYTES_FREED_PER_TURN)
+            };
+            self.remove_chains(chains, bytes);
         }
         self.is_trimming = self.has_few_keys()
             || self.is_removing_chains
@@ -1194,6 +1215,41 @@ mod tests {
         }
         remove(&mut table, id);
         assert_empty(&table);
+    }
+
+    #[test]
+    fn a_turn_frees_a_bounded_part_of_the_chains() {
+        let mut table = Numbers::new();
+        let ids: Vec<Id> =
+            (0..if cfg!(miri) { 100 } else { 2_000 }).map(|key| add(&mut table, &[key])).collect();
+        for id in ids {
+            remove(&mut table, id);
+        }
+        let mut capacity = table.chains.capacity();
+        while table.trim(false) {
+            let freed = (capacity - table.chains.capacity()) * size_of::<WatchIndex>();
+            assert!(freed <= CHAIN_BYTES_FREED_PER_TURN, "{freed} of {capacity} chains");
+            capacity = table.chains.capacity();
+        }
+        assert!(capacity <= 4 * SPARE_CHAINS_MAX, "{capacity}");
+    }
+
+    #[test]
+    fn the_removal_of_the_last_keys_requests_a_trim() {
+        let mut table = Numbers::new();
+        let ids: Vec<Id> = (0..200).map(|key| add(&mut table, &[key])).collect();
+        for id in ids {
+            remove(&mut table, id);
+        }
+        // These two are in the current page.
+        let two = [0, 1].map(|key| add(&mut table, &[key]));
+        while table.trim(false) {}
+        let chains = table.chains.len();
+        assert!(chains > SPARE_CHAINS_MAX && !table.is_trimming, "{chains}");
+        for id in two {
+            remove(&mut table, id);
+        }
+        assert!(table.is_trimming);
     }
 
     #[test]

@@ -602,11 +602,11 @@ impl<T> Engine<T> {
     /// Returns true if the backlog is not empty.
     #[inline]
     pub(crate) fn take_remaining_messages(&mut self) -> bool {
-        self.has_messages() && self.take_remaining_messages_slow()
+        self.has_messages() && self.end_urgent_phase()
     }
 
     #[inline(never)]
-    fn take_remaining_messages_slow(&mut self) -> bool {
+    fn end_urgent_phase(&mut self) -> bool {
         self.backlog.end_urgent_phase(self.budget);
         self.take_mailbox();
         !self.backlog.is_empty()
@@ -1066,7 +1066,7 @@ impl<T> Engine<T> {
     pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
         if claimed.is_none() {
-            self.take_remaining_messages();
+            self.end_urgent_phase();
         }
         claimed
     }
@@ -1308,7 +1308,7 @@ impl Engine<Callback> {
             if let Some(taken) = self.take_callback_of_message() {
                 return Some(taken);
             }
-            self.take_remaining_messages();
+            self.end_urgent_phase();
         }
         if let Some((claimed, callback)) = self.begin_next_run() {
             return Some(TakenCallback::Due(claimed, callback));

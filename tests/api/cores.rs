@@ -1,9 +1,11 @@
 //! `Cores`: start, configuration, pinning, stop and join.
 
 use std::{
+    cell::{Cell, RefCell},
     collections::HashSet,
     io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    rc::Rc,
     sync::{Arc, Barrier, Mutex, mpsc},
     thread,
     time::Duration,
@@ -246,6 +248,39 @@ fn closures_submitted_by_a_callback_before_its_stop_run() {
     wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
     assert_eq!(join(Arc::into_inner(cores).expect("no other reference")).len(), 2);
     assert_eq!(runs.get(), 3);
+}
+
+thread_local! {
+    static CORE: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
+    static WAS_STOPPING: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// The first turn leaves the closure that stops. So the second turn finds the request to stop
+/// before its due timers fire.
+#[test]
+fn closures_submitted_before_a_stop_behind_a_left_message_run_before_it() {
+    let (sender, receiver) = mpsc::channel();
+    let receiver = Mutex::new(receiver);
+    let cores = Arc::new(start(1, move |core| {
+        let core = Rc::new(core);
+        CORE.set(Some(Rc::clone(&core)));
+        receiver.lock().expect("one thread").recv().expect("two closures are submitted");
+        local_timer().turn_within(1);
+        turn_until_stopped(&core, usize::MAX);
+        CORE.take();
+        WAS_STOPPING.get()
+    }));
+    let own = Arc::clone(&cores);
+    cores.shards()[0].run(|| ());
+    cores.shards()[0].run(move || {
+        own.shards()[0].run(|| {
+            CORE.with_borrow(|core| WAS_STOPPING.set(core.as_ref().map(|core| core.is_stopping())));
+        });
+        own.stop();
+    });
+    sender.send(()).expect("the thread waits");
+    wait_until("the closure is dropped", || Arc::strong_count(&cores) == 1);
+    assert_eq!(join(Arc::into_inner(cores).expect("no other reference")), [Some(false)]);
 }
 
 #[test]

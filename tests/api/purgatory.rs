@@ -578,7 +578,9 @@ fn with_panicking_keys<R>(run: impl FnOnce() -> R) -> R {
 enum PanicsIn {
     Nothing,
     Hash,
+    /// In the first drop.
     Drop,
+    EachDrop,
 }
 
 /// A key whose hash or drop may panic while `KEYS_PANIC` is set.
@@ -590,6 +592,10 @@ struct PanicKey {
 
 fn panics_on_drop(core: usize) -> PanicKey {
     PanicKey { core, panics: PanicsIn::Drop }
+}
+
+fn panics_on_each_drop(core: usize) -> PanicKey {
+    PanicKey { core, panics: PanicsIn::EachDrop }
 }
 
 fn never_panics(core: usize) -> PanicKey {
@@ -609,6 +615,7 @@ impl Drop for PanicKey {
             KEYS_PANIC.set(false);
             panic!("as planned in `drop`");
         }
+        assert!(self.panics != PanicsIn::EachDrop || !KEYS_PANIC.get(), "as planned in each drop");
     }
 }
 
@@ -642,6 +649,32 @@ fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
     assert_eq!(cores.panicked(0), 1);
     cores.turn([2]);
     well.assert_ended(Completion::Condition);
+}
+
+/// Keys 0 and 3 belong to core 0; 1 and 4 to core 1. A panic during another one's unwinding would
+/// abort the process.
+#[test]
+fn several_panicking_keys_of_an_ended_core_do_not_abort() {
+    let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);
+    cores.on(2, |own| add(own, [0, 3].map(panics_on_each_drop), 50));
+    cores.settle();
+    assert_eq!(cores.counts(0).watches, 2);
+    cores.cores.on(0, |own| {
+        KEYS_PANIC.set(true);
+        *own = None;
+        KEYS_PANIC.set(false);
+    });
+    assert_eq!(cores.panicked(0), 2);
+    cores.cores.end(1);
+    cores.on(2, |own| {
+        for key in [1, 4] {
+            own.notify(&panics_on_each_drop(key));
+        }
+        KEYS_PANIC.set(true);
+    });
+    cores.turn([2]);
+    assert_eq!(cores.panicked(2), 2);
+    cores.on(2, |_| KEYS_PANIC.set(false));
 }
 
 /// The first key is already watched, so the add drops its copy.

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{ManualClock, Shard, When, local_timer};
+use corewheel::{Cancel, ManualClock, Shard, When, local_timer};
 
 use crate::support::{
-    HOUR, Log, TICK, expired, from_another_thread, manual_shard, nanos, on_a_core, on_a_thread,
-    turn_after, turn_at_each_tick,
+    HOUR, Log, TICK, expired, from_another_thread, manual_shard, must_not_run, nanos, on_a_core,
+    on_a_thread, turn_after, turn_at_each_tick,
 };
 
 const START: u64 = 1_000;
@@ -205,6 +205,18 @@ fn turn_at_does_not_read_the_clock() {
         local_timer().add(begun + TICK * 4, || ());
         assert_eq!(local_timer().turn_at(begun).fired, 1, "the latest reading is later");
         assert_eq!(local_timer().counts().clock_regressions, 0);
+    });
+}
+
+#[test]
+fn a_nested_turn_at_does_not_move_the_time() {
+    on_a_core(|clock| {
+        let later = clock.now() + HOUR;
+        local_timer().add(TICK, move || assert!(local_timer().turn_at(later).nested));
+        let early = local_timer().add(TICK * 3, must_not_run);
+        clock.advance(TICK);
+        assert_eq!([(); 2].map(|()| local_timer().turn().fired), [1, 0]);
+        assert_eq!(early.cancel(), Cancel::Cancelled);
     });
 }
 
