@@ -9,8 +9,8 @@ use corewheel::Counts;
 use serde::Serialize;
 use serde_json::{Map, Value, from_value, to_value};
 
-/// [`Cores::stop`](corewheel::Cores::stop) counts as two timers of each core.
-const TIMERS_OF_STOP: u64 = 2;
+/// [`Cores::stop`](corewheel::Cores::stop) counts as three timers of each core.
+const TIMERS_OF_STOP: u64 = 3;
 /// The exit status of a run that failed before its end.
 const EXIT_ERROR: u8 = 2;
 

@@ -20,13 +20,13 @@ thread_local! {
     static CALLS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-fn record(allocated: usize, freed: usize) {
+fn record(allocated_bytes: usize, freed_bytes: usize) {
     let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-    ALLOCATED_BYTES.fetch_add(signed(allocated) - signed(freed), Ordering::Relaxed);
+    ALLOCATED_BYTES.fetch_add(signed(allocated_bytes) - signed(freed_bytes), Ordering::Relaxed);
     // A thread whose locals are destroyed is not counted.
     let _ = CALLS.try_with(|calls| {
         let (allocated, freed) = calls.get();
-        calls.set((allocated + u64::from(allocated > 0), freed + u64::from(freed > 0)));
+        calls.set((allocated + u64::from(allocated_bytes > 0), freed + u64::from(freed_bytes > 0)));
     });
 }
 
