@@ -14,7 +14,7 @@ use loom_tests::{
 /// The owner may read the new deadline, and consume the message only after the timer has fired.
 #[test]
 fn a_timer_reset_to_now_fires_once() {
-    explore(590, || {
+    explore(480, || {
         let (mut shard, clock, handle) = shard_with(3, ());
         clock.advance(TICK);
         let mover = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
