@@ -220,17 +220,20 @@ impl Clock {
         }
     }
 
+    /// Returns the exact nanoseconds since the origin of a manual clock.
+    #[inline]
+    pub(super) fn manual_nanos(&self) -> Option<u64> {
+        if let Source::Manual(manual) = &self.0 { Some(manual.nanos()) } else { None }
+    }
+
     /// Returns the exact nanoseconds since the origin.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
-        match &self.0 {
-            Source::Manual(manual) => manual.nanos(),
-            _ => self.nanos_of_system(),
-        }
+        self.manual_nanos().unwrap_or_else(|| self.nanos_by_call())
     }
 
     #[inline(never)]
-    fn nanos_of_system(&self) -> u64 {
+    fn nanos_by_call(&self) -> u64 {
         match &self.0 {
             Source::Monotonic { origin } | Source::Fast { origin } => {
                 saturating_nanos(origin.elapsed())

@@ -43,35 +43,34 @@ impl ClockReader {
     /// Returns bounds of the current time of `clock`, which must be this reader's clock.
     #[inline(always)]
     pub(crate) fn read(&mut self, clock: &Clock) -> Reading {
-        let Some(estimator) = &mut self.0 else {
-            return Reading::exact(clock.nanos());
-        };
-        let count = counter::read();
-        match estimator.estimate_at(count) {
-            Some(reading) => reading,
-            None => self.read_clock_and_update(count, clock),
+        self.try_read(clock).unwrap_or_else(|| self.read_by_call(clock))
+    }
+
+    /// Like [`read`](Self::read), but returns `None` if this needs a call of a function.
+    #[inline(always)]
+    pub(crate) fn try_read(&mut self, clock: &Clock) -> Option<Reading> {
+        match &mut self.0 {
+            Some(estimator) => estimator.estimate_at(counter::read()),
+            None => clock.manual_nanos().map(Reading::exact),
         }
     }
 
-    /// Reads the clock itself, and updates the estimator. `before` is a count that was read before
-    /// this call.
+    /// Reads the clock itself, and updates the estimator, if there is one.
     ///
     /// The clock must be read between the two counts of the anchor. The reading of the clock waits
-    /// for the instruction that read `before`, and `read_ordered` waits for the reading of the
-    /// clock.
+    /// for the instruction that read the first count, and `read_ordered` waits for the reading of
+    /// the clock.
     #[cold]
-    fn read_clock_and_update(&mut self, before: u64, clock: &Clock) -> Reading {
-        let nanos = clock.nanos();
-        let anchor = Anchor {
-            count_before: before,
-            clock_nanos: nanos,
-            count_after: counter::read_ordered(),
-        };
-        let goes_on = self.0.as_mut().is_some_and(|estimator| estimator.update(anchor));
-        if !goes_on {
-            self.0 = None;
+    fn read_by_call(&mut self, clock: &Clock) -> Reading {
+        let count_before = counter::read();
+        let clock_nanos = clock.nanos();
+        if let Some(estimator) = &mut self.0 {
+            let anchor = Anchor { count_before, clock_nanos, count_after: counter::read_ordered() };
+            if !estimator.update(anchor) {
+                self.0 = None;
+            }
         }
-        Reading::exact(nanos)
+        Reading::exact(clock_nanos)
     }
 }
 

@@ -412,32 +412,47 @@ impl Local {
     }
 
     pub(super) fn turn(budget: usize) -> Turn {
-        Self::turn_unless_idle(budget, |_, engine| engine.try_idle_turn())
+        // An idle turn is quick, because no call precedes its end.
+        if let Ok(Some(local)) = CURRENT.try_with(Cell::get) {
+            // SAFETY: as in `with`.
+            let local = unsafe { local.as_ref() };
+            let mut engine = local.engine.borrow_mut();
+            if engine.try_read_clock() {
+                return local.finish_turn(engine, budget);
+            }
+        }
+        Self::turn_by_calls(budget, None)
     }
 
     pub(super) fn turn_at(now: Instant) -> Turn {
-        Self::turn_unless_idle(usize::MAX, |driver, engine| {
-            // A nested turn does not even take the reading.
-            !matches!(driver, DriverState::InTurn | DriverState::Ended)
-                && engine.try_idle_turn_at(now)
-        })
+        Self::turn_by_calls(usize::MAX, Some(now))
     }
 
-    /// Runs a turn. If `try_idle` returns true, there is no work, and the turn ends at once.
-    #[inline(always)]
-    fn turn_unless_idle(
-        budget: usize,
-        try_idle: impl FnOnce(DriverState, &mut Engine<Callback>) -> bool,
-    ) -> Turn {
+    /// Runs a turn at `now`, or if it is `None`, at a new reading of the clock.
+    #[inline(never)]
+    fn turn_by_calls(budget: usize, now: Option<Instant>) -> Turn {
         // `with` would copy the result, so this function uses the pointer itself.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.
         let local = unsafe { local.as_ref() };
         let mut engine = local.engine.borrow_mut();
-        if try_idle(local.driver.get(), &mut engine) {
+        match (now, local.driver.get()) {
+            (None, _) => _ = engine.read_clock(),
+            // A nested turn does not take the reading.
+            (_, DriverState::InTurn | DriverState::Ended) => {}
+            (Some(now), _) => engine.use_loop_reading(now),
+        }
+        local.finish_turn(engine, budget)
+    }
+
+    /// Runs a turn at the latest reading of the clock. If there is certainly no work, the turn ends
+    /// at once.
+    #[inline(always)]
+    fn finish_turn<'a>(&'a self, mut engine: RefMut<'a, Engine<Callback>>, budget: usize) -> Turn {
+        if engine.finish_if_idle() {
             return Turn { live: engine.len(), ..Turn::default() };
         }
-        local.run_pass(engine, budget)
+        self.run_pass(engine, budget)
     }
 
     #[inline(never)]

@@ -208,10 +208,9 @@ impl<T> Engine<T> {
     }
 
     #[inline(always)]
-    pub(super) fn read_clock(&mut self) -> Reading {
-        if self.time.read() {
-            self.publish_clock();
-        }
+    pub(crate) fn read_clock(&mut self) -> Reading {
+        self.time.read();
+        self.publish_clock();
         self.time.latest
     }
 
@@ -509,24 +508,42 @@ impl<T> Engine<T> {
         will_run_again
     }
 
+    /// Reads the clock, unless this needs a call of a function. Returns false if it does.
+    #[inline(always)]
+    pub(crate) fn try_read_clock(&mut self) -> bool {
+        let has_read = self.time.try_read();
+        if has_read {
+            self.publish_clock();
+        }
+        has_read
+    }
+
     /// Reads the clock. If there is certainly no work, counts a turn and returns true. Otherwise
     /// the turn needs a pass.
     #[inline(always)]
     pub(crate) fn try_idle_turn(&mut self) -> bool {
-        let now = self.read_clock().min;
-        self.finish_if_idle(now)
+        self.read_clock();
+        self.finish_if_idle()
     }
 
-    /// Takes `now`, a reading by the caller's loop, as the current time. If there is certainly no
-    /// work, counts a turn and returns true. Otherwise the turn needs a pass.
-    pub(crate) fn try_idle_turn_at(&mut self, now: Instant) -> bool {
+    /// Takes `now`, a reading by the caller's loop, as the current time.
+    pub(crate) fn use_loop_reading(&mut self, now: Instant) {
         self.time.use_loop_reading(now);
         self.publish_clock();
-        self.finish_if_idle(self.time.latest.min)
     }
 
+    /// A turn whose reading of the clock needs a call of a function.
+    #[inline(never)]
+    pub(super) fn turn_by_calls(&mut self, budget: usize) {
+        if !self.try_idle_turn() {
+            self.begin_unless_idle(budget);
+        }
+    }
+
+    /// If there is certainly no work at the latest reading, counts a turn and returns true.
     #[inline(always)]
-    fn finish_if_idle(&mut self, now: u64) -> bool {
+    pub(crate) fn finish_if_idle(&mut self) -> bool {
+        let now = self.time.latest.min;
         let is_idle = now < self.time.tick.start_nanos(self.wheel.idle_until())
             && self.stats.may_skip_pass(now)
             && !self.nodes.has_garbage()

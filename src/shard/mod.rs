@@ -490,7 +490,8 @@ impl<T> Shard<T> {
     /// shard.add(When::at(now + Duration::from_secs(30)), "idle");
     /// ```
     pub fn turn_at(&mut self, now: Instant) {
-        if !self.engine.try_idle_turn_at(now) {
+        self.engine.use_loop_reading(now);
+        if !self.engine.finish_if_idle() {
             self.engine.begin_unless_idle(usize::MAX);
         }
     }
@@ -522,7 +523,9 @@ impl<T> Shard<T> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn turn_within(&mut self, budget: usize) {
-        if !self.engine.try_idle_turn() {
+        if !self.engine.try_read_clock() {
+            self.engine.turn_by_calls(budget);
+        } else if !self.engine.finish_if_idle() {
             self.engine.begin_unless_idle(budget);
         }
     }

@@ -28,26 +28,37 @@ impl Time {
         Self { clock, tick, reader, latest, turn_start, previous_turn_start, regressions: 0 }
     }
 
-    /// Reads the clock. Returns true if the lower bound of the new reading is not before the upper
-    /// bound of the latest one.
+    /// Reads the clock.
     #[inline(always)]
-    pub(super) fn read(&mut self) -> bool {
-        let reading = self.reader.read(&self.clock);
-        let is_later = reading.min >= self.latest.max;
-        if is_later {
-            self.latest = reading;
-        } else {
-            self.apply_overlap(reading);
+    pub(super) fn read(&mut self) {
+        if !self.try_read() {
+            self.read_by_call();
         }
-        is_later
     }
 
-    /// Merges a reading that overlaps the latest one or is before it. Counts a reading before it as
-    /// a regression.
-    #[cold]
+    /// Reads the clock, unless this needs a call of a function. Returns false if it does.
+    #[inline(always)]
+    pub(super) fn try_read(&mut self) -> bool {
+        let Some(reading) = self.reader.try_read(&self.clock) else { return false };
+        self.advance_to(reading);
+        true
+    }
+
     #[inline(never)]
-    fn apply_overlap(&mut self, reading: Reading) {
-        self.regressions += u64::from(!self.latest.advance_to(reading));
+    fn read_by_call(&mut self) {
+        let reading = self.reader.read(&self.clock);
+        self.advance_to(reading);
+    }
+
+    /// Takes a reading. If it overlaps the latest one or is before it, merges the two. Counts a
+    /// reading before the latest one as a regression.
+    #[inline(always)]
+    fn advance_to(&mut self, reading: Reading) {
+        if reading.min >= self.latest.max {
+            self.latest = reading;
+        } else {
+            self.regressions += u64::from(!self.latest.advance_to(reading));
+        }
     }
 
     /// Uses an instant that the loop has read, unless it is before the latest reading.
