@@ -30,6 +30,7 @@ impl Timers for WheelTimers {
         self.0.reset(*key, deadline)
     }
 
+    #[inline]
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
         for (_, id) in self.0.advance(now) {
             on_fire([id; 3]);
@@ -64,6 +65,7 @@ impl Timers for ShardTimers {
         self.shard.reset(*handle, Duration::from_millis(deadline - self.now))
     }
 
+    #[inline]
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
         self.now = now;
         self.clock.set(Duration::from_millis(now));
@@ -103,6 +105,7 @@ impl Timers for LocalTimers {
     }
 
     /// Runs due callbacks, which do not return their payloads.
+    #[inline]
     fn advance(&mut self, now: u64, _: impl FnMut(Payload)) {
         self.now = now;
         self.clock.set(Duration::from_millis(now));

@@ -150,6 +150,7 @@ impl ManualClock {
         self.origin() + self.elapsed()
     }
 
+    #[inline]
     pub(super) fn nanos(&self) -> u64 {
         // Acquire: pairs with the Release of `advance` and `set`.
         self.0.nanos.load(Ordering::Acquire)
