@@ -32,7 +32,7 @@ pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     extra_watches: Records<ExtraWatch<K>>,
     remote_watches: Records<RemoteWatch>,
-    /// The first watch of the first key of each chain; see [`chain_of`](Self::chain_of).
+    /// The first watch of the first key of each chain; see [`chain_mut`](Self::chain_mut).
     chains: Vec<WatchIndex>,
     /// The number of chains, rounded up to a power of two, minus one.
     chain_mask: usize,
@@ -465,8 +465,7 @@ impl<K, Op> Table<K, Op> {
             self.watch_mut(next).previous = previous;
         }
         if let Some(key) = key {
-            let chain = self.chain_of(hash);
-            let mut link = &mut self.chains[chain];
+            let mut link = self.chain_mut(hash);
             while *link != index {
                 let other = *link;
                 link = &mut self.watch_mut(other).next_key;
@@ -516,21 +515,31 @@ impl<K, Op> Table<K, Op> {
     /// Returns the first watch of the chain of a hash, or none.
     #[inline]
     fn chain(&self, hash: u32) -> WatchIndex {
-        self.chains.get(self.chain_of(hash)).copied().unwrap_or(WatchIndex::NONE)
+        let chain = hash as usize & self.chain_mask;
+        match self.chains.get(chain) {
+            Some(first) => *first,
+            None => self.chains.get(self.lower_chain(chain)).copied().unwrap_or(WatchIndex::NONE),
+        }
     }
 
     /// Returns the chain of a hash. Its number is the low bits of the hash, or, if there is no such
     /// chain yet, these bits without the highest one.
     #[inline]
-    fn chain_of(&self, hash: u32) -> usize {
+    fn chain_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
-        if chain < self.chains.len() { chain } else { self.clear_highest_bit(chain) }
+        if chain < self.chains.len() {
+            &mut self.chains[chain]
+        } else {
+            let lower = self.lower_chain(chain);
+            &mut self.chains[lower]
+        }
     }
 
-    /// Cold, so that the compiler makes a branch, not a conditional move. The branch is rarely
-    /// taken, because the number of chains is usually a power of two.
+    /// Clears the highest bit of the number of a chain. Cold, so that the compiler makes a branch,
+    /// not a conditional move. The branch is rarely taken, because the number of chains is usually
+    /// a power of two.
     #[cold]
-    fn clear_highest_bit(&self, chain: usize) -> usize {
+    fn lower_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
     }
 
@@ -561,8 +570,7 @@ impl<K, Op> Table<K, Op> {
         let mut at = mem::replace(&mut self.chains[other], WatchIndex::NONE);
         while at != WatchIndex::NONE {
             let hash = self.watch_mut(at).hash;
-            let chain = self.chain_of(hash);
-            let first = mem::replace(&mut self.chains[chain], at);
+            let first = mem::replace(self.chain_mut(hash), at);
             at = mem::replace(&mut self.watch_mut(at).next_key, first);
         }
     }
@@ -885,8 +893,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 self.at_key_limit();
             }
             self.key_count += 1;
-            let chain = self.chain_of(hash);
-            next_key = mem::replace(&mut self.chains[chain], index);
+            next_key = mem::replace(self.chain_mut(hash), index);
         }
         let key = Some(key);
         Watch { key, hash, next_key, previous: index, next: index, ..Watch::UNLINKED }

@@ -21,8 +21,8 @@ pub(crate) struct Backlog {
     reversed: MessageList,
     /// The number of messages that may still be reversed in this pass.
     pub(super) reversals_left: usize,
-    /// The kinds of which this pass has taken queued messages.
-    kinds_taken: [bool; 2],
+    /// This pass has taken queued low-priority messages.
+    has_taken_low: bool,
     /// The kinds that this pass does not poll again, since a poll may miss the cache.
     kinds_polled: [bool; 2],
     /// The pass is at its beginning, and consumes only urgent messages.
@@ -40,7 +40,7 @@ pub(crate) struct Backlog {
 impl Backlog {
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
-        self.kinds_taken = [false; 2];
+        self.has_taken_low = false;
         self.kinds_polled = [false; 2];
         self.in_urgent_phase = false;
         self.began_empty = false;
@@ -88,7 +88,7 @@ impl Backlog {
         }
         self.budget += mem::take(&mut self.reserved_for_low);
         self.in_urgent_phase = false;
-        self.kinds_polled = [true, self.kinds_taken[LOW]];
+        self.kinds_polled = [true, self.has_taken_low];
     }
 
     /// Reduces the budget by `messages`, the number of further messages that the last one
@@ -121,7 +121,7 @@ impl Backlog {
         self.kinds_polled[kind] = true;
         if stack.has_messages() {
             let taken = stack.take_all();
-            self.kinds_taken[kind] = true;
+            self.has_taken_low |= kind == LOW;
             let place = if kind == URGENT && taken.second != 0 {
                 &mut self.unreversed
             } else {
