@@ -714,6 +714,7 @@ impl Owner {
         Self::current().is_some_and(|owner| owner.shard == shard)
     }
 
+    #[inline]
     pub(crate) fn current_shard() -> Option<u32> {
         Self::current().map(|owner| owner.shard)
     }

@@ -204,7 +204,7 @@ impl Shared {
 
     /// Adds a timer from a remote thread, periodic if its period is not zero. With `beyond_limit`,
     /// ignores the shard's limit of live timers.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add<B: BuildInPlace<Callback> + Send>(
         &self,
         schedule: Schedule,
@@ -263,6 +263,7 @@ impl Shared {
     }
 
     /// Returns the time `delay` from now, in nanoseconds of the clock.
+    #[inline]
     pub(crate) fn nanos_after(&self, delay: Duration) -> u64 {
         // Relaxed: a slightly older reading is allowed.
         let now = self.clock.nanos().max(self.owner_clock_nanos.load(Ordering::Relaxed));
@@ -271,6 +272,7 @@ impl Shared {
 
     /// Returns the deadline, before rounding, of a timer that is added or moved now with this
     /// delay.
+    #[inline]
     pub(crate) fn due_after(&self, delay: Duration) -> u64 {
         self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero())
     }

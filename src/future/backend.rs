@@ -116,7 +116,7 @@ impl BackendOps for LocalTimer {
         Local::with_current_engine(|engine| engine.tick_length().period_nanos(period))
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn try_add(
         &mut self,
         nanos: &mut u64,

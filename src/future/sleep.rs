@@ -304,46 +304,38 @@ impl<H: Backend> Sleep<H> {
     /// Polls a sleep that is ready, has no pending timer, or must change its waker.
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
+        let mut waker = None;
         match self.state {
             State::Elapsed | State::ZeroDelay => {
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
             State::NoWheel(reason) => return Poll::Ready(Err(reason)),
-            State::Armed(handle, _) if self.backend.is_pending(handle) => {
-                let waker = WakerCallback::new(cx.waker());
-                let cancelled = self.backend.cancel(handle) == Cancel::Cancelled;
-                self.state = State::Unarmed;
-                if cancelled {
-                    return self.arm(waker);
-                }
-            }
-            State::Armed(..) => self.state = State::Unarmed,
             State::ResetToElapsed(handle, _) => {
                 self.backend.cancel(handle);
                 self.state = State::Elapsed;
                 return Poll::Ready(Ok(()));
             }
-            State::LongUnpolled => return self.arm(WakerCallback::new(cx.waker())),
+            State::Armed(handle, _) => {
+                if self.backend.is_pending(handle) {
+                    let clone = WakerCallback::new(cx.waker());
+                    if self.backend.cancel(handle) == Cancel::Cancelled {
+                        waker = Some(clone);
+                    }
+                }
+                self.state = State::Unarmed;
+            }
+            State::LongUnpolled => waker = Some(WakerCallback::new(cx.waker())),
             State::Unarmed => (),
         }
-        self.arm_unless_elapsed(cx)
-    }
-
-    /// Adds a timer unless the clock shows that the deadline has elapsed. The end of a previous
-    /// timer does not show this, because the timer may have ended with its wheel.
-    fn arm_unless_elapsed(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
-        if self.backend.has_elapsed(self.deadline)? {
-            self.state = State::Elapsed;
-            return Poll::Ready(Ok(()));
-        }
-        self.arm(WakerCallback::new(cx.waker()))
-    }
-
-    fn arm(
-        &mut self,
-        (waker, waker_id): (WakerCallback, WakerId),
-    ) -> Poll<Result<(), AddErrorReason>> {
+        let (waker, waker_id) = match waker {
+            Some(waker) => waker,
+            None if self.backend.has_elapsed(self.deadline)? => {
+                self.state = State::Elapsed;
+                return Poll::Ready(Ok(()));
+            }
+            None => WakerCallback::new(cx.waker()),
+        };
         let handle = self.backend.try_add(&mut self.deadline, self.call_site, waker)?;
         self.state = State::Armed(handle, waker_id);
         Poll::Pending

@@ -29,6 +29,7 @@ impl WakerCallback {
 }
 
 impl Drop for WakerCallback {
+    #[inline]
     fn drop(&mut self) {
         // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll again
         // to notice the end. The end also drops callbacks of remotely cancelled timers. Waking

@@ -206,13 +206,18 @@ impl Local {
 
     /// Returns true if the thread's wheel was drained, or if the thread is exiting and has dropped
     /// its wheel or is dropping it.
+    #[inline]
     pub(crate) fn has_ended() -> bool {
-        // Calls `current_shard` first: it costs only one load, and returns `Some` if the thread
-        // owns a live wheel.
+        // Costs one load, and returns `Some` if the thread owns a live wheel.
+        Owner::current_shard().is_none() && Self::is_ended_or_gone()
+    }
+
+    #[cold]
+    fn is_ended_or_gone() -> bool {
         let has_ended = |place: &OnceCell<Self>| {
             place.get().is_some_and(|local| matches!(local.driver.get(), DriverState::Ended))
         };
-        Owner::current_shard().is_none() && LOCAL.try_with(has_ended).unwrap_or(true)
+        LOCAL.try_with(has_ended).unwrap_or(true)
     }
 
     /// Moves a timer of this thread to the deadline that `due` returns, and ends an announced sleep
@@ -841,7 +846,7 @@ impl Local {
     /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
     /// client must cancel the timer before it reuses `index`. After the add, it must call
     /// [`wake_for_client_timer`](Self::wake_for_client_timer) once it no longer borrows its state.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn add_client_timer(
         client: ClientId,
         index: u32,
@@ -853,14 +858,15 @@ impl Local {
                 client.expire(index);
             }
         };
-        let added = Self::with_current_engine(|engine| {
-            if !engine.may_add() {
-                return None;
-            }
-            let due = DueTime::at(engine.due_after(delay));
-            engine.insert(due, TimerKind::Private, call_site, &mut Some(RunOnce(expire))).ok()
-        });
-        added.ok().flatten().map(LocalHandle::new)
+        let local = Self::get_or_create().ok()?;
+        // SAFETY: as in `with`.
+        let mut engine = unsafe { local.as_ref() }.engine.borrow_mut();
+        if !engine.may_add() {
+            return None;
+        }
+        let due = DueTime::at(engine.due_after(delay));
+        let callback = &mut Some(RunOnce(expire));
+        engine.insert(due, TimerKind::Private, call_site, callback).ok().map(LocalHandle::new)
     }
 
     #[inline]
@@ -876,15 +882,15 @@ impl Local {
     /// this call ended the timer.
     #[inline(always)]
     pub(crate) fn cancel_client_timer(timer: LocalHandle) -> bool {
-        let cancelled = Self::with(|local| {
-            // The callback has no destructor to run.
-            let cancelled = local.with_engine(|engine| engine.cancel(timer.handle(), |_| false));
-            if cancelled.is_ok() {
-                local.publish_live_if_asleep();
-            }
-            cancelled.is_ok()
-        });
-        cancelled.unwrap_or(false)
+        let Ok(local) = Self::get_or_create() else { return false };
+        // SAFETY: as in `with`.
+        let local = unsafe { local.as_ref() };
+        // The callback has no destructor to run.
+        let cancelled = local.engine.borrow_mut().cancel(timer.handle(), |_| false).is_ok();
+        if cancelled {
+            local.publish_live_if_asleep();
+        }
+        cancelled
     }
 
     #[inline]

@@ -375,7 +375,7 @@ impl ShardRef {
         Owner::owns(self.number) && Local::with(is_own).unwrap_or(false)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_one_shot<F: FnOnce() + Send + 'static>(
         &self,
         nanos: u64,
@@ -388,7 +388,7 @@ impl ShardRef {
     /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, asks the owner
     /// to make room. `wrap` converts the callback to the value that is built in the node, and
     /// `unwrap` converts it back.
-    #[inline]
+    #[inline(always)]
     fn send<F: Send + 'static, B: BuildInPlace<Callback> + Send>(
         &self,
         schedule: Schedule,

@@ -726,7 +726,7 @@ impl<T> Engine<T> {
 
     /// Admits a remotely added timer: counts it as live, and links it. If the pass has already
     /// reached its deadline, does not link it, but tries to claim and return it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
         if is_periodic {
@@ -1214,7 +1214,7 @@ impl<T> Engine<T> {
     /// the owner has not admitted it, or has popped it as due but could not claim it. Returns true
     /// if the caller must call [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise
     /// frees the node.
-    #[inline]
+    #[inline(always)]
     fn collect_cancelled(
         &mut self,
         index: u32,

@@ -11,6 +11,16 @@ use crate::limits::REVERSED_PER_PASS_MAX;
 const URGENT: usize = 0;
 const LOW: usize = 1;
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// The pass began without messages, and has not polled the mailbox since.
+    BeganEmpty,
+    /// The pass is at its beginning, and consumes only urgent messages.
+    Urgent,
+    #[default]
+    Remaining,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// The messages of each kind that are ready to be consumed, urgent messages in FIFO order.
@@ -25,10 +35,7 @@ pub(crate) struct Backlog {
     has_taken_low: bool,
     /// The kinds that this pass does not poll again, since a poll may miss the cache.
     kinds_polled: [bool; 2],
-    /// The pass is at its beginning, and consumes only urgent messages.
-    in_urgent_phase: bool,
-    /// The pass began without messages, and has not polled the mailbox since.
-    began_empty: bool,
+    phase: Phase,
     /// The number of messages that may be consumed now.
     budget: usize,
     /// The part of the pass's budget that is held back for low-priority messages.
@@ -42,8 +49,7 @@ impl Backlog {
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.has_taken_low = false;
         self.kinds_polled = [false; 2];
-        self.in_urgent_phase = false;
-        self.began_empty = false;
+        self.phase = Phase::Remaining;
         self.reversals_left = REVERSED_PER_PASS_MAX;
         self.budget = budget;
         self.reserved_for_low = 0;
@@ -53,7 +59,7 @@ impl Backlog {
     /// budget.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
-        (self.in_urgent_phase, self.began_empty) = (false, true);
+        self.phase = Phase::BeganEmpty;
     }
 
     /// If an urgent message was taken, makes the pass consume only urgent messages until
@@ -63,8 +69,8 @@ impl Backlog {
     /// kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
-        self.in_urgent_phase = self.has_urgent();
-        if self.in_urgent_phase {
+        if self.has_urgent() {
+            self.phase = Phase::Urgent;
             let is_odd = !self.budget.is_multiple_of(2);
             self.odd_went_to_low ^= is_odd;
             let half = self.budget / 2 + usize::from(is_odd && self.odd_went_to_low);
@@ -75,7 +81,7 @@ impl Backlog {
 
     #[inline]
     pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        self.in_urgent_phase
+        self.phase == Phase::Urgent
     }
 
     /// Lets the pass consume low-priority messages, and poll their stack once more if it has taken
@@ -83,11 +89,11 @@ impl Backlog {
     /// due timers fire does not fire in the same turn. A pass that began without messages gets
     /// `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
-        if self.began_empty {
+        if self.phase == Phase::BeganEmpty {
             self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.reserved_for_low);
-        self.in_urgent_phase = false;
+        self.phase = Phase::Remaining;
         self.kinds_polled = [true, self.has_taken_low];
     }
 
@@ -166,7 +172,7 @@ impl Backlog {
     /// removed. Otherwise low-priority messages come first.
     #[inline]
     pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let is_urgent = self.in_urgent_phase || self.taken[LOW].first == 0;
+        let is_urgent = self.is_in_urgent_phase() || self.taken[LOW].first == 0;
         let messages = &mut self.taken[if is_urgent { URGENT } else { LOW }];
         let index = messages.first;
         if index == 0 || self.budget == 0 {

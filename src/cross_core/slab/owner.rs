@@ -142,21 +142,32 @@ impl<T> OwnerNodes<T> {
     /// Adds the node of an ended remote timer to `freed_remote_nodes`.
     #[inline(never)]
     fn free_remote(&mut self, index: u32) {
-        let (number, place) = (page_of(index), place_of(index));
-        // SAFETY: as in `page_at`.
-        let page: &Page<T> = unsafe { self.pages.get(number).as_page_of() };
-        let header = &page.nodes[place].header;
-        // SAFETY: this is the owner.
-        unsafe { header.location.set(NOT_ADMITTED) };
-        if self.freed_remote_nodes.page != number {
-            self.return_freed_remote_nodes();
+        if self.freed_remote_nodes.page == page_of(index) {
+            self.add_freed_remote(index);
+        } else {
+            self.free_remote_of_other_page(index);
         }
-        let FreedRemoteNodes { page, first, last, count } = &mut self.freed_remote_nodes;
+    }
+
+    #[inline(never)]
+    fn free_remote_of_other_page(&mut self, index: u32) {
+        self.return_freed_remote_nodes();
+        self.freed_remote_nodes.page = page_of(index);
+        self.add_freed_remote(index);
+    }
+
+    #[inline(always)]
+    fn add_freed_remote(&mut self, index: u32) {
+        let FreedRemoteNodes { first, last, count, .. } = &mut self.freed_remote_nodes;
+        let place = place_of(index);
+        let link = relative_link(place, place_of(mem::replace(first, index)));
         if *count == 0 {
-            (*page, *last) = (number, index);
+            *last = index;
         }
-        header.link.set(relative_link(place, place_of(mem::replace(first, index))));
         *count += 1;
+        let node = self.entry(index);
+        node.link().set(link);
+        node.set_location(NOT_ADMITTED);
     }
 
     /// Returns true if freed remote nodes wait to be returned, or there may be pages to free.
