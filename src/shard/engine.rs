@@ -750,11 +750,12 @@ impl<T> Engine<T> {
             self.wheel.link(&self.nodes, node, deadline);
             return None;
         }
-        if !is_periodic
-            && let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline)
-            && let ClaimOutcome::Fires(run) = node.state().claim()
-        {
-            return Some(self.count_already_due(index, run, deadline, due));
+        let current = self.wheel.current();
+        if !is_periodic && deadline <= current {
+            node.set_deadline(deadline);
+            if let ClaimOutcome::Fires(run) = node.state().claim() {
+                return Some(self.count_already_due(index, run, deadline, current));
+            }
         }
         self.apply_move_slow(index, is_periodic)
     }

@@ -133,6 +133,12 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.pass_end
     }
 
+    /// Returns the tick that the pass has reached.
+    #[cfg(feature = "std")]
+    pub(crate) fn current(&self) -> u64 {
+        self.current
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
