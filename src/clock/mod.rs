@@ -112,8 +112,8 @@ impl Clock {
     ///
     /// A counter that goes wrong within the 13 us is detected only at the next reading of the
     /// monotonic clock. If the counter runs ahead, timers may fire up to 10 us early. If it falls
-    /// behind, timers added before that reading may fire early by as much as the counter fell
-    /// behind.
+    /// behind, timers added or reset before that reading may fire early by as much as the counter
+    /// fell behind.
     ///
     /// # Examples
     ///

@@ -79,8 +79,9 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<SharedWheels>]>);
 
-/// All wheels of a [`Timers`]. There is one `Arc<SharedWheels>` per wheel, which its futures share.
-/// So threads that use different wheels do not contend for a reference count.
+/// All wheels of a [`Timers`]. A `Timers` has one copy per wheel, each in its own `Arc`, and a
+/// future holds the `Arc` of the wheel on which it begins. So threads that use different wheels do
+/// not contend for a reference count.
 #[repr(align(128))]
 struct SharedWheels {
     shards: Arc<[ShardRef]>,

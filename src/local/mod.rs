@@ -729,9 +729,9 @@ impl LocalTimer {
         Local::with_current_engine(|engine| engine.metrics()).ok()
     }
 
-    /// Returns where in the source the live timers were added, and their ages. The report omits a
-    /// periodic timer during its own run. If the thread is exiting or cannot have a wheel, the
-    /// report is empty. Needs the feature `origins`.
+    /// Returns, for each call site that added live timers, their number and the age of the oldest.
+    /// The report omits a periodic timer during its own run. If the thread is exiting or cannot
+    /// have a wheel, the report is empty. Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///

@@ -543,8 +543,8 @@ impl<K, Op> Table<K, Op> {
         chain & (self.chain_mask >> 1)
     }
 
-    /// Adds a few chains if there are too few for the keys, or if their number is not a power of
-    /// two. Ends a removal of chains.
+    /// Adds a few chains if the keys need more, or if the number of chains is not a power of two.
+    /// Ends a removal of chains.
     #[cold]
     fn at_key_limit(&mut self) {
         self.is_removing_chains = false;

@@ -78,7 +78,7 @@ pub(crate) struct Engine<T> {
 pub(crate) struct ClaimedTimer {
     pub(crate) index: u32,
     pub(crate) run: ClaimedRun,
-    /// The tick at which the timer became due, in nanoseconds of the clock.
+    /// The start of the tick at which the timer became due, in nanoseconds of the clock.
     pub(crate) due: u64,
 }
 
@@ -840,8 +840,9 @@ impl<T> Engine<T> {
         self.time_until(self.next_turn_nanos())
     }
 
-    /// Returns the time until `turn`. Records that the loop is about to sleep until then, except in
-    /// a pass that is never abandoned.
+    /// Returns the time until `turn`, and records that the loop is about to sleep until then.
+    /// During a turn of a thread's wheel, records no sleep, because only a callback of that turn
+    /// can ask.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.now();
         self.record_sleep(now, turn);
@@ -990,9 +991,9 @@ impl<T> Engine<T> {
             + resets_elsewhere
             + self.time.regressions
             + overruns;
-        let changed = (self.wheel.touched() + other_changes, self.backlog.count());
+        let sums = (self.wheel.touched() + other_changes, self.backlog.count());
         self.stats.publish_at_turn.set(turns + PUBLISH_EVERY_TURNS);
-        if self.stats.last_published_sums.replace(changed) != changed {
+        if self.stats.last_published_sums.replace(sums) != sums {
             let held = self.backlog.cancelled_count().into();
             let counts = Counts {
                 held,

@@ -1031,8 +1031,8 @@ impl<T> Shard<T> {
         self.engine.metrics()
     }
 
-    /// Returns the calls that added the live timers, and the timers' ages. Needs the feature
-    /// `origins`.
+    /// Returns, for each call site that added live timers, their number and the age of the oldest.
+    /// Needs the feature `origins`.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///

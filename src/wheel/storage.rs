@@ -100,7 +100,8 @@ impl Location {
         self.0 >= Self::DEFERRED.0
     }
 
-    /// Returns true if the entry was linked into a slot of the first level.
+    /// Returns true if the entry is in a slot of the first level, unless it moved there with the
+    /// late slot.
     #[inline]
     pub(super) fn is_near(self) -> bool {
         // A value with the bit `FAR` is negative.

@@ -111,8 +111,8 @@ impl Descriptor {
         self.armed_deadline.store(until, Ordering::Relaxed);
     }
 
-    /// Makes the descriptor readable at once, until the owner arms it again. Any thread may call
-    /// this.
+    /// Makes the descriptor readable at once, until it is read or the owner arms it again. Any
+    /// thread may call this.
     pub(crate) fn fire(&self) {
         // Relaxed: the kernel's lock orders this increment before the effect of the system call.
         self.fires_begun.fetch_add(1, Ordering::Relaxed);

@@ -235,7 +235,7 @@ impl Slab {
     }
 
     /// Takes a free node for a remote timer. Returns `None` if no adders' page has a free node, and
-    /// none can be added.
+    /// no page can be added.
     #[inline(always)]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<RemoteNode> {
         let hinted = self.hints.page_with_room.get() as usize;

@@ -361,9 +361,9 @@ impl<T> OwnerNodes<T> {
     /// Returns a generation after those of all remote timers. The mailbox must be closed, so that
     /// no further add returns a handle. All pages must be adopted.
     pub(crate) fn next_remote_generation(&self) -> u64 {
-        let ends =
+        let bounds =
             self.adopted_pages.iter().map(|&number| self.page_at(number).header.generation_bound());
-        ends.fold(self.slab.first_generation(), u64::max)
+        bounds.fold(self.slab.first_generation(), u64::max)
     }
 
     fn retract_page(&mut self, number: usize) {
