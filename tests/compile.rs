@@ -1,4 +1,5 @@
-//! The README's examples compile, and a compile error names its remedy.
+//! The README's examples compile. If a `sleep` is used where a `Send` future is required, the
+//! compile error names the remedy.
 #![cfg(not(miri))]
 
 use std::{

@@ -67,7 +67,7 @@ pub trait Remote: Send {
     /// owner asserts that the timer was live.
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
-    /// Returns the memory of cancelled timers to the owner, for peers that need this.
+    /// Sends the boxes of cancelled timers back to the owner, for peers that reuse them.
     fn send(&mut self) {}
 }
 

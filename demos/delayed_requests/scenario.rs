@@ -1,5 +1,6 @@
 //! The actions of the clients of a partition, and the expected answer to each request. The expected
-//! answers do not depend on the machine's speed, unless a follower needs longer than a timeout.
+//! answers do not depend on the machine's speed, unless the followers confirm bytes so late that a
+//! request of a producer or consumer times out.
 
 use std::cell::RefCell;
 use std::io;

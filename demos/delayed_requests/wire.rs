@@ -20,6 +20,7 @@ pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) partition: u32,
     pub(crate) follower: u32,
+    /// A position in the log, or for `Produce` the number of bytes to append.
     pub(crate) position: u64,
 }
 

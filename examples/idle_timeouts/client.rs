@@ -32,7 +32,7 @@ const QUIET: Duration = Duration::from_millis(200);
 const QUIET_PER_IDLE: u32 = 6;
 /// The time that the plan leaves for late timeouts before the end of the run.
 const SLACK: Duration = Duration::from_millis(300);
-/// The roles are assigned by `id % ROLES`.
+/// Of each ten connections, one falls silent, one leaves, one cancels its timer, and the rest talk.
 const ROLES: u32 = 10;
 const PACKET: [u8; 4] = *b"ping";
 

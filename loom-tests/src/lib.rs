@@ -154,7 +154,8 @@ pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4]
     (added, shard_and_index(added[3]) == shard_and_index(first))
 }
 
-/// Returns the shard and index of a timer, which only its `Debug` output contains.
+/// Returns the shard and index of a timer, cut from the `Debug` output of its handle. The handle
+/// has no public method that returns them.
 pub fn shard_and_index(handle: TimerHandle) -> String {
     let name = format!("{handle:?}");
     name.split('#').next().unwrap_or_default().to_owned()

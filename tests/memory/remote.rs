@@ -46,7 +46,8 @@ fn memory_of_a_remote_burst_is_freed_however_it_ends() {
     }
 }
 
-/// Adds a burst from another thread and ends it. Returns the most bytes held, and the bytes left.
+/// Adds a burst from another thread and ends it. Returns the bytes held before or after its
+/// admission, whichever is more, and the bytes left.
 fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let shard = local_timer().shard_ref();
     let cancelled = local_timer().counts().cancelled;

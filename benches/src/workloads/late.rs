@@ -48,7 +48,8 @@ pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
     (0..size.timers).map(move |_| DELAY_MIN + size.span.mul_f64(rng.f64()))
 }
 
-/// Reports the lateness values that `fire` returns, and its CPU time.
+/// Reports quantiles of the lateness that `fire` returns, the number of early timers, and the CPU
+/// time of the process during the call.
 pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
     let span = match job.workload {
         W::AsyncLate => job.scale.pick(3000, 300, 100),

@@ -19,7 +19,8 @@ const PROBE_PAUSE: Duration = Duration::from_micros(200);
 const QUIET: Duration = Duration::from_secs(1);
 const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
 const PIPELINE: u32 = 500;
-/// The expected number of SETs per second. If the machine is too slow, the next rate is tried.
+/// The assumed rates of SETs per second, one per attempt. The rate determines the first deadline. If
+/// it comes before all keys are set, the next rate is tried.
 const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
 /// How long the removal of all keys may take.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -91,8 +91,8 @@ impl Stages {
         Ok(())
     }
 
-    /// Runs a test in the copy, sound or not. Returns the stage and the name of the test that
-    /// fails.
+    /// Runs one or all tests of a stage in the copy, which may contain a mutant. Returns the stage
+    /// and the name of the first test that fails, or `None` if all pass.
     pub(super) fn run_test(&self, test: &Test) -> Result<Option<String>> {
         let Test { stage, command, name, limit } = test;
         let log = directory()?.join("output.log");
