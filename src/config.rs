@@ -213,9 +213,10 @@ impl Config {
     ///
     /// If another thread has added the timer by a [`ShardRef`](crate::ShardRef), the canceller
     /// usually drops the callback. The owner drops all other callbacks. If the owner is in a sleep
-    /// longer than `time`, the first remote cancel that leaves it a callback wakes it. Then each
-    /// sleep is at most `time` long, until the owner has dropped no such callback for `time`. For
-    /// this purpose, remote cancels cause at most two extra wake-ups per `time`.
+    /// longer than `time`, the first remote cancel that leaves it a callback wakes it. From then
+    /// on, each sleep is at most `time` long. This ends when the owner has had no such callback to
+    /// drop for a period of `time`. For this purpose, remote cancels cause at most two extra
+    /// wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. Without the
     /// announcement, the owner drops the captures only in its next turn.

@@ -160,7 +160,7 @@ impl Drop for Closure {
 ///
 /// # Safety
 ///
-/// `build` initialises the memory at `dest`.
+/// `build` initializes the memory at `dest`.
 pub(crate) unsafe trait BuildInPlace<T> {
     /// # Safety
     ///
@@ -172,7 +172,7 @@ pub(crate) unsafe trait BuildInPlace<T> {
 #[derive(Debug)]
 pub(crate) struct ByValue<T>(pub(crate) T);
 
-// SAFETY: `write` initialises `dest`.
+// SAFETY: `write` initializes `dest`.
 unsafe impl<T> BuildInPlace<T> for ByValue<T> {
     #[inline]
     unsafe fn build(self, dest: *mut T) {
@@ -191,7 +191,7 @@ pub(crate) struct RunOnce<F>(pub(crate) F);
 /// A closure that becomes the callback of a periodic timer.
 pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 
-// SAFETY: `Closure::build` or `write` initialises `dest`.
+// SAFETY: `Closure::build` or `write` initializes `dest`.
 unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
@@ -207,7 +207,7 @@ unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
     }
 }
 
-// SAFETY: `Closure::build` initialises `dest`.
+// SAFETY: `Closure::build` initializes `dest`.
 unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
     unsafe fn build(self, dest: *mut Callback) {
         // SAFETY: `dest` is valid for writes (caller).
@@ -222,7 +222,7 @@ unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
     }
 }
 
-// SAFETY: `write` initialises `dest`.
+// SAFETY: `write` initializes `dest`.
 unsafe impl BuildInPlace<Callback> for OneShotCallback {
     unsafe fn build(self, dest: *mut Callback) {
         // SAFETY: `dest` is valid for writes (caller).
@@ -265,7 +265,7 @@ impl CallbackInPlace {
     ///
     /// `dest` holds a callback, which no other code uses until [`run`](Self::run) or
     /// [`drop_in_place`](Self::drop_in_place) has returned. After the run of a one-shot callback,
-    /// or the drop, `dest` counts as uninitialised.
+    /// or the drop, `dest` counts as uninitialized.
     #[inline]
     pub(crate) unsafe fn new(dest: NonNull<Callback>) -> Self {
         Self(dest.cast())

@@ -175,7 +175,7 @@ impl Parker {
 }
 
 impl SleepId {
-    /// Returns true if no loop drives the owner, so that it cannot be woken.
+    /// Returns true if no loop drives the owner's wheel, so there is no loop to wake.
     pub(crate) fn is_undriven(self) -> bool {
         self.0 & UNDRIVEN != 0
     }

@@ -37,7 +37,7 @@ pub(super) struct Table<K, Op> {
     /// The number of chains, rounded up to a power of two, minus one.
     chain_mask: usize,
     key_count: usize,
-    /// If there are this many keys, an add of a key first calls
+    /// If there are at least this many keys, an add of a key first calls
     /// [`at_key_limit`](Self::at_key_limit). Zero while the table grows. Otherwise half the number
     /// of chains, or less if there were few keys since the trim interval began.
     key_limit: usize,
@@ -1126,13 +1126,10 @@ mod tests {
             while !outer.is_over() {
                 seen.extend(step(&mut table, &mut outer));
             }
-            let left = ids.iter().map(|id| id.index);
-            let left: Vec<u32> = left
-                .enumerate()
-                .filter(|&(at, _)| at == 0 || at != gone)
-                .map(|(_, id)| id)
-                .collect();
-            assert_eq!((&seen, &seen_inside), (&left, &left), "without {gone}");
+            let indices = ids.iter().map(|id| id.index).enumerate();
+            let expected: Vec<u32> =
+                indices.filter(|&(at, _)| at == 0 || at != gone).map(|(_, index)| index).collect();
+            assert_eq!((&seen, &seen_inside), (&expected, &expected), "without {gone}");
             assert!(table.cursors.is_empty() && watchers(&table, 9).contains(&late));
         }
     }

@@ -93,7 +93,7 @@ impl<'e, T> EntryRef<'e, T> {
         unsafe { self.value().write(Some(value)) };
     }
 
-    /// Returns a pointer to the value, which is initialised by [`Page::init_place`].
+    /// Returns a pointer to the value, which is initialized by [`Page::init_place`].
     #[inline]
     fn value(self) -> *mut Option<T> {
         self.fields().value.get().cast()
@@ -105,7 +105,7 @@ impl<'e, T> EntryRef<'e, T> {
         let record = self.fields();
         record.generation.set(record.generation.get() + 1);
         // SAFETY: the entry is unlinked, so nothing borrows its value. The place of a used index
-        // was initialised.
+        // was initialized.
         unsafe { self.value().replace(None) }
     }
 }
@@ -158,7 +158,7 @@ impl<T> Entry for EntryRef<'_, T> {
 impl<T> Page<T> {
     fn allocate_page(generation: u32) -> NonNull<Self> {
         let page = pages::allocate_page::<Self>();
-        // SAFETY: all fields may be zero: they are cells of integers, or may be uninitialised.
+        // SAFETY: all fields may be zero: they are cells of integers, or may be uninitialized.
         unsafe { page.as_ref() }.generation.set(generation);
         page
     }
@@ -224,7 +224,7 @@ impl<T> Entries<T> {
     pub(super) fn value(&self, index: u32, generation: u32) -> Option<&T> {
         let value = self.find(index, generation)?.value();
         // SAFETY: values are replaced only while the wheel is borrowed mutably. The value of an
-        // entry in the wheel is initialised.
+        // entry in the wheel is initialized.
         unsafe { &*value }.as_ref()
     }
 
@@ -234,7 +234,7 @@ impl<T> Entries<T> {
     pub(super) fn value_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
         let value = self.find(index, generation)?.value();
         // SAFETY: the borrow of `self` is exclusive. The value of an entry in the wheel is
-        // initialised.
+        // initialized.
         unsafe { &mut *value }.as_mut()
     }
 
@@ -361,7 +361,7 @@ impl<T> Entries<T> {
         unsafe { self.pages.get(number).as_ref() }
     }
 
-    /// Returns the indices of all initialised entries, used or free.
+    /// Returns the indices of all initialized entries, used or free.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let indices = self.pages.numbers().flat_map(|number| {
             self.free.used_places(number).map(move |place| index_of(number, place))
@@ -404,7 +404,7 @@ impl<T, I: Iterator<Item = u32>> DropEntries<'_, T, I> {
     fn drop_values(&mut self) {
         if mem::needs_drop::<T>() {
             for index in &mut self.indices {
-                // SAFETY: the place was initialised, and is not used afterwards.
+                // SAFETY: the place was initialized, and is not used afterwards.
                 unsafe { self.entries.entry(index).value().drop_in_place() };
             }
         }

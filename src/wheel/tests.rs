@@ -340,51 +340,51 @@ mod shard_functions {
     fn touched_and_linked_entries_are_counted() {
         let mut wheel = Bare::starting_at(10);
         let mut seen = 0;
-        let mut step = |wheel: &Bare, touched: u64, live: usize, what: &str| {
-            assert_eq!((wheel.raw.touched() - seen, wheel.raw.len()), (touched, live), "{what}");
+        let mut check_counts = |wheel: &Bare, touched: u64, linked: usize, what: &str| {
+            assert_eq!((wheel.raw.touched() - seen, wheel.raw.len()), (touched, linked), "{what}");
             seen = wheel.raw.touched();
         };
         let near = wheel.link(11);
-        step(&wheel, 1, 1, "near");
+        check_counts(&wheel, 1, 1, "near");
         let far = wheel.link(1000);
-        step(&wheel, 1, 2, "far");
+        check_counts(&wheel, 1, 2, "far");
         let late = wheel.link(5);
-        step(&wheel, 1, 3, "late");
+        check_counts(&wheel, 1, 3, "late");
         let aligned = wheel.index();
         wheel.raw.link_within(&wheel.entries, wheel.entries.entry(aligned), 5000, 4000);
-        step(&wheel, 1, 4, "with slack");
+        check_counts(&wheel, 1, 4, "with slack");
         wheel.raw.relink(&wheel.entries, wheel.entries.entry(near), 14);
-        step(&wheel, 1, 4, "to later");
+        check_counts(&wheel, 1, 4, "to later");
         wheel.raw.relink(&wheel.entries, wheel.entries.entry(near), 12);
-        step(&wheel, 1, 4, "to earlier");
+        check_counts(&wheel, 1, 4, "to earlier");
         for touched in [1, 0] {
             wheel.raw.unlink_if_linked(&wheel.entries, wheel.entries.entry(near));
-            step(&wheel, touched, 3, "unlinked");
+            check_counts(&wheel, touched, 3, "unlinked");
         }
         wheel.raw.relink_or_link(&wheel.entries, wheel.entries.entry(near), 20);
-        step(&wheel, 1, 4, "linked again");
+        check_counts(&wheel, 1, 4, "linked again");
         for touched in [1, 0] {
             assert_eq!(wheel.link_in_order(far, 2000), Ok(()));
-            step(&wheel, touched, 4, "in order");
+            check_counts(&wheel, touched, 4, "in order");
         }
         assert_eq!(wheel.link_in_order(far, 3), Err(10));
-        step(&wheel, 0, 3, "in order, but due");
+        check_counts(&wheel, 0, 3, "in order, but due");
         assert_eq!(wheel.link_in_order(far, 3000), Ok(()));
-        step(&wheel, 1, 4, "in order, from no slot");
+        check_counts(&wheel, 1, 4, "in order, from no slot");
         for (deadline, is_deferrable) in [(3000, false), (21, true), (20, true), (20, true)] {
             let entry = wheel.entries.entry(near);
             let linked = wheel.raw.relink_deferrable(&wheel.entries, entry, deadline);
             assert_eq!(linked, is_deferrable);
-            step(&wheel, 1, 4, "deferrable");
+            check_counts(&wheel, 1, 4, "deferrable");
             check::check(&wheel.raw, &wheel.entries, wheel.entries.indices());
         }
         wheel.raw.unlink(&wheel.entries, wheel.entries.entry(aligned));
-        step(&wheel, 1, 3, "unlinked");
+        check_counts(&wheel, 1, 3, "unlinked");
         wheel.begin(30);
         for index in [late, near] {
             assert_eq!(wheel.pop().map(|(due, _)| due), Some(index));
         }
-        step(&wheel, 2, 1, "expired");
+        check_counts(&wheel, 2, 1, "expired");
     }
 
     /// Each tick cascades a share of a far slot's entries, even if an advance spans several ticks.

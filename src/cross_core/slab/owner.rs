@@ -470,7 +470,8 @@ impl OwnerNodes<Callback> {
     /// be in the node.
     #[inline]
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
-        // SAFETY: the owner has just cancelled the timer, or found it cancelled with its payload.
+        // SAFETY: the owner has just cancelled the timer. Or it has found that another thread has
+        // cancelled the timer and has not taken the payload.
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct NodeHeader {
 #[repr(C, align(64))]
 pub(super) struct Node<T> {
     pub(super) header: NodeHeader,
-    /// The state word determines whether the payload is initialised.
+    /// The state word determines whether the payload is initialized.
     pub(super) payload: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -339,7 +339,7 @@ impl<T> Node<T> {
     /// The payload is present, and belongs to this thread (`state`). The thread takes it once.
     #[inline]
     pub(super) unsafe fn take_payload(&self) -> T {
-        // SAFETY: the payload is initialised, and no other thread uses it (caller).
+        // SAFETY: the payload is initialized, and no other thread uses it (caller).
         self.payload.with_mut(|payload| unsafe { payload.cast::<T>().read() })
     }
 }

@@ -127,7 +127,7 @@ impl ReadCheck {
     }
 }
 
-/// Declares a global that is initialised by its first use in the process or, under
+/// Declares a global that is initialized by its first use in the process or, under
 /// `crossbeam_loom`, in each execution of a model.
 #[cfg(not(crossbeam_loom))]
 macro_rules! global {
@@ -155,7 +155,7 @@ macro_rules! constant {
 #[cfg(crossbeam_loom)]
 pub(crate) use global as constant;
 
-/// Declares a thread local that is initialised by its first use. Without `crossbeam_loom`, the
+/// Declares a thread local that is initialized by its first use. Without `crossbeam_loom`, the
 /// threads of a model share it.
 #[cfg(not(crossbeam_loom))]
 macro_rules! lazy_per_thread {

@@ -96,7 +96,7 @@ impl ReadCheck {
     pub(crate) fn forbid_reads(&self) {}
 }
 
-/// Declares a global that is initialised by its first use.
+/// Declares a global that is initialized by its first use.
 macro_rules! global {
     (static $name:ident: $type:ty = $value:expr;) => {
         static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $value);
@@ -110,14 +110,14 @@ macro_rules! constant {
     };
 }
 
-/// Declares a thread local that is initialised by its first use.
+/// Declares a thread local that is initialized by its first use.
 macro_rules! lazy_per_thread {
     (static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { static $name: $type = $value; }
     };
 }
 
-/// Declares a thread local with a constant initial value, which needs no lazy initialisation.
+/// Declares a thread local with a constant initial value, which needs no lazy initialization.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
         std::thread_local! { $(#[$attribute])* static $name: $type = const { $value }; }
