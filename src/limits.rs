@@ -12,8 +12,8 @@ const LOOM: bool = cfg!(all(loom, feature = "models"));
 /// allocators map directly from the operating system.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
-/// The largest number of empty pages that are kept for reuse, unless more are reserved. So a program
-/// that repeatedly adds and cancels up to 8,192 timers does not allocate each time (P4).
+/// The largest number of empty pages that are kept for reuse, unless more are reserved. So a
+/// program that repeatedly adds and cancels up to 8,192 timers does not allocate each time (P4).
 pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
 
 /// Never-used places of a page are added to its free list in batches of this size. The memory of
