@@ -71,9 +71,10 @@ counts! {
         pub handed_back: u64,
         /// The part of `live` that other threads have cancelled and whose messages the owner has
         /// not consumed. Exact for the owner, except that it misses a timer until its message is
-        /// queued: a cancel that meets a move by another thread leaves the message to that thread.
-        /// Other threads read the number of queued messages about cancelled timers. That number is
-        /// inexact from 3,072 on, and includes timers that the owner has not counted as live.
+        /// queued. If a cancel meets a move by another thread, that thread queues the message after
+        /// its move. Other threads read the number of queued messages about cancelled timers. That
+        /// number is inexact from 3,072 on, and includes timers that the owner has not counted as
+        /// live.
         pub held: u64,
         /// Messages from other threads about cancelled, moved and added timers that the owner has
         /// not consumed. Exact for the owner. Other threads read an inexact number from 3,072

@@ -555,8 +555,8 @@ impl<T> Engine<T> {
         is_idle
     }
 
-    /// Begins a pass at the latest reading of the clock, and ends it if it finds no work. Returns
-    /// true if there is work.
+    /// Begins a pass at the latest reading of the clock. If the pass has work, returns true.
+    /// Otherwise ends the pass and returns false.
     pub(crate) fn begin_unless_idle(&mut self, budget: usize) -> bool {
         self.begin_pass(budget);
         let is_idle = self.wheel.is_done() && self.backlog.is_empty();

@@ -445,9 +445,9 @@ impl<T> Shard<T> {
 
     /// Reads the clock, and begins a pass if there is work. In a pass,
     /// [`next_expired`](Self::next_expired) consumes up to 1,024 remote requests and returns the
-    /// due timers. In a loop that calls neither this method nor [`next_expiry`](Self::next_expiry),
-    /// [`time_until_next`](Self::time_until_next) stays zero once a timer is due, so the loop
-    /// spins.
+    /// due timers. The loop must call `next_expired` or [`next_expiry`](Self::next_expiry).
+    /// Otherwise [`time_until_next`](Self::time_until_next) stays zero once a timer is due, and the
+    /// loop spins.
     ///
     /// # Examples
     ///

@@ -471,7 +471,7 @@ impl OwnerNodes<Callback> {
     #[inline]
     pub(crate) fn needs_drop(node: NodeRef<'_, Callback>) -> bool {
         // SAFETY: the owner has just cancelled the timer. Or it has found that another thread has
-        // cancelled the timer and has not taken the payload.
+        // cancelled the timer and has not taken the payload. So the payload is in the node.
         unsafe { node.node().payload().as_ref() }.needs_drop()
     }
 

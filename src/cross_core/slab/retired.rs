@@ -54,8 +54,8 @@ impl RetiredPages {
         }
     }
 
-    /// Tries to advance the epoch by several steps, and frees every page that no thread can see any
-    /// more.
+    /// Tries to advance the epoch by several steps, and frees the oldest pages, up to the first
+    /// that is not yet marked as reclaimable.
     pub(super) fn free_all(&mut self) {
         for _ in 0..EPOCH_FLUSHES {
             reclaim::advance_epoch();
