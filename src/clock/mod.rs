@@ -112,8 +112,7 @@ impl Clock {
     ///
     /// A counter that goes wrong within the 13 us is detected only at the next reading of the
     /// monotonic clock. If the counter runs ahead, timers may fire up to 10 us early. If it falls
-    /// behind, timers added or reset before that reading may fire early by as much as the counter
-    /// fell behind.
+    /// behind by some time, timers added or reset before that reading may fire early by that time.
     ///
     /// # Examples
     ///
@@ -229,11 +228,11 @@ impl Clock {
     /// Returns the exact nanoseconds since the origin.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
-        self.manual_nanos().unwrap_or_else(|| self.nanos_by_call())
+        self.manual_nanos().unwrap_or_else(|| self.nanos_of_system())
     }
 
     #[inline(never)]
-    fn nanos_by_call(&self) -> u64 {
+    fn nanos_of_system(&self) -> u64 {
         match &self.0 {
             Source::Monotonic { origin } | Source::Fast { origin } => {
                 saturating_nanos(origin.elapsed())

@@ -40,13 +40,8 @@ impl ClockReader {
         Self(is_fast.then(ClockEstimator::new))
     }
 
-    /// Returns bounds of the current time of `clock`, which must be this reader's clock.
-    #[inline(always)]
-    pub(crate) fn read(&mut self, clock: &Clock) -> Reading {
-        self.try_read(clock).unwrap_or_else(|| self.read_by_call(clock))
-    }
-
-    /// Like [`read`](Self::read), but returns `None` if this needs a call of a function.
+    /// Returns bounds of the current time of `clock`, which must be this reader's clock. Returns
+    /// `None` if only [`read_slow`](Self::read_slow) can read the clock.
     #[inline(always)]
     pub(crate) fn try_read(&mut self, clock: &Clock) -> Option<Reading> {
         match &mut self.0 {
@@ -61,7 +56,7 @@ impl ClockReader {
     /// for the instruction that read the first count, and `read_ordered` waits for the reading of
     /// the clock.
     #[cold]
-    fn read_by_call(&mut self, clock: &Clock) -> Reading {
+    pub(crate) fn read_slow(&mut self, clock: &Clock) -> Reading {
         let count_before = counter::read();
         let clock_nanos = clock.nanos();
         if let Some(estimator) = &mut self.0 {
@@ -83,6 +78,10 @@ mod tests {
 
     use super::*;
 
+    fn read(reader: &mut ClockReader, clock: &Clock) -> Reading {
+        reader.try_read(clock).unwrap_or_else(|| reader.read_slow(clock))
+    }
+
     #[test]
     fn a_reading_is_clamped_at_both_ends() {
         let mut latest = Reading { min: 10, max: 20 };
@@ -103,11 +102,11 @@ mod tests {
     fn check_readings(clock: &Clock, seed: u64) {
         let (mut random, mut reader, begun) =
             (fastrand::Rng::with_seed(seed), clock.reader(), Instant::now());
-        let mut latest = reader.read(clock);
+        let mut latest = read(&mut reader, clock);
         while begun.elapsed() < test_duration() {
             for _ in 0..random.u32(1..3000) {
                 let before = clock.nanos_at(Instant::now());
-                let reading = reader.read(clock);
+                let reading = read(&mut reader, clock);
                 let after = clock.nanos_at(Instant::now());
                 assert!(
                     reading.min <= after && before <= reading.max,
@@ -144,7 +143,7 @@ mod tests {
         let (clock, begun) = (Clock::fast(), Instant::now());
         let mut reader = clock.reader();
         while clock.is_fast() {
-            let Reading { min, max } = reader.read(&clock);
+            let Reading { min, max } = read(&mut reader, &clock);
             if min < max {
                 break;
             }
@@ -155,7 +154,7 @@ mod tests {
     #[test]
     fn other_clocks_are_read_exactly() {
         for clock in [Clock::monotonic(), Clock::boot_time()] {
-            let reading = clock.reader().read(&clock);
+            let reading = read(&mut clock.reader(), &clock);
             assert_eq!(reading.min, reading.max);
         }
     }

@@ -190,7 +190,7 @@ impl TimerHandle {
     /// page is freed. A remote cancel makes one compare-and-swap on the timer, two if it takes the
     /// callback, and at most one on the owner's mailbox. Failed ones are repeated. The cancel may
     /// wake the owner. No thread waits for another. A panic of the callback's destructor is
-    /// reported to [`Config::on_panic`](crate::Config::on_panic).
+    /// reported to [`Config::on_panic`](crate::Config::on_panic), unless the wheel has ended.
     ///
     /// # Examples
     ///

@@ -328,6 +328,8 @@ impl<H: Backend> Sleep<H> {
             State::LongUnpolled => waker = Some(WakerCallback::new(cx.waker())),
             State::Unarmed => (),
         }
+        // Asks the clock: the end of a previous timer does not show that the deadline has elapsed,
+        // because the timer may have ended with its wheel.
         let (waker, waker_id) = match waker {
             Some(waker) => waker,
             None if self.backend.has_elapsed(self.deadline)? => {

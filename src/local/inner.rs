@@ -417,7 +417,6 @@ impl Local {
     }
 
     pub(super) fn turn(budget: usize) -> Turn {
-        // An idle turn is quick, because no call precedes its end.
         if let Ok(Some(local)) = CURRENT.try_with(Cell::get) {
             // SAFETY: as in `with`.
             let local = unsafe { local.as_ref() };
@@ -426,16 +425,16 @@ impl Local {
                 return local.finish_turn(engine, budget);
             }
         }
-        Self::turn_by_calls(budget, None)
+        Self::turn_slow(budget, None)
     }
 
     pub(super) fn turn_at(now: Instant) -> Turn {
-        Self::turn_by_calls(usize::MAX, Some(now))
+        Self::turn_slow(usize::MAX, Some(now))
     }
 
     /// Runs a turn at `now`, or if it is `None`, at a new reading of the clock.
     #[inline(never)]
-    fn turn_by_calls(budget: usize, now: Option<Instant>) -> Turn {
+    fn turn_slow(budget: usize, now: Option<Instant>) -> Turn {
         // `with` would copy the result, so this function uses the pointer itself.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: as in `with`.

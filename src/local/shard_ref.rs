@@ -26,10 +26,10 @@ use crate::{
 /// [`Cores::shards`](crate::Cores::shards).
 ///
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
-/// thread nor its wheel alive: after the wheel has ended, no timer can be added. But a reference
-/// keeps the hooks, the descriptor of a `TimerFd`, and the memory of the timers. This memory is at
-/// most about 88 bytes times the largest number of live timers so far, or times the reserved
-/// capacity if that is larger, in pages of 4,096 timers.
+/// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the hooks, the
+/// descriptor of a `TimerFd` and the memory of the timers are freed only when all references have
+/// been dropped. This memory is at most about 88 bytes times the largest number of live timers so
+/// far, or times the reserved capacity if that is larger, in pages of 4,096 timers.
 ///
 /// # Examples
 ///

@@ -522,8 +522,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns the chain of a hash. Its number is the low bits of the hash, or, if there is no such
-    /// chain yet, these bits without the highest one.
+    /// Returns the first watch of the chain of a hash, to change it. The number of the chain is the
+    /// low bits of the hash, or, if there is no such chain yet, these bits without the highest one.
     #[inline]
     fn chain_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;

@@ -508,7 +508,8 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock, unless this needs a call of a function. Returns false if it does.
+    /// Reads the clock in place; returns false if this is [not possible](Time::try_read). Then no
+    /// call of a function precedes the end of an idle turn, which so saves no registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
         let has_read = self.time.try_read();
@@ -532,9 +533,9 @@ impl<T> Engine<T> {
         self.publish_clock();
     }
 
-    /// A turn whose reading of the clock needs a call of a function.
+    /// A turn whose clock [`try_read_clock`](Self::try_read_clock) could not read.
     #[inline(never)]
-    pub(super) fn turn_by_calls(&mut self, budget: usize) {
+    pub(super) fn turn_slow(&mut self, budget: usize) {
         if !self.try_idle_turn() {
             self.begin_unless_idle(budget);
         }

@@ -524,7 +524,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn turn_within(&mut self, budget: usize) {
         if !self.engine.try_read_clock() {
-            self.engine.turn_by_calls(budget);
+            self.engine.turn_slow(budget);
         } else if !self.engine.finish_if_idle() {
             self.engine.begin_unless_idle(budget);
         }

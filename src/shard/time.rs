@@ -23,7 +23,7 @@ pub(super) struct Time {
 impl Time {
     pub(super) fn new(clock: Clock, tick: TickLength) -> Self {
         let mut reader = clock.reader();
-        let latest = reader.read(&clock);
+        let latest = reader.read_slow(&clock);
         let (turn_start, previous_turn_start) = (latest.min, 0);
         Self { clock, tick, reader, latest, turn_start, previous_turn_start, regressions: 0 }
     }
@@ -32,11 +32,12 @@ impl Time {
     #[inline(always)]
     pub(super) fn read(&mut self) {
         if !self.try_read() {
-            self.read_by_call();
+            self.read_slow();
         }
     }
 
-    /// Reads the clock, unless this needs a call of a function. Returns false if it does.
+    /// Reads the clock in place. Returns false if this is not possible, because the estimator must
+    /// be updated or the clock asks the kernel.
     #[inline(always)]
     pub(super) fn try_read(&mut self) -> bool {
         let Some(reading) = self.reader.try_read(&self.clock) else { return false };
@@ -45,8 +46,8 @@ impl Time {
     }
 
     #[inline(never)]
-    fn read_by_call(&mut self) {
-        let reading = self.reader.read(&self.clock);
+    fn read_slow(&mut self) {
+        let reading = self.reader.read_slow(&self.clock);
         self.advance_to(reading);
     }
 

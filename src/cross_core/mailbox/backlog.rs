@@ -17,6 +17,7 @@ enum Phase {
     BeganEmpty,
     /// The pass is at its beginning, and consumes only urgent messages.
     Urgent,
+    /// The pass consumes messages of both kinds.
     #[default]
     Remaining,
 }

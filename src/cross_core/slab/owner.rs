@@ -176,8 +176,9 @@ impl<T> OwnerNodes<T> {
         self.freed_remote_nodes.count | u32::from(self.has_garbage) != 0
     }
 
-    /// Returns the freed remote nodes to the free list of their page. If this empties a page, and
-    /// there is a surplus of empty adders' pages, trims pages.
+    /// Returns the freed remote nodes to the free list of their page. If then all nodes of the page
+    /// are free, and there are more empty pages of adders than are kept, calls
+    /// [`trim`](Self::trim).
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first, last, count, .. } =
