@@ -53,6 +53,8 @@ pub struct When {
 pub(crate) enum Start {
     After(Duration),
     At(Instant),
+    /// A deadline in nanoseconds of the wheel's clock, which may have elapsed.
+    AtNanos(u64),
 }
 
 impl When {
@@ -88,6 +90,12 @@ impl When {
     #[inline]
     pub const fn at(instant: Instant) -> Self {
         Self { start: Start::At(instant), slack: Duration::ZERO, range: Duration::ZERO }
+    }
+
+    /// Returns a deadline at `nanos` of the wheel's clock.
+    #[inline]
+    pub(crate) const fn at_nanos(nanos: u64) -> Self {
+        Self { start: Start::AtNanos(nanos), slack: Duration::ZERO, range: Duration::ZERO }
     }
 
     /// Lets the wheel postpone the deadline by up to `slack`.

@@ -15,7 +15,7 @@ type InlineStorage = MaybeUninit<[u64; 4]>;
 
 /// A closure of any type, in storage of fixed size.
 ///
-/// From `new` or `build` on, the storage holds a value of type `vtable.type_of`, until the value is
+/// From `build` on, the storage holds a value of type `vtable.type_of`, until the value is
 /// moved out or dropped.
 #[repr(C)]
 struct Closure {
@@ -69,7 +69,7 @@ const fn drop_fn_of<F>() -> Option<unsafe fn(*mut InlineStorage)> {
 /// `storage` points to storage that holds an `F`, which the call consumes.
 unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`Closure::new`).
+    // for it (`Closure::build`).
     let closure = unsafe { storage.cast::<F>().read() };
     closure();
 }
@@ -78,7 +78,7 @@ unsafe fn call_once<F: FnOnce()>(storage: *mut InlineStorage) {
 ///
 /// `storage` points to storage that holds an `F` and is not used by any other code during the call.
 unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
-    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::new`),
+    // SAFETY: the storage holds an `F` (caller), at an address aligned for it (`Closure::build`),
     // exclusively (caller).
     let closure = unsafe { &mut *storage.cast::<F>() };
     closure();
@@ -89,21 +89,11 @@ unsafe fn call_mut<F: FnMut()>(storage: *mut InlineStorage) {
 /// `storage` points to storage that holds an `F`, which the call drops.
 unsafe fn drop_in_storage<F>(storage: *mut InlineStorage) {
     // SAFETY: the storage holds an `F`, which this call consumes (caller), at an address aligned
-    // for it (`Closure::new`).
+    // for it (`Closure::build`).
     unsafe { storage.cast::<F>().drop_in_place() }
 }
 
 impl Closure {
-    /// Stores a value, which must fit the storage.
-    fn new<F: 'static, K: CallKind<F>>(value: F) -> Self {
-        assert!(fits::<F>(), "the caller boxes what does not fit");
-        let mut storage = InlineStorage::uninit();
-        // SAFETY: an `F` is not larger than the storage and needs no stricter alignment, asserted
-        // above.
-        unsafe { storage.as_mut_ptr().cast::<F>().write(value) };
-        Self { storage, vtable: K::VTABLE, not_send: PhantomData }
-    }
-
     /// Writes a closure to its final address; `value` must fit the storage. A move of a new
     /// `Closure` would read its parts while they are still in the store buffer, which would stall.
     ///
@@ -123,9 +113,7 @@ impl Closure {
         // SAFETY: as above.
         unsafe { vtable.write(K::VTABLE) };
     }
-}
 
-impl Closure {
     /// Returns the original closure, unboxed, or `None` if it is not an `F`.
     fn into_closure<F: 'static>(self) -> Option<F> {
         if fits::<F>() {
@@ -185,24 +173,57 @@ unsafe impl<T> BuildInPlace<T> for ByValue<T> {
 #[repr(transparent)]
 pub(crate) struct Callback(Closure);
 
+/// A closure that becomes the callback of a timer.
+pub(crate) trait IntoCallback: BuildInPlace<Callback> {
+    type Closure: 'static;
+
+    fn of(closure: Self::Closure) -> Self;
+
+    fn into_closure(self) -> Self::Closure;
+}
+
 /// A closure that becomes the callback of a one-shot timer.
 pub(crate) struct RunOnce<F>(pub(crate) F);
 
 /// A closure that becomes the callback of a periodic timer.
 pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 
-// SAFETY: `Closure::build` or `write` initializes `dest`.
+impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
+    type Closure = F;
+
+    fn of(closure: F) -> Self {
+        Self(closure)
+    }
+
+    fn into_closure(self) -> F {
+        self.0
+    }
+}
+
+impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
+    type Closure = F;
+
+    fn of(closure: F) -> Self {
+        Self(closure)
+    }
+
+    fn into_closure(self) -> F {
+        self.0
+    }
+}
+
+// SAFETY: `Closure::build` initializes `dest`.
 unsafe impl<F: FnOnce() + 'static> BuildInPlace<Callback> for RunOnce<F> {
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
+        // SAFETY: `dest` is valid for writes (caller).
+        let closure = unsafe { &raw mut (*dest).0 };
         if fits::<F>() {
-            // SAFETY: `dest` is valid for writes (caller).
-            let closure = unsafe { &raw mut (*dest).0 };
             // SAFETY: as above.
             unsafe { Closure::build::<F, CallOnce>(self.0, closure) }
         } else {
             // SAFETY: as above.
-            unsafe { dest.write(OneShotCallback::boxed(Box::new(self.0)).into()) }
+            unsafe { Closure::build::<Box<F>, CallOnce>(Box::new(self.0), closure) }
         }
     }
 }
@@ -222,15 +243,16 @@ unsafe impl<F: FnMut() + 'static> BuildInPlace<Callback> for RunRepeatedly<F> {
     }
 }
 
-// SAFETY: `write` initializes `dest`.
-unsafe impl BuildInPlace<Callback> for OneShotCallback {
-    unsafe fn build(self, dest: *mut Callback) {
-        // SAFETY: `dest` is valid for writes (caller).
-        unsafe { dest.write(self.into()) }
-    }
-}
-
 impl Callback {
+    #[cfg(test)]
+    pub(crate) fn one_shot<F: FnOnce() + 'static>(closure: F) -> Self {
+        let mut dest = MaybeUninit::uninit();
+        // SAFETY: `dest` is valid for writes.
+        unsafe { RunOnce(closure).build(dest.as_mut_ptr()) };
+        // SAFETY: `build` has initialized it.
+        unsafe { dest.assume_init() }
+    }
+
     pub(crate) fn call(self) {
         debug_assert!(!self.0.vtable.is_repeatable, "a periodic callback runs in its node");
         let mut callback = ManuallyDrop::new(self);
@@ -289,41 +311,8 @@ impl CallbackInPlace {
     }
 }
 
-impl From<OneShotCallback> for Callback {
-    #[inline]
-    fn from(once: OneShotCallback) -> Self {
-        Self(once.0)
-    }
-}
-
 const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<InlineStorage>() && align_of::<F>() <= align_of::<InlineStorage>()
-}
-
-pub(crate) struct OneShotCallback(Closure);
-
-impl OneShotCallback {
-    #[inline]
-    pub(crate) fn new<F: FnOnce() + 'static>(callback: F) -> Self {
-        if fits::<F>() {
-            Self(Closure::new::<_, CallOnce>(callback))
-        } else {
-            Self::boxed(Box::new(callback))
-        }
-    }
-
-    fn boxed<F: FnOnce() + 'static>(callback: Box<F>) -> Self {
-        Self(Closure::new::<_, CallOnce>(callback))
-    }
-
-    fn into_inner<F: FnOnce() + 'static>(self) -> Option<F> {
-        self.0.into_closure()
-    }
-
-    /// Returns the original closure, which must be an `F`.
-    pub(crate) fn downcast<F: FnOnce() + 'static>(self) -> F {
-        self.into_inner().unwrap_or_else(|| unreachable!("it was made of an `F`"))
-    }
 }
 
 pub(crate) struct SendCallback(Callback);
@@ -363,21 +352,11 @@ mod tests {
         unsafe { CallbackInPlace::new(dest) }.run();
     }
 
-    fn one_shot<F: FnOnce() + 'static>(closure: F) -> MaybeUninit<Callback> {
-        let mut dest = MaybeUninit::uninit();
-        // SAFETY: `dest` is valid for writes.
-        unsafe { RunOnce(closure).build(dest.as_mut_ptr()) };
-        dest
-    }
-
     fn once_runs_and_drops<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        run(&mut one_shot(closure_capturing::<BYTES>(&runs)));
+        run(&mut MaybeUninit::new(Callback::one_shot(closure_capturing::<BYTES>(&runs))));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
-        // SAFETY: it holds a callback that has not run.
-        drop(unsafe { one_shot(closure_capturing::<BYTES>(&runs)).assume_init() });
-        assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
-        drop(OneShotCallback::new(closure_capturing::<BYTES>(&runs)));
+        drop(Callback::one_shot(closure_capturing::<BYTES>(&runs)));
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 
@@ -406,33 +385,32 @@ mod tests {
         repeated_runs_and_drops::<1000>();
     }
 
-    fn into_inner_of<F: FnOnce() + 'static>(closure: F) -> F {
-        OneShotCallback::new(closure).into_inner().expect("its own type")
+    fn stored_and_taken<F: FnOnce() + 'static>(closure: F) -> F {
+        Callback::one_shot(closure).0.into_closure().expect("its own type")
     }
 
-    fn check_into_inner<const BYTES: usize>() {
+    fn check_into_closure<const BYTES: usize>() {
         let runs = Rc::new(Cell::new(0));
-        let once = OneShotCallback::new(closure_capturing::<BYTES>(&runs));
-        assert!(once.into_inner::<fn()>().is_none(), "another type");
+        let once = Callback::one_shot(closure_capturing::<BYTES>(&runs));
+        assert!(once.0.into_closure::<fn()>().is_none(), "another type");
         assert_eq!(Rc::strong_count(&runs), 1);
-        into_inner_of(closure_capturing::<BYTES>(&runs))();
+        stored_and_taken(closure_capturing::<BYTES>(&runs))();
         assert_eq!((runs.get(), Rc::strong_count(&runs)), (1, 1));
     }
 
     #[test]
-    fn into_inner_returns_a_closure_of_the_same_type() {
-        check_into_inner::<0>();
-        check_into_inner::<24>();
-        check_into_inner::<1000>();
+    fn into_closure_returns_a_closure_of_the_same_type() {
+        check_into_closure::<0>();
+        check_into_closure::<24>();
+        check_into_closure::<1000>();
     }
 
     #[test]
     fn a_panicking_callback_drops_its_captures() {
         let captured = Rc::new(7);
         let moved = Rc::clone(&captured);
-        let mut callback = one_shot(move || {
-            assert_eq!(*moved, 8, "a planned panic");
-        });
+        let callback = Callback::one_shot(move || assert_eq!(*moved, 8, "a planned panic"));
+        let mut callback = MaybeUninit::new(callback);
         assert!(panic::catch_unwind(panic::AssertUnwindSafe(|| run(&mut callback))).is_err());
         assert_eq!(Rc::strong_count(&captured), 1);
     }
@@ -444,10 +422,10 @@ mod tests {
         let strict = Strict(3);
         let seen = Rc::new(Cell::new(0));
         let sink = Rc::clone(&seen);
-        run(&mut one_shot(move || {
+        run(&mut MaybeUninit::new(Callback::one_shot(move || {
             let strict = &strict;
             sink.set(usize::from(strict.0) + (&raw const *strict).addr() % 64);
-        }));
+        })));
         assert_eq!(seen.get(), 3);
     }
 

@@ -404,35 +404,23 @@ impl TimerHandle {
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         match (Owner::of(self), when.delay()) {
-            (Some(owner), Some(delay)) => (owner.ops.reset)(self, delay),
-            (Some(owner), None) => (owner.ops.reset_when)(self, when),
-            (None, Some(delay)) => self.reset_remote(delay),
-            (None, None) => self.reset_remote_with_slack(when),
+            (Some(owner), Some(delay)) => (owner.ops.reset_after)(self, delay),
+            (Some(owner), None) => (owner.ops.reset)(self, when),
+            (None, Some(delay)) => self.reset_remote_after(delay),
+            (None, None) => self.reset_remote(when),
         }
     }
 
-    fn reset_remote(self, delay: Duration) -> bool {
-        self.move_remote(|shared| shared.due_after(delay))
+    fn reset_remote_after(self, delay: Duration) -> bool {
+        self.reset_remote(When::after(delay))
     }
 
-    fn reset_remote_with_slack(self, when: When) -> bool {
-        self.move_remote(|shared| shared.due_when(when))
-    }
-
-    fn move_remote(self, nanos: impl FnOnce(&Shared) -> u64) -> bool {
+    #[inline(always)]
+    fn reset_remote(self, when: When) -> bool {
         let reset = |shared: Protected<'_, Shared>, payload_out: &mut Option<SendCallback>| {
-            let nanos = nanos(&shared);
-            shared.reset(self.index(), self.generation, nanos, payload_out)
+            shared.reset(self.index(), self.generation, shared.due(when), payload_out)
         };
         self.send_request(reset).unwrap_or(false)
-    }
-
-    /// Moves the timer to a deadline in nanoseconds of its shard's clock.
-    pub(crate) fn reset_to_nanos(self, nanos: u64) -> bool {
-        match Owner::of(self) {
-            Some(owner) => (owner.ops.reset_to_nanos)(self, nanos),
-            None => self.move_remote(|_| nanos),
-        }
     }
 
     /// Returns a guard that cancels the timer when the guard is dropped.
@@ -556,8 +544,8 @@ impl LocalHandle {
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         Owner::of(self.handle).is_some_and(|owner| match when.delay() {
-            Some(delay) => (owner.ops.reset)(self.handle, delay),
-            None => (owner.ops.reset_when)(self.handle, when),
+            Some(delay) => (owner.ops.reset_after)(self.handle, delay),
+            None => (owner.ops.reset)(self.handle, when),
         })
     }
 
@@ -689,9 +677,9 @@ pub(crate) struct Owner {
 
 pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
-    pub(crate) reset: fn(TimerHandle, Duration) -> bool,
-    pub(crate) reset_when: fn(TimerHandle, When) -> bool,
-    pub(crate) reset_to_nanos: fn(TimerHandle, u64) -> bool,
+    pub(crate) reset: fn(TimerHandle, When) -> bool,
+    /// Does what `reset` does, but takes the usual argument in registers.
+    pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),
     pub(crate) is_turning: fn() -> bool,

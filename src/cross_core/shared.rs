@@ -270,11 +270,24 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline, before rounding, of a timer that is added or moved now with this
-    /// delay.
+    /// Returns the deadline, before rounding, of a timer that is added or moved now. With slack,
+    /// chooses the tick in the allowed range that is divisible by the largest power of two, so that
+    /// timers share ticks.
     #[inline]
-    pub(crate) fn due_after(&self, delay: Duration) -> u64 {
-        self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero())
+    pub(crate) fn due(&self, when: When) -> u64 {
+        match (when.start, when.delay()) {
+            (_, Some(delay)) => self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero()),
+            (Start::AtNanos(nanos), _) => nanos,
+            _ => self.due_slow(when),
+        }
+    }
+
+    #[inline(never)]
+    fn due_slow(&self, when: When) -> u64 {
+        let nanos = self.due_without_slack(when, self.nanos_after(Duration::ZERO));
+        let first = self.tick.deadline_tick(nanos);
+        let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
+        if first < last { self.tick.start_nanos(coarsest_tick(first.max(1), last)) } else { nanos }
     }
 
     /// Returns the deadline of a timer that is added or moved at `now`. Ignores the slack.
@@ -282,20 +295,12 @@ impl Shared {
         let start = match when.start {
             Start::After(delay) => now.saturating_add(saturating_nanos(delay)),
             Start::At(instant) => self.clock.nanos_at(instant),
+            Start::AtNanos(nanos) => nanos,
         };
         let nanos = start.saturating_add(self.spread.next(when.range));
         // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
         let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
         self.tick.adjusted_due(nanos, !is_later && nanos <= now)
-    }
-
-    /// Returns the deadline of a timer that is added or moved now. With slack, chooses the tick in
-    /// the allowed range that is divisible by the largest power of two, so that timers share ticks.
-    pub(crate) fn due_when(&self, when: When) -> u64 {
-        let nanos = self.due_without_slack(when, self.nanos_after(Duration::ZERO));
-        let first = self.tick.deadline_tick(nanos);
-        let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
-        if first < last { self.tick.start_nanos(coarsest_tick(first.max(1), last)) } else { nanos }
     }
 
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {

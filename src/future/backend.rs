@@ -15,7 +15,7 @@ use crate::{
     },
     error::AddErrorReason,
     local::{Local, LocalTimer},
-    shard::DueTime,
+    when::When,
 };
 
 /// The wheel that holds a future's timer. Only two types implement this trait: [`LocalTimer`], this
@@ -126,7 +126,7 @@ impl BackendOps for LocalTimer {
         let mut callback = Some(RunOnce(move || waker.wake()));
         Local::with(|local| {
             local.assert_driven();
-            local.add(TimerKind::Private, call_site, |_| DueTime::at(*nanos), &mut callback)
+            local.add(TimerKind::Private, call_site, When::at_nanos(*nanos), &mut callback)
         })?
     }
 

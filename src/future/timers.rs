@@ -27,6 +27,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     local::{Local, ShardRef},
     util::sync::per_thread,
+    when::When,
 };
 
 /// Shared wheels, whose futures may be polled and dropped on any thread.
@@ -537,7 +538,7 @@ impl Remote {
                 if self.wheel_set.shards[at].is_own() {
                     let _ = Local::with(Local::assert_driven);
                 }
-                self.wheel_set.shards[at].try_add_at_nanos(there, call_site, wake)
+                self.wheel_set.shards[at].try_add_from(call_site, When::at_nanos(there), wake)
             };
             match added {
                 Ok(handle) => {
@@ -624,7 +625,7 @@ impl BackendOps for Remote {
     fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
         match self.worker_wheel(self.wheel_index) {
             Some(wheel) => wheel.reset_to_nanos(handle, nanos),
-            None => handle.reset_to_nanos(nanos),
+            None => handle.reset(When::at_nanos(nanos)),
         }
     }
 }

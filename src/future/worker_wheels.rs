@@ -74,8 +74,9 @@ use crate::{
     error::{AddError, AddErrorReason, ConfigError},
     limits::{CLAIM_RETRY_NANOS, CLAIM_TRIES},
     local::ShardRef,
-    shard::{ClaimedTimer, DueTime, Engine, PreparedSleep, SweptTimers, TakenCallback},
+    shard::{ClaimedTimer, Engine, PreparedSleep, SweptTimers, TakenCallback},
     util::sync::{AtomicBool, Ordering, UnsafeCell, yield_now},
+    when::When,
 };
 
 /// A wheel that threads claim for one operation at a time. Two wheels share no cache line.
@@ -211,7 +212,7 @@ impl WorkerWheel {
             (Some(Ok(handle)), _) => Ok(handle),
             (Some(Err(reason)), Some(RunOnce(callback))) => Err(AddError::new(reason, callback)),
             (None, Some(RunOnce(callback))) => {
-                self.shard_ref.try_add_at_nanos(nanos, call_site, callback)
+                self.shard_ref.try_add_from(call_site, When::at_nanos(nanos), callback)
             }
             (_, None) => unreachable!("a refused callback stays"),
         }
@@ -234,7 +235,8 @@ impl WorkerWheel {
         {
             return Some(Err(reason));
         }
-        let added = engine.insert(DueTime::at(nanos), TimerKind::Shared, call_site, callback);
+        let due = engine.due(When::at_nanos(nanos), TimerKind::Shared);
+        let added = engine.insert(due, TimerKind::Shared, call_site, callback);
         if let Ok(handle) = added {
             // Publishes the number of live timers now, because remote adds compare it with the
             // limit.
@@ -316,7 +318,7 @@ impl WorkerWheel {
 
     pub(super) fn reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
         let Some(mut guard) = self.claim_with_retries() else {
-            return handle.reset_to_nanos(nanos);
+            return handle.reset(When::at_nanos(nanos));
         };
         if !guard.engine.reset_to_nanos(handle, nanos) {
             return false;

@@ -28,7 +28,7 @@ use crate::{
         state::{Freed, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    shard::{ClaimedTimer, DueTime, Engine, MessageWork, PreparedSleep, SweptTimers},
+    shard::{ClaimedTimer, Engine, MessageWork, PreparedSleep, SweptTimers},
     util::sync::per_thread,
     when::When,
 };
@@ -253,11 +253,11 @@ impl Local {
         &self,
         kind: TimerKind,
         call_site: CallSite,
-        due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
+        when: When,
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut engine = self.engine_with_room()?;
-        let due = due(&mut engine);
+        let due = engine.due(when, kind);
         let handle = engine.insert(due, kind, call_site, callback)?;
         drop(engine);
         if self.is_sleep_announced() {
@@ -863,9 +863,10 @@ impl Local {
         if !engine.may_add() {
             return None;
         }
-        let due = DueTime::at(engine.due_after(delay));
         let callback = &mut Some(RunOnce(expire));
-        engine.insert(due, TimerKind::Private, call_site, callback).ok().map(LocalHandle::new)
+        let due = engine.due(When::after(delay), TimerKind::Private);
+        let added = engine.insert(due, TimerKind::Private, call_site, callback);
+        added.ok().map(LocalHandle::new)
     }
 
     #[inline]
@@ -940,23 +941,18 @@ impl Drop for Local {
 static OWNER_OPS: OwnerOps = OwnerOps {
     cancel: Local::cancel,
     reset,
-    reset_when,
-    reset_to_nanos,
+    reset_after,
     is_pending: Local::is_pending,
     share,
     is_turning,
 };
 
-fn reset(handle: TimerHandle, delay: Duration) -> bool {
-    Local::reset(handle, |engine| engine.due_after(delay)).is_some()
+fn reset(handle: TimerHandle, when: When) -> bool {
+    Local::reset(handle, |engine| engine.reset_due(when)).is_some()
 }
 
-fn reset_when(handle: TimerHandle, when: When) -> bool {
-    Local::reset(handle, |engine| engine.shared().due_when(when)).is_some()
-}
-
-fn reset_to_nanos(handle: TimerHandle, nanos: u64) -> bool {
-    Local::reset(handle, |_| nanos).is_some()
+fn reset_after(handle: TimerHandle, delay: Duration) -> bool {
+    Local::reset(handle, |engine| engine.reset_due(When::after(delay))).is_some()
 }
 
 fn is_turning() -> bool {

@@ -34,14 +34,14 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{BuildInPlace, Callback, OneShotCallback, RunOnce, RunRepeatedly},
+        callback::{Callback, IntoCallback, RunOnce, RunRepeatedly},
         handle::{LocalHandle, TimerHandle},
         state::TimerKind,
     },
-    error::{AddError, AddErrorReason, ConfigError},
+    error::{AddError, ConfigError},
     gauges::Counts,
     metrics::ShardMetrics,
-    shard::{DueTime, Engine, PreparedSleep},
+    shard::{Engine, PreparedSleep},
     when::When,
 };
 
@@ -192,7 +192,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert_one_shot(TimerKind::Shared, CallSite::caller(), when.into(), callback)
+        Self::insert::<RunOnce<F>>(TimerKind::Shared, CallSite::caller(), when.into(), callback)
     }
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
@@ -255,7 +255,8 @@ impl LocalTimer {
         period: Duration,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert_periodic(period, CallSite::caller(), callback)
+        let when = When::after(period);
+        Self::insert::<RunRepeatedly<F>>(TimerKind::Periodic, CallSite::caller(), when, callback)
     }
 
     /// Adds a timer as [`add`](Self::add) does. Only this thread can cancel or move the timer, so
@@ -310,8 +311,12 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        let added =
-            Self::insert_one_shot(TimerKind::Private, CallSite::caller(), when.into(), callback);
+        let added = Self::insert::<RunOnce<F>>(
+            TimerKind::Private,
+            CallSite::caller(),
+            when.into(),
+            callback,
+        );
         added.map(LocalHandle::new)
     }
 
@@ -894,75 +899,19 @@ impl LocalTimer {
         TimerFd::open()
     }
 
+    /// Adds a timer whose callback is a `C` made of `closure`.
     #[inline]
-    fn insert_one_shot<F: FnOnce() + 'static>(
+    pub(super) fn insert<C: IntoCallback>(
         kind: TimerKind,
         call_site: CallSite,
         when: When,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        match when.delay() {
-            Some(delay) => {
-                let due = |engine: &mut Engine<Callback>| DueTime::at(engine.due_after(delay));
-                Self::insert(kind, call_site, due, callback)
-            }
-            None => Self::insert_when(kind, call_site, when, OneShotCallback::new(callback))
-                .map_err(|(reason, callback)| AddError::new(reason, callback.downcast())),
-        }
-    }
-
-    /// Not generic, to avoid a second copy of the insertion code per closure type.
-    fn insert_when(
-        kind: TimerKind,
-        call_site: CallSite,
-        when: When,
-        callback: OneShotCallback,
-    ) -> Result<TimerHandle, (AddErrorReason, OneShotCallback)> {
-        Self::insert_in_place(kind, call_site, |engine| engine.due_when(when), callback)
-    }
-
-    #[inline]
-    pub(super) fn insert<F: FnOnce() + 'static>(
-        kind: TimerKind,
-        call_site: CallSite,
-        due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let callback = RunOnce(callback);
-        Self::insert_in_place(kind, call_site, due, callback)
-            .map_err(|(reason, RunOnce(callback))| AddError::new(reason, callback))
-    }
-
-    pub(super) fn insert_at_nanos<F: FnOnce() + 'static>(
-        nanos: u64,
-        call_site: CallSite,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert(TimerKind::Shared, call_site, |_| DueTime::at(nanos), callback)
-    }
-
-    fn insert_periodic<F: FnMut() + 'static>(
-        period: Duration,
-        call_site: CallSite,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        let due = |engine: &mut Engine<Callback>| engine.periodic_due_time(period);
-        Self::insert_in_place(TimerKind::Periodic, call_site, due, RunRepeatedly(callback))
-            .map_err(|(reason, RunRepeatedly(callback))| AddError::new(reason, callback))
-    }
-
-    #[inline]
-    fn insert_in_place<B: BuildInPlace<Callback>>(
-        kind: TimerKind,
-        call_site: CallSite,
-        due: impl FnOnce(&mut Engine<Callback>) -> DueTime,
-        callback: B,
-    ) -> Result<TimerHandle, (AddErrorReason, B)> {
-        let mut callback = Some(callback);
-        let added = Local::with(|local| local.add(kind, call_site, due, &mut callback));
-        added
-            .and_then(|added| added)
-            .map_err(|reason| (reason, callback.expect("a refused callback stays")))
+        closure: C::Closure,
+    ) -> Result<TimerHandle, AddError<C::Closure>> {
+        let mut callback = Some(C::of(closure));
+        let added = Local::with(|local| local.add(kind, call_site, when, &mut callback));
+        added.and_then(|added| added).map_err(|reason| {
+            AddError::new(reason, callback.expect("a refused callback stays").into_closure())
+        })
     }
 }
 

@@ -11,9 +11,10 @@ use crate::{
     clock::schedule::Schedule,
     cross_core::{
         call_site::CallSite,
-        callback::{BuildInPlace, Callback, RunOnce, RunRepeatedly},
+        callback::{IntoCallback, RunOnce, RunRepeatedly},
         handle::{Owner, TimerHandle},
         shared::{RefusedAdd, RemoteOutcome, RemoteTimer, Shared},
+        state::TimerKind,
     },
     error::{AddError, AddErrorReason},
     gauges::Counts,
@@ -122,15 +123,7 @@ impl ShardRef {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        let when = when.into();
-        if self.is_own() {
-            return local_timer().try_add(when, callback);
-        }
-        let nanos = match when.delay() {
-            Some(delay) => self.shared.due_after(delay),
-            None => self.shared.due_when(when),
-        };
-        self.send_one_shot(nanos, CallSite::caller(), callback)
+        self.try_add_from(CallSite::caller(), when.into(), callback)
     }
 
     /// Runs `callback` every `period` on the thread that owns the wheel, until the timer is
@@ -207,9 +200,7 @@ impl ShardRef {
         }
         let period = self.shared.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
-        self.send(Schedule { due, period }, CallSite::caller(), callback, RunRepeatedly, |run| {
-            run.0
-        })
+        self.send::<RunRepeatedly<F>>(Schedule { due, period }, CallSite::caller(), callback)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
@@ -262,7 +253,7 @@ impl ShardRef {
         &self,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.try_add_at_nanos(0, CallSite::caller(), callback)
+        self.try_add_from(CallSite::caller(), When::at_nanos(0), callback)
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn, even if
@@ -279,16 +270,18 @@ impl ShardRef {
         }
     }
 
-    pub(crate) fn try_add_at_nanos<F: FnOnce() + Send + 'static>(
+    #[inline(always)]
+    pub(crate) fn try_add_from<F: FnOnce() + Send + 'static>(
         &self,
-        nanos: u64,
         call_site: CallSite,
+        when: When,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
-            return LocalTimer::insert_at_nanos(nanos, call_site, callback);
+            return LocalTimer::insert::<RunOnce<F>>(TimerKind::Shared, call_site, when, callback);
         }
-        self.send_one_shot(nanos, call_site, callback)
+        let schedule = Schedule { due: self.shared.due(when), period: 0 };
+        self.send::<RunOnce<F>>(schedule, call_site, callback)
     }
 
     /// Returns the present time of the wheel's clock, which [`Config::clock`](crate::Config::clock)
@@ -376,29 +369,16 @@ impl ShardRef {
         Owner::owns(self.number) && Local::with(is_own).unwrap_or(false)
     }
 
+    /// Adds a remote timer whose callback is a `C` made of `closure`, and wakes the owner if
+    /// necessary. If the shard is full, asks the owner to make room.
     #[inline(always)]
-    fn send_one_shot<F: FnOnce() + Send + 'static>(
-        &self,
-        nanos: u64,
-        call_site: CallSite,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        self.send(Schedule { due: nanos, period: 0 }, call_site, callback, RunOnce, |run| run.0)
-    }
-
-    /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, asks the owner
-    /// to make room. `wrap` converts the callback to the value that is built in the node, and
-    /// `unwrap` converts it back.
-    #[inline(always)]
-    fn send<F: Send + 'static, B: BuildInPlace<Callback> + Send>(
+    fn send<C: IntoCallback<Closure: Send> + Send>(
         &self,
         schedule: Schedule,
         call_site: CallSite,
-        callback: F,
-        wrap: impl FnOnce(F) -> B,
-        unwrap: impl FnOnce(B) -> F,
-    ) -> Result<TimerHandle, AddError<F>> {
-        match self.shared.add(schedule, call_site, wrap(callback), false) {
+        closure: C::Closure,
+    ) -> Result<TimerHandle, AddError<C::Closure>> {
+        match self.shared.add(schedule, call_site, C::of(closure), false) {
             Ok(RemoteOutcome { answer: RemoteTimer { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);
@@ -409,7 +389,7 @@ impl ShardRef {
                 if reason == AddErrorReason::Full {
                     self.shared.wake_to_make_room();
                 }
-                Err(AddError::new(reason, unwrap(callback)))
+                Err(AddError::new(reason, callback.into_closure()))
             }
             Err(RefusedAdd::ShutDown(callback)) => {
                 Err(AddError::new(AddErrorReason::ShutDown, callback.downcast()))

@@ -42,7 +42,7 @@ use crate::{
     },
     metrics::ShardMetrics,
     wheel::{Entry, RawWheel, Storage},
-    when::When,
+    when::{Start, When},
 };
 
 /// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
@@ -82,21 +82,14 @@ pub(crate) struct ClaimedTimer {
     pub(crate) due: u64,
 }
 
-/// The deadline of a new timer, in nanoseconds of the clock.
+/// When a new timer is due, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DueTime {
-    pub(crate) nanos: u64,
+    nanos: u64,
     /// How much later than `nanos` the timer may fire.
-    pub(crate) slack: u64,
+    slack: u64,
     /// The period of a periodic timer; otherwise 0.
-    pub(crate) period: u64,
-}
-
-impl DueTime {
-    #[inline]
-    pub(crate) fn at(nanos: u64) -> Self {
-        Self { nanos, slack: 0, period: 0 }
-    }
+    period: u64,
 }
 
 /// Work that a consumed message leaves to the caller. The engine of a thread's wheel must not be
@@ -232,22 +225,41 @@ impl<T> Engine<T> {
     /// delay. If the delay is zero, the deadline is almost a tick earlier, so that the next turn
     /// fires the timer.
     #[inline(always)]
-    pub(crate) fn due_after(&mut self, delay: Duration) -> u64 {
+    fn due_after(&mut self, delay: Duration) -> u64 {
         let now = self.read_clock().max;
         let delay = saturating_nanos(delay);
         self.time.tick.adjusted_due(now.saturating_add(delay), delay == 0)
     }
 
+    /// Returns the deadline, before rounding, of a timer that is moved now.
+    #[inline(always)]
+    pub(crate) fn reset_due(&mut self, when: When) -> u64 {
+        match when.delay() {
+            Some(delay) => self.due_after(delay),
+            None => self.shared.due(when),
+        }
+    }
+
+    /// Returns when a new timer is due. The delay of a periodic timer is its period.
+    #[inline(always)]
+    pub(crate) fn due(&mut self, when: When, kind: TimerKind) -> DueTime {
+        let (nanos, period) = match (when.start, when.delay()) {
+            (_, Some(period)) if kind == TimerKind::Periodic => {
+                let period = self.time.tick.period_nanos(period);
+                (self.nanos_after(Duration::from_nanos(period)), period)
+            }
+            (_, Some(delay)) => (self.due_after(delay), 0),
+            (Start::AtNanos(nanos), _) => (nanos, 0),
+            _ => return self.due_slow(when),
+        };
+        DueTime { nanos, slack: 0, period }
+    }
+
     #[inline(never)]
-    pub(crate) fn due_when(&mut self, when: When) -> DueTime {
+    fn due_slow(&mut self, when: When) -> DueTime {
         let now = self.read_clock().max;
         let nanos = self.shared.due_without_slack(when, now);
         DueTime { nanos, slack: saturating_nanos(when.slack), period: 0 }
-    }
-
-    pub(crate) fn periodic_due_time(&mut self, period: Duration) -> DueTime {
-        let period = self.time.tick.period_nanos(period);
-        DueTime { period, ..DueTime::at(self.nanos_after(Duration::from_nanos(period))) }
     }
 
     /// Returns true if the clock certainly shows `nanos` or more, by the lower bound of a reading.

@@ -170,12 +170,7 @@ impl<T> Shard<T> {
         when: impl Into<When>,
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
-        let when = when.into();
-        let due = match when.delay() {
-            Some(delay) => DueTime::at(self.engine.due_after(delay)),
-            None => self.engine.due_when(when),
-        };
-        self.insert_or_refuse(due, TimerKind::Shared, payload, CallSite::caller())
+        self.insert(when.into(), TimerKind::Shared, CallSite::caller(), payload)
     }
 
     /// Adds a timer that expires after each `period`. [`next_expiry`](Self::next_expiry) lends its
@@ -241,8 +236,7 @@ impl<T> Shard<T> {
         period: Duration,
         payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
-        let due = self.engine.periodic_due_time(period);
-        self.insert_or_refuse(due, TimerKind::Periodic, payload, CallSite::caller())
+        self.insert(When::after(period), TimerKind::Periodic, CallSite::caller(), payload)
     }
 
     /// Cancels a timer of this shard and returns its payload. Returns `None` if the timer has
@@ -295,11 +289,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.number {
             return false;
         }
-        let when = when.into();
-        let due = match when.delay() {
-            Some(delay) => self.engine.due_after(delay),
-            None => self.engine.shared.due_when(when),
-        };
+        let due = self.engine.reset_due(when.into());
         self.engine.reset_to_nanos(handle, due)
     }
 
@@ -1052,13 +1042,15 @@ impl<T> Shard<T> {
         self.engine.live_report()
     }
 
-    fn insert_or_refuse(
+    #[inline(always)]
+    fn insert(
         &mut self,
-        due: DueTime,
+        when: When,
         kind: TimerKind,
-        payload: T,
         call_site: CallSite,
+        payload: T,
     ) -> Result<TimerHandle, AddError<T>> {
+        let due = self.engine.due(when, kind);
         let mut payload = Some(ByValue(payload));
         let added = if self.engine.may_add() {
             self.engine.insert(due, kind, call_site, &mut payload)

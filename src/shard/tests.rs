@@ -28,7 +28,7 @@ fn shard() -> (Shard<Callback>, ManualClock) {
 }
 
 fn callback() -> Callback {
-    crate::cross_core::callback::OneShotCallback::new(|| ()).into()
+    Callback::one_shot(|| ())
 }
 
 /// Adds a timer due at `nanos` through the mailbox.
@@ -189,8 +189,8 @@ fn reserved_pages_are_allocated_and_kept() {
     shard.reserve(9);
     assert!(shard.capacity() >= 9, "{}", shard.capacity());
     let reserved = shard.engine.nodes.page_count();
-    let due = DueTime::at(0);
     for _ in 0..9 {
+        let due = shard.engine.due(When::at_nanos(0), TimerKind::Shared);
         let added = shard.engine.insert(
             due,
             TimerKind::Shared,
