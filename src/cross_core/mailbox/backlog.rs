@@ -41,7 +41,7 @@ pub(crate) struct Backlog {
     budget: usize,
     /// The part of the pass's budget that is held back for low-priority messages.
     reserved_for_low: usize,
-    /// The last odd budget was divided in favour of low-priority messages.
+    /// The last odd budget was divided in favor of low-priority messages.
     pub(super) odd_went_to_low: bool,
 }
 
@@ -63,11 +63,11 @@ impl Backlog {
         self.phase = Phase::BeganEmpty;
     }
 
-    /// If an urgent message was taken, makes the pass consume only urgent messages until
-    /// [`end_urgent_phase`](Self::end_urgent_phase). Up to half of the budget is held back for
-    /// taken low-priority messages, so that a flood of urgent messages does not starve them. Half
-    /// of an odd budget is rounded up and down alternately, so that a budget of one starves neither
-    /// kind.
+    /// Makes the pass consume only urgent messages until
+    /// [`end_urgent_phase`](Self::end_urgent_phase), if the backlog has any. Up to half of the
+    /// budget is held back for taken low-priority messages, so that a flood of urgent messages does
+    /// not starve them. Half of an odd budget is rounded up and down alternately, so that a budget
+    /// of one starves neither kind.
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
         if self.has_urgent() {
@@ -110,8 +110,8 @@ impl Backlog {
         self.budget = 0;
     }
 
-    /// For each kind of which the backlog has no message, takes the queued messages, at most once
-    /// per pass. Later messages wait for the next pass, so that a flood does not prolong this pass.
+    /// Takes the queued messages of each kind of which the backlog has none, at most once per pass.
+    /// Later messages wait for the next pass, so that a flood does not prolong this pass.
     #[inline]
     pub(crate) fn take_from(&mut self, mailbox: &Mailbox) {
         let [urgent, low] = mailbox.stacks();

@@ -15,24 +15,24 @@
 //!
 //! A message's link is the index of the message after the next one. Usually another core has just
 //! written the link's cache line, so reading a link stalls the owner. The links form two
-//! interleaved chains, so the owner can load two lines at once. A full count wraps to
-//! `COUNT_LIMIT`, so counts from `COUNT_LIMIT` on may be inexact.
+//! interleaved chains, so the owner can load two lines at once. A count that overflows continues at
+//! `COUNT_LIMIT`, and is then inexact.
 //!
 //! The flag *payload* means that a message in the stack is about a cancelled timer whose payload
 //! the owner must drop.
 //!
 //! One stack is for *urgent* messages about added or moved timers. Such a timer may have the
-//! earliest deadline of all, so the owner must not fall asleep before it has read these messages.
-//! The other stack is for low-priority messages about cancelled timers. Within a budget, a turn
-//! consumes urgent messages in FIFO order before due timers fire, and low-priority messages
+//! earliest deadline of all, so the owner must not fall asleep before it has consumed these
+//! messages. The other stack is for low-priority messages about cancelled timers. Within a budget,
+//! a turn consumes urgent messages in FIFO order before due timers fire, and low-priority messages
 //! afterwards.
 //!
 //! # Permitted operations
 //!
-//! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives it
-//!   exclusive use of the node's link until the push.
-//! - The owner: `take_all`, `close` and `peek`. It reads the links of queued messages, and reads
-//!   and reverses the links of taken messages until it has consumed them (S4).
+//! - Any thread: `push`, for a node whose *queued* flag it has set (`state`, S4). The flag gives
+//!   this thread exclusive use of the node's link until the push.
+//! - The owner: `take_all`, `close` and `peek`. The owner reads the links of queued messages, and
+//!   reads and reverses the links of taken messages until it has consumed them (S4).
 //!
 //! # Each message is taken once
 //!
@@ -69,7 +69,8 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const HAS_PAYLOAD: u64 = 1 << (2 * INDEX_BITS);
 const INDICES_MASK: u64 = HAS_PAYLOAD - 1;
 const COUNT_SHIFT: u32 = 52;
-/// The value to which a full count wraps. Counts from this value on may be inexact.
+/// The value at which a count continues after an overflow. Counts from this value on may be
+/// inexact.
 const COUNT_LIMIT: u32 = MESSAGE_COUNT_WRAP - WAKE_BACKLOG;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK && MESSAGE_COUNT_WRAP.ilog2() == 64 - COUNT_SHIFT,
@@ -140,7 +141,7 @@ impl Default for MailboxLink {
 }
 
 impl Mailbox {
-    /// Pushes the node `index`. The caller has exclusive use of `link`, the node's link.
+    /// Pushes the node `index`. The caller must have exclusive use of `link`, the node's link.
     #[inline]
     pub(crate) fn push(&self, index: u32, link: &MailboxLink, priority: Priority) -> PushOutcome {
         match priority {
@@ -155,9 +156,9 @@ impl Mailbox {
         self.stacks().map(Stack::close)
     }
 
-    /// Returns true if an owner must not fall asleep, because an urgent message or at least
-    /// `backlog` low-priority messages are queued. If `is_long`, one message about a payload
-    /// suffices.
+    /// Returns true if the owner must not fall asleep, because an urgent message or at least
+    /// `backlog` low-priority messages are queued. If the sleep `is_long`, one message about a
+    /// payload suffices.
     pub(crate) fn must_not_sleep(&self, backlog: u32, is_long: bool) -> bool {
         // The loads are relaxed: the fence F1 of the announcement orders them (see `parker`).
         self.has_urgent() || self.low.depth() >= backlog || is_long && self.low.has_payload()
@@ -244,7 +245,7 @@ impl Stack {
     }
 
     fn close(&self) -> MessageList {
-        // Acquire (M1): the pushers' work happens before the owner's last sweep.
+        // Acquire (M1): the pushers' work happens before the owner's sweep.
         let head = self.head.swap(CLOSED, Ordering::Acquire);
         MessageList::of(head)
     }
@@ -307,7 +308,7 @@ impl MailboxLink {
         Self(AtomicU32::new(next))
     }
 
-    /// Sets the link. The caller has exclusive use of the link.
+    /// Sets the link. The caller must have exclusive use of it.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: only this thread follows the link until a push of the node publishes it.
         self.0.store(index, Ordering::Relaxed);

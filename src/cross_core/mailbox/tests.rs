@@ -12,29 +12,25 @@ fn pack(depth: u32, second: u32, newest: u32) -> u64 {
 const UNLIMITED: usize = usize::MAX;
 
 fn backlog_in_pass(budget: usize) -> Backlog {
-    let mut backlog_in_pass = Backlog::default();
-    backlog_in_pass.begin_pass(budget);
-    backlog_in_pass
+    let mut backlog = Backlog::default();
+    backlog.begin_pass(budget);
+    backlog
 }
 
-fn reverse(backlog_in_pass: &mut Backlog, links: &[MailboxLink]) {
-    backlog_in_pass.reverse(|index, link| links[index as usize].replace(link));
+fn reverse(backlog: &mut Backlog, links: &[MailboxLink]) {
+    backlog.reverse(|index, link| links[index as usize].replace(link));
 }
 
-fn consume_next(backlog_in_pass: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
-    let (index, _) = backlog_in_pass.next(|index| links[index as usize].get());
+fn consume_next(backlog: &mut Backlog, links: &[MailboxLink]) -> Option<u32> {
+    let (index, _) = backlog.next(|index| links[index as usize].get());
     (index != 0).then_some(index)
 }
 
 /// Consumes the taken messages, polls the mailbox again, and returns the consumed indices.
-fn consume_and_poll(
-    backlog_in_pass: &mut Backlog,
-    mailbox: &Mailbox,
-    links: &[MailboxLink],
-) -> Vec<u32> {
-    let consume_and_poll = iter::from_fn(|| consume_next(backlog_in_pass, links)).collect();
-    backlog_in_pass.take_from(mailbox);
-    consume_and_poll
+fn consume_and_poll(backlog: &mut Backlog, mailbox: &Mailbox, links: &[MailboxLink]) -> Vec<u32> {
+    let consumed = iter::from_fn(|| consume_next(backlog, links)).collect();
+    backlog.take_from(mailbox);
+    consumed
 }
 
 fn depth_of(push: PushOutcome) -> u32 {
@@ -47,7 +43,7 @@ fn depth_of(push: PushOutcome) -> u32 {
 #[test]
 fn the_first_payload_message_is_flagged() {
     let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| MailboxLink::default()));
-    let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
+    let mut backlog = backlog_in_pass(UNLIMITED);
     for round in 0..2 {
         let first = |index: u32, priority| {
             let pushed = mailbox.push(index, &links[index as usize], priority);
@@ -60,19 +56,19 @@ fn the_first_payload_message_is_flagged() {
         assert!(!first(4, Priority::Low) && !first(5, Priority::LowPayloadTaken));
         assert!(!first(2, Priority::Urgent));
         assert_eq!(mailbox.cancelled_count(), 4);
-        backlog_in_pass.begin_pass(UNLIMITED);
-        backlog_in_pass.take_from(&mailbox);
+        backlog.begin_pass(UNLIMITED);
+        backlog.take_from(&mailbox);
         assert!(!mailbox.must_not_sleep(1, true), "all are taken");
-        assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [5, 4, 3, 1, 2]);
+        assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [5, 4, 3, 1, 2]);
     }
 }
 
 #[test]
 fn the_owner_takes_all_messages_newest_first() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
-    let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
-    assert!(backlog_in_pass.is_empty());
+    let mut backlog = backlog_in_pass(UNLIMITED);
+    backlog.take_from(&mailbox);
+    assert!(backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
             mailbox.push(index, &links[index as usize], Priority::Low),
@@ -80,62 +76,53 @@ fn the_owner_takes_all_messages_newest_first() {
         );
     }
     assert_eq!((mailbox.depth(), mailbox.peek().map(|kind| kind.first)), (3, [0, 3]));
-    backlog_in_pass.take_from(&mailbox);
-    assert!(backlog_in_pass.is_empty(), "a pass polls each kind once");
-    backlog_in_pass.begin_pass(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
+    backlog.take_from(&mailbox);
+    assert!(backlog.is_empty(), "a pass polls each kind once");
+    backlog.begin_pass(UNLIMITED);
+    backlog.take_from(&mailbox);
     assert_eq!(
-        (backlog_in_pass.count(), backlog_in_pass.taken()[1]),
+        (backlog.count(), backlog.taken()[1]),
         (3, MessageList { first: 3, second: 2, count: 3 })
     );
-    assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [3, 2, 1]);
-    assert_eq!(
-        (backlog_in_pass.is_empty(), backlog_in_pass.count(), mailbox.depth()),
-        (true, 0, 0)
-    );
+    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [3, 2, 1]);
+    assert_eq!((backlog.is_empty(), backlog.count(), mailbox.depth()), (true, 0, 0));
 }
 
 #[test]
 fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| MailboxLink::default()));
-    let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
+    let mut backlog = backlog_in_pass(UNLIMITED);
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..5).for_each(|index| push(index, Priority::Low));
     (5..7).for_each(|index| push(index, Priority::Urgent));
-    backlog_in_pass.begin_pass(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
-    reverse(&mut backlog_in_pass, &links);
-    backlog_in_pass.reserve_for_low();
+    backlog.begin_pass(UNLIMITED);
+    backlog.take_from(&mailbox);
+    reverse(&mut backlog, &links);
+    backlog.reserve_for_low();
     assert_eq!(
-        (
-            consume_and_poll(&mut backlog_in_pass, &mailbox, &links),
-            backlog_in_pass.is_in_urgent_phase()
-        ),
+        (consume_and_poll(&mut backlog, &mailbox, &links), backlog.is_in_urgent_phase()),
         (vec![5, 6], true)
     );
     // This pass has taken low-priority messages, so these two wait for the next pass.
     (7..9).for_each(|index| push(index, Priority::Low));
-    backlog_in_pass.end_urgent_phase(UNLIMITED);
-    assert_eq!(
-        (backlog_in_pass.is_in_urgent_phase(), backlog_in_pass.taken()[1].count),
-        (false, 4)
-    );
-    assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [4, 3, 2, 1]);
+    backlog.end_urgent_phase(UNLIMITED);
+    assert_eq!((backlog.is_in_urgent_phase(), backlog.taken()[1].count), (false, 4));
+    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [4, 3, 2, 1]);
     // Urgent messages that remain after the urgent phase come last.
     (1..4).for_each(|index| push(index, Priority::Urgent));
-    backlog_in_pass.begin_pass(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
-    reverse(&mut backlog_in_pass, &links);
-    backlog_in_pass.reserve_for_low();
-    assert_eq!(consume_next(&mut backlog_in_pass, &links), Some(1));
-    backlog_in_pass.end_urgent_phase(UNLIMITED);
-    assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [8, 7, 2, 3]);
+    backlog.begin_pass(UNLIMITED);
+    backlog.take_from(&mailbox);
+    reverse(&mut backlog, &links);
+    backlog.reserve_for_low();
+    assert_eq!(consume_next(&mut backlog, &links), Some(1));
+    backlog.end_urgent_phase(UNLIMITED);
+    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [8, 7, 2, 3]);
     // Without urgent messages, no budget is reserved.
     push(9, Priority::Low);
-    backlog_in_pass.begin_pass(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
-    backlog_in_pass.reserve_for_low();
-    assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [9]);
+    backlog.begin_pass(UNLIMITED);
+    backlog.take_from(&mailbox);
+    backlog.reserve_for_low();
+    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [9]);
 }
 
 /// The larger half of an odd budget goes to each kind in turn, so that neither kind starves.
@@ -155,23 +142,20 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
         (1..=others).for_each(|index| push(index, Priority::Low));
         (10..20).for_each(|index| push(index, Priority::Urgent));
-        let mut backlog_in_pass = backlog_in_pass(budget);
-        backlog_in_pass.odd_went_to_low = !odd_went_to_low;
-        backlog_in_pass.take_from(&mailbox);
-        reverse(&mut backlog_in_pass, &links);
-        backlog_in_pass.reserve_for_low();
+        let mut backlog = backlog_in_pass(budget);
+        backlog.odd_went_to_low = !odd_went_to_low;
+        backlog.take_from(&mailbox);
+        reverse(&mut backlog, &links);
+        backlog.reserve_for_low();
         assert_eq!(
-            consume_and_poll(&mut backlog_in_pass, &mailbox, &links),
+            consume_and_poll(&mut backlog, &mailbox, &links),
             (10..10 + first).collect::<Vec<_>>(),
             "budget {budget}, {others} low-priority messages"
         );
-        backlog_in_pass.end_urgent_phase(UNLIMITED);
-        assert_eq!(
-            consume_and_poll(&mut backlog_in_pass, &mailbox, &links).len() + first as usize,
-            budget
-        );
-        backlog_in_pass.end_pass();
-        assert_eq!(consume_next(&mut backlog_in_pass, &links), None);
+        backlog.end_urgent_phase(UNLIMITED);
+        assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links).len() + first as usize, budget);
+        backlog.end_pass();
+        assert_eq!(consume_next(&mut backlog, &links), None);
     }
 }
 
@@ -182,15 +166,15 @@ fn budgets_of_one_and_zero_serve_both_kinds_in_turn() {
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
     (1..10).for_each(|index| push(index, Priority::Low));
     (10..20).for_each(|index| push(index, Priority::Urgent));
-    let (mut backlog_in_pass, mut kinds) = (backlog_in_pass(0), Vec::new());
+    let (mut backlog, mut kinds) = (backlog_in_pass(0), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
-        backlog_in_pass.begin_pass(budget);
-        backlog_in_pass.take_from(&mailbox);
-        reverse(&mut backlog_in_pass, &links);
-        backlog_in_pass.reserve_for_low();
-        kinds.extend(consume_and_poll(&mut backlog_in_pass, &mailbox, &links));
-        backlog_in_pass.end_urgent_phase(UNLIMITED);
-        kinds.extend(consume_and_poll(&mut backlog_in_pass, &mailbox, &links));
+        backlog.begin_pass(budget);
+        backlog.take_from(&mailbox);
+        reverse(&mut backlog, &links);
+        backlog.reserve_for_low();
+        kinds.extend(consume_and_poll(&mut backlog, &mailbox, &links));
+        backlog.end_urgent_phase(UNLIMITED);
+        kinds.extend(consume_and_poll(&mut backlog, &mailbox, &links));
     }
     let urgent = kinds.iter().filter(|&&index| index >= 10).count();
     assert_eq!((kinds.len(), urgent), (4, 2), "{kinds:?}");
@@ -201,16 +185,13 @@ fn a_spent_budget_does_not_hide_queued_messages() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     let push = |index: u32| _ = mailbox.push(index, &links[index as usize], Priority::Low);
     (1..3).for_each(push);
-    let mut backlog_in_pass = backlog_in_pass(1);
-    backlog_in_pass.take_from(&mailbox);
-    assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [2]);
+    let mut backlog = backlog_in_pass(1);
+    backlog.take_from(&mailbox);
+    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [2]);
     push(3);
-    backlog_in_pass.begin_pass(1);
-    backlog_in_pass.take_from(&mailbox);
-    assert_eq!(
-        (consume_and_poll(&mut backlog_in_pass, &mailbox, &links), backlog_in_pass.count()),
-        (vec![1], 1)
-    );
+    backlog.begin_pass(1);
+    backlog.take_from(&mailbox);
+    assert_eq!((consume_and_poll(&mut backlog, &mailbox, &links), backlog.count()), (vec![1], 1));
 }
 
 /// A pass reverses a limited number of messages, and consumes none until all are reversed.
@@ -219,16 +200,16 @@ fn urgent_messages_are_consumed_in_fifo_order() {
     for count in [0, 1, 2, 3, 4, 5, 64, 65, 300] {
         let (mailbox, links) =
             (Mailbox::default(), (0..=count).map(|_| MailboxLink::default()).collect::<Vec<_>>());
-        let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
+        let mut backlog = backlog_in_pass(UNLIMITED);
         (1..=count)
             .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
         let (mut passes, mut order) = (0, vec![]);
-        while passes == 0 || !backlog_in_pass.is_empty() {
-            backlog_in_pass.begin_pass(UNLIMITED);
-            backlog_in_pass.take_from(&mailbox);
-            assert_eq!(backlog_in_pass.count() > 0, count > 0);
-            reverse(&mut backlog_in_pass, &links);
-            order = consume_and_poll(&mut backlog_in_pass, &mailbox, &links);
+        while passes == 0 || !backlog.is_empty() {
+            backlog.begin_pass(UNLIMITED);
+            backlog.take_from(&mailbox);
+            assert_eq!(backlog.count() > 0, count > 0);
+            reverse(&mut backlog, &links);
+            order = consume_and_poll(&mut backlog, &mailbox, &links);
             passes += 1;
         }
         assert_eq!(order, (1..=count).collect::<Vec<_>>(), "in the last pass");
@@ -244,36 +225,36 @@ fn a_partly_reversed_flood_counts_as_count_limit() {
     );
     (1..=2 * COUNT_LIMIT)
         .for_each(|index| _ = mailbox.push(index, &links[index as usize], Priority::Urgent));
-    let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
+    let mut backlog = backlog_in_pass(UNLIMITED);
+    backlog.take_from(&mailbox);
     for _ in 0..if cfg!(miri) { 3 } else { COUNT_LIMIT } {
-        backlog_in_pass.begin_pass(UNLIMITED);
-        backlog_in_pass.reversals_left = 1;
-        reverse(&mut backlog_in_pass, &links);
-        assert_eq!(backlog_in_pass.count(), COUNT_LIMIT);
+        backlog.begin_pass(UNLIMITED);
+        backlog.reversals_left = 1;
+        reverse(&mut backlog, &links);
+        assert_eq!(backlog.count(), COUNT_LIMIT);
     }
 }
 
 #[test]
 fn a_pass_takes_each_kind_once() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
-    let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
+    let mut backlog = backlog_in_pass(UNLIMITED);
     let push = |index: u32, priority| _ = mailbox.push(index, &links[index as usize], priority);
-    backlog_in_pass.take_from(&mailbox);
+    backlog.take_from(&mailbox);
     push(1, Priority::Low);
     push(2, Priority::Urgent);
-    backlog_in_pass.take_from(&mailbox);
-    assert!(backlog_in_pass.is_empty(), "both kinds were polled");
-    backlog_in_pass.end_urgent_phase(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
-    assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [1], "not taken before");
+    backlog.take_from(&mailbox);
+    assert!(backlog.is_empty(), "both kinds were polled");
+    backlog.end_urgent_phase(UNLIMITED);
+    backlog.take_from(&mailbox);
+    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [1], "not taken before");
     push(3, Priority::Low);
-    backlog_in_pass.end_urgent_phase(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
-    assert!(backlog_in_pass.is_empty(), "low-priority messages were taken");
-    backlog_in_pass.begin_pass(UNLIMITED);
-    backlog_in_pass.take_from(&mailbox);
-    assert_eq!(consume_and_poll(&mut backlog_in_pass, &mailbox, &links), [3, 2]);
+    backlog.end_urgent_phase(UNLIMITED);
+    backlog.take_from(&mailbox);
+    assert!(backlog.is_empty(), "low-priority messages were taken");
+    backlog.begin_pass(UNLIMITED);
+    backlog.take_from(&mailbox);
+    assert_eq!(consume_and_poll(&mut backlog, &mailbox, &links), [3, 2]);
 }
 
 #[test]
@@ -282,11 +263,9 @@ fn a_closed_mailbox_refuses_messages() {
     assert_eq!((mailbox.is_closed(), mailbox.close()), (false, [MessageList::default(); 2]));
     for priority in [Priority::Urgent, Priority::Low] {
         assert_eq!(mailbox.push(1, &link, priority), PushOutcome::Closed);
-        let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
-        backlog_in_pass.take_from(&mailbox);
-        assert!(
-            backlog_in_pass.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false)
-        );
+        let mut backlog = backlog_in_pass(UNLIMITED);
+        backlog.take_from(&mailbox);
+        assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
         assert_eq!((mailbox.depth(), mailbox.peek()), (0, [MessageList::default(); 2]));
     }
 }
@@ -305,7 +284,8 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
-/// The owner is woken at each multiple of `WAKE_BACKLOG`, because a wake-up may fail.
+/// The owner is woken at each multiple of `WAKE_BACKLOG`, because an earlier wake-up may have
+/// failed.
 #[test]
 fn a_wrapped_count_still_reaches_multiples_of_wake_backlog() {
     let (stack, mut last) = (Stack::default(), 0);
@@ -330,14 +310,14 @@ fn a_count_at_its_limit_stays_until_the_last_message() {
         MailboxLink::default(),
         MailboxLink(AtomicU32::new(1)),
     ];
-    let mut backlog_in_pass = backlog_in_pass(UNLIMITED);
-    backlog_in_pass.taken = [MessageList::default(), MessageList::of(head)];
+    let mut backlog = backlog_in_pass(UNLIMITED);
+    backlog.taken = [MessageList::default(), MessageList::of(head)];
     let mut counts = vec![];
-    while !backlog_in_pass.is_empty() {
-        counts.push(backlog_in_pass.count());
-        assert!(consume_next(&mut backlog_in_pass, &links).is_some());
+    while !backlog.is_empty() {
+        counts.push(backlog.count());
+        assert!(consume_next(&mut backlog, &links).is_some());
     }
-    assert_eq!((counts, backlog_in_pass.count()), (vec![COUNT_LIMIT; 3], 0));
+    assert_eq!((counts, backlog.count()), (vec![COUNT_LIMIT; 3], 0));
 }
 
 #[test]

@@ -2,35 +2,36 @@
 //!
 //! Each timer has a node. The shard's owner and other threads use its state word, mailbox link,
 //! requested deadline and linked deadline (`state`). Once the timer is in the wheel, only the owner
-//! uses its due tick and its links. State word and mailbox link share a cache line. So a cancel
-//! from another core usually writes one line of the page and one of the mailbox.
+//! uses the tick of its deadline and its links in the wheel. State word and mailbox link share a
+//! cache line. So a cancel from another core usually writes one line of the page and one of the
+//! mailbox.
 //!
-//! Other threads use the [`Slab`], a table of pointers, while they are pinned. The owner uses
-//! [`OwnerNodes`], a private table.
+//! Other threads use the [`Slab`], a table of pointers to pages, while they are pinned to an epoch
+//! (`reclaim`). The owner uses [`OwnerNodes`], a private table.
 //!
 //! # Ownership of pages
 //!
 //! A page belongs either to the owner or to the *adders*, the threads that add remote timers. So
 //! the owner takes a free node without an atomic operation, unless it needs a new page. An adder
 //! takes a free node from an adders' page by a compare-and-swap ([`FreeList`](page::FreeList)), or
-//! publishes a new page. From then on the node belongs to that adder. The adder writes the payload,
-//! the requested deadline and, for a periodic timer, the period. Then it sets the state word to
-//! `Armed` with the flags *queued* and *moved*. This publishes these values (S3 in `state`). The
-//! adder pushes the node onto the mailbox as a message, which the owner consumes. If the owner's
-//! private table lacks the page, the owner *adopts* the page. Then the owner *admits* the timer: it
-//! counts the timer as live, and links the node into its wheel or fires the timer. After the timer
-//! has ended and its last message was consumed, the owner returns the node to the free list of its
-//! page.
+//! publishes a new page and keeps its first node. From then on the node belongs to that adder. The
+//! adder writes the payload, the requested deadline and, for a periodic timer, the period. Then it
+//! sets the state word to `Armed` with the flags *queued* and *moved*. This store publishes the
+//! values (S3 in `state`). The adder pushes the node onto the mailbox as a message, which the owner
+//! consumes. If the owner's private table lacks the page, the owner *adopts* the page: it adds the
+//! page to that table. Then the owner *admits* the timer: it counts the timer as live, and links
+//! the node into its wheel or fires the timer. After the timer has ended and its last message was
+//! consumed, the owner returns the node to the free list of its page.
 //!
 //! # Generations
 //!
 //! A generation distinguishes the timers of one node. One of its bits marks remote timers. The
 //! owner takes its timers' generations from a counter. An adder gives the node's first timer the
 //! page's first generation, and each later timer the next one, so adders share no counter. The
-//! first generation of a new adders' page is above all generations of earlier pages with its
-//! number. Each remote add uses one generation of its node, and the owner returns the node between
-//! two adds. So the number of nodes returned to a page bounds the generations that its nodes have
-//! used.
+//! first generation of a new adders' page is above all generations of earlier adders' pages with
+//! its number. Each remote add uses one generation of its node, and the owner returns the node
+//! between two adds. So the number of nodes returned to a page bounds the generations that its
+//! nodes have used.
 //!
 //! # Publication and retirement
 //!
@@ -65,11 +66,11 @@
 //!
 //! # Room
 //!
-//! The *room bit* of an adders' page tells adders that they may find a free node there. The adder
-//! that takes the last free node clears the bit. Then it checks the free list again, and sets the
-//! bit if a node is free. The owner sets the bit after it has returned nodes to an empty list. R1:
-//! setting the bit releases, and clearing it acquires. So if an adder clears a bit that the owner
-//! has set, its second check sees the returned nodes.
+//! The *room bit* of an adders' page tells adders to look for a free node there. The adder that
+//! takes the last free node clears the bit. Then it checks the free list again, and sets the bit if
+//! a node is free. The owner sets the bit after it has returned nodes to an empty list. R1: setting
+//! the bit releases, and clearing it acquires. So if an adder clears a bit that the owner has set,
+//! its second check sees the returned nodes.
 //!
 //! # Models
 //!
@@ -134,7 +135,7 @@ pub(crate) struct Slab {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hints {
-    /// The page number from which the search for an empty slot begins.
+    /// The page number from which the search for an empty slot of the table begins.
     empty_slot_hint: Hint,
     /// The number of an adders' page that probably has free nodes.
     page_with_room: Hint,
@@ -186,7 +187,8 @@ impl PageSlot {
 }
 
 impl Slab {
-    /// Creates a slab without remote adds. Returns the other threads' view, and the owner's view.
+    /// Creates a slab to which only the owner may add timers. Returns the other threads' view, and
+    /// the owner's view.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerNodes<T>) {
         Self::with_layout(false)
     }
@@ -325,7 +327,7 @@ impl Slab {
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
         // Reads the first generation after the publication, so it exceeds all generations of
-        // earlier pages with this number.
+        // earlier adders' pages with this number.
         header.release_to_adders(self.first_generation());
         if PAGE_LEN > 1 {
             self.set_room_bit(number);
@@ -483,8 +485,8 @@ impl RemoteNode {
         &self.node().header.link
     }
 
-    /// Arms the node: the timer is due when the clock shows `due`, and periodic if `period` is not
-    /// zero. The caller must push the node. Returns the timer's generation.
+    /// Arms the node. The timer is due at `due`, in nanoseconds of the clock, and is periodic if
+    /// `period` is not zero. The caller must push the node. Returns the timer's generation.
     #[inline]
     pub(crate) fn arm<B: BuildInPlace<Callback> + Send>(
         &self,
@@ -510,7 +512,7 @@ impl RemoteNode {
     }
 
     /// Ends the timer that this thread has armed and could not push, because the shard has ended.
-    /// Returns its callback, or `None` if the owner's last sweep has ended the timer.
+    /// Returns its callback, or `None` if the owner's sweep has ended the timer.
     pub(crate) fn disarm(self) -> Option<SendCallback> {
         let node = self.node();
         node.header.state.undo_arm_remote().then(|| {

@@ -34,7 +34,8 @@ use crate::{
 /// nodes for remote timers.
 const NOT_ADMITTED: Location = Location::NEVER_LINKED;
 
-/// Freed remote nodes of one page, chained from `first` to `last`.
+/// Freed nodes of one adders' page that are not yet in its free list, chained from `first` to
+/// `last`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
     page: usize,
@@ -48,14 +49,14 @@ pub(crate) struct OwnerNodes<T> {
     slab: Arc<Slab>,
     pages: PageTable<PagePtr>,
     /// The free nodes of the owner's pages, linked through `Links`.
-    free: FreePlaces,
+    free_places: FreePlaces,
     adopted_pages: Vec<usize>,
     /// The schedules of periodic timers, by page number and place.
     schedules: Vec<Vec<Schedule>>,
     freed_remote_nodes: FreedRemoteNodes,
     /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
     retired: RefCell<RetiredPages>,
-    /// There may be pages to free.
+    /// True if surplus or retired pages may exist.
     has_garbage: bool,
     /// Payloads belong to the owner. The `Cell` makes the type `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
@@ -72,7 +73,7 @@ impl<T> OwnerNodes<T> {
         Self {
             slab,
             pages: PageTable::new(first),
-            free: FreePlaces::new(),
+            free_places: FreePlaces::new(),
             adopted_pages: Vec::new(),
             schedules: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
@@ -89,8 +90,9 @@ impl<T> OwnerNodes<T> {
         unsafe { self.pages.get(number).as_page_of() }
     }
 
-    /// Adopts the page of a remote timer's node. Returns false if that page is not published. Even
-    /// after true, a stale handle may lead to another timer or node, whose generation differs.
+    /// Adopts the page of a node, if `generation` marks a remote timer. Returns false if that page
+    /// is not published. Even after true, a stale handle may lead to another timer or node, whose
+    /// generation differs.
     #[inline]
     pub(crate) fn ensure_adopted(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION == 0 || self.adopt_page(page_of(index))
@@ -98,7 +100,7 @@ impl<T> OwnerNodes<T> {
 
     #[inline(always)]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
-        if let Some(last) = self.free.take_last_freed() {
+        if let Some(last) = self.free_places.take_last_freed() {
             return Some(last);
         }
         let (number, place) =
@@ -109,7 +111,7 @@ impl<T> OwnerNodes<T> {
     #[inline(always)]
     fn take_from_current_page(&mut self) -> Option<(usize, usize)> {
         let pages = &self.pages;
-        self.free.take_from_current_page(|number, place| {
+        self.free_places.take_from_current_page(|number, place| {
             // SAFETY: as in `page_at`.
             let page: &Page<T> = unsafe { pages.get(number).as_page_of() };
             // SAFETY: this is the owner.
@@ -117,14 +119,14 @@ impl<T> OwnerNodes<T> {
         })
     }
 
-    /// Frees the node of an ended timer of this generation. No message of the node may be queued.
+    /// Frees the node of an ended timer of this generation. The node must have no queued message.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
         if generation & REMOTE_GENERATION != 0 {
             return self.free_remote(index);
         }
-        let before = self.free.replace_last_freed(index);
+        let before = self.free_places.replace_last_freed(index);
         if before != 0 {
             self.put_in_free_list(before);
         }
@@ -132,7 +134,8 @@ impl<T> OwnerNodes<T> {
 
     #[inline]
     fn put_in_free_list(&mut self, index: u32) {
-        let (next, has_surplus) = self.free.put_in_free_list(page_of(index), place_of(index));
+        let (next, has_surplus) =
+            self.free_places.put_in_free_list(page_of(index), place_of(index));
         self.entry(index).set_links(Links { previous: 0, next });
         if has_surplus {
             self.trim();
@@ -176,9 +179,8 @@ impl<T> OwnerNodes<T> {
         self.freed_remote_nodes.count | u32::from(self.has_garbage) != 0
     }
 
-    /// Returns the freed remote nodes to the free list of their page. If then all nodes of the page
-    /// are free, and there are more empty pages of adders than are kept, calls
-    /// [`trim`](Self::trim).
+    /// Returns the freed remote nodes to the free list of their page. If all nodes of the page are
+    /// now free, and more than [`SPARE_PAGES`] adders' pages are empty, calls [`trim`](Self::trim).
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first, last, count, .. } =
@@ -203,7 +205,7 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<(usize, usize)> {
-        let Some(fresh) = self.free.select_page_with_room() else { return self.add_page() };
+        let Some(fresh) = self.free_places.select_page_with_room() else { return self.add_page() };
         for place in fresh.places.clone() {
             let node = self.entry(index_of(fresh.number, place));
             node.set_links(Links { previous: 0, next: fresh.link(place) });
@@ -220,7 +222,7 @@ impl<T> OwnerNodes<T> {
             return None;
         };
         self.pages.set(number, page);
-        self.free.add_page(number);
+        self.free_places.add_page(number);
         self.take_from_other_page()
     }
 
@@ -257,32 +259,32 @@ impl<T> OwnerNodes<T> {
         }
     }
 
-    /// Allocates pages for `timers` timers, as far as page numbers are left. Keeps that many pages
-    /// until [`shrink`](Self::shrink).
+    /// Allocates pages for `timers` timers, as far as page numbers are left. Until
+    /// [`shrink`](Self::shrink), keeps enough empty pages for `timers` timers.
     pub(crate) fn reserve(&mut self, timers: u32) {
-        self.free.raise_min_spare(timers / as_u32(PAGE_LEN) + 1);
-        while self.free.capacity() < timers as usize {
+        self.free_places.raise_min_spare(timers / as_u32(PAGE_LEN) + 1);
+        while self.free_places.capacity() < timers as usize {
             let Some((number, place)) = self.add_page() else { break };
             self.put_in_free_list(index_of(number, place));
         }
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.free.capacity()
+        self.free_places.capacity()
     }
 
     /// Frees the owner's empty pages, even reserved ones. If other threads may be reading pages,
-    /// some stay until later turns, or as spares.
+    /// some empty pages stay until later turns, or as spares.
     pub(crate) fn shrink(&mut self) {
-        self.free.lower_min_spare(0);
+        self.free_places.lower_min_spare(0);
         self.has_garbage = true;
         self.trim_fully();
-        self.free.raise_min_spare(SPARE_PAGES);
+        self.free_places.raise_min_spare(SPARE_PAGES);
     }
 
     /// Returns the indices of all nodes that may have a timer or a payload. Some may be free.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<T> {
-        let places = |number| (number, self.free.used_places(number));
+        let places = |number| (number, self.free_places.used_places(number));
         let pages: Vec<_> = self.pages.numbers().map(places).collect();
         let indices = pages
             .into_iter()
@@ -304,16 +306,16 @@ impl<T> OwnerNodes<T> {
         self.retired.get_mut().free_some();
         while self.retired.get_mut().has_room() {
             let Some(number) =
-                self.free.remove_surplus_page().or_else(|| self.take_empty_remote_page())
+                self.free_places.remove_surplus_page().or_else(|| self.take_empty_remote_page())
             else {
                 break;
             };
             self.retract_page(number);
         }
-        // This call also publishes this thread's deferred work. The shard may move to another
-        // thread, which could not publish it.
+        // This call also hands this thread's deferred work to all threads. If the shard moves to
+        // another thread, that thread cannot do so.
         self.retired.get_mut().free_some();
-        let has_surplus = self.free.has_surplus() || self.slab.has_surplus();
+        let has_surplus = self.free_places.has_surplus() || self.slab.has_surplus();
         self.has_garbage = has_surplus || !self.retired.get_mut().is_empty();
     }
 
@@ -322,7 +324,7 @@ impl<T> OwnerNodes<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn flush_last_freed(&mut self) {
-        if let Some(last) = self.free.take_last_freed() {
+        if let Some(last) = self.free_places.take_last_freed() {
             self.put_in_free_list(last);
         }
     }
@@ -359,8 +361,8 @@ impl<T> OwnerNodes<T> {
         Some(number)
     }
 
-    /// Returns a generation after those of all remote timers. The mailbox must be closed, so that
-    /// no further add returns a handle. All pages must be adopted.
+    /// Returns a generation above the generations of all remote timers. The mailbox must be closed,
+    /// so that no further add returns a handle. All pages must be adopted.
     pub(crate) fn next_remote_generation(&self) -> u64 {
         let bounds =
             self.adopted_pages.iter().map(|&number| self.page_at(number).header.generation_bound());
@@ -414,7 +416,6 @@ impl<T> OwnerNodes<T> {
             .then(|| unsafe { self.entry(index).node().payload().as_ref() })
     }
 
-    /// Returns the payload of a pending timer that the owner has added.
     #[inline]
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
         // SAFETY: the payload is present (`is_pending_owner_added`), no other thread uses it, and
@@ -731,6 +732,6 @@ impl<T> Storage for OwnerNodes<T> {
 
 impl<T> fmt::Debug for OwnerNodes<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerNodes").field("free", &self.free).finish_non_exhaustive()
+        f.debug_struct("OwnerNodes").field("free_places", &self.free_places).finish_non_exhaustive()
     }
 }

@@ -68,8 +68,8 @@ pub(super) struct Node<T> {
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. The caller has exclusive use of this field, and then publishes the
-    /// deadline by a change of the state word.
+    /// Stores the deadline. The caller must have exclusive use of this field, and must then publish
+    /// the deadline by a change of the state word.
     #[inline]
     pub(crate) fn store_nanos(&self, nanos: u64) {
         // Relaxed: the word publishes it (S3 in `state`).
@@ -111,7 +111,7 @@ pub(super) struct Page<T> {
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// The deadlines at which the owner has linked *deferrable* timers (`state`).
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
-    /// The neighbours of a timer in its slot of the wheel, or the next node of an owner's free
+    /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
     pub(super) links: [ExclusiveCell<Links>; PAGE_LEN],
     pub(super) creation_records: [ExclusiveCell<CreationRecord>; PAGE_LEN],
@@ -121,7 +121,7 @@ pub(super) struct Page<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
     nodes: usize,
-    /// The distance between two nodes.
+    /// The distance between consecutive nodes.
     stride: usize,
     pub(super) requested_offset: usize,
     pub(super) linked_offset: usize,
@@ -167,8 +167,8 @@ impl PageHeader {
         self.returned_count.store(returned, Ordering::Relaxed);
     }
 
-    /// Returns a generation above those of all remote timers of this page (see Generations in
-    /// `slab`).
+    /// Returns a generation, without the remote bit, above all generations of this page's remote
+    /// timers (see Generations in `slab`).
     pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
         let returned = self.returned_count.load(Ordering::Relaxed);
@@ -309,10 +309,10 @@ impl PagePtr {
     /// No thread uses the page any more, and it is freed once.
     pub(super) unsafe fn free(self) {
         // SAFETY: guaranteed by the caller.
-        let drop = unsafe { self.0.as_ref() }.free_page;
+        let free_page = unsafe { self.0.as_ref() }.free_page;
         // SAFETY: no thread uses the page any more (caller). `allocate_page` stored the function
         // that frees a page of this payload type.
-        unsafe { drop(self.0) };
+        unsafe { free_page(self.0) };
     }
 }
 
@@ -356,12 +356,12 @@ impl<T> Node<T> {
 /// ```text
 ///  63                      32 31             16 15              0
 /// +--------------------------+-----------------+-----------------+
-/// |      tag (32 bits)       |   free nodes    |  1 + the first  |     0: none
+/// |      tag (32 bits)       |   free nodes    | 1 + first place |     0: none
 /// +--------------------------+-----------------+-----------------+
 /// ```
 ///
 /// G1: returning nodes releases their links and all work of their last users. Taking a node
-/// acquires both (S2 in `state` relies on this). Swaps continue the release sequence.
+/// acquires both, on which S2 in `state` relies. Swaps continue the release sequence.
 #[derive(Debug)]
 pub(super) struct FreeList(AtomicU64);
 

@@ -1,7 +1,7 @@
 //! The state word: decides which thread ends a timer.
 //!
 //! Every timer has one 64-bit word. One change of this word decides how the timer ends: it fires,
-//! is cancelled or is handed back. There is no lock and no reference count.
+//! is cancelled, or is handed back when its shard ends.
 //!
 //! ```text
 //!  63             9       8           7            6           5       4         3       2     0
@@ -10,16 +10,17 @@
 //! +----------------+------------+----------+---------------+-------+--------+----------+-------+
 //! ```
 //!
-//! The *generation* distinguishes the timers of one node. The owner takes its timers' generations
-//! from a counter, which the next shard of the same number continues. A *remote timer*, which
-//! another thread has added, gets a generation above its node's last one. One bit of the generation
-//! marks remote timers (`slab`). A handle is stale if the word has another generation.
+//! The *generation* distinguishes the timers that use a node one after another. The owner takes its
+//! timers' generations from a counter, which the next shard of the same number continues. A *remote
+//! timer*, which another thread has added, gets a generation above its node's last one. One bit of
+//! the generation marks remote timers (`slab`). A handle is stale if its generation differs from
+//! the word's.
 //!
 //! | flag | meaning |
 //! |---|---|
 //! | *periodic* | the timer repeats; constant while the timer lives |
 //! | *queued* | the node has an unconsumed mailbox message, or the thread that set the flag is about to push one |
-//! | *moved* | the owner has not yet applied or discarded the requested deadline |
+//! | *moved* | a remote add or reset has written a *requested deadline*, which the owner has not yet applied or discarded |
 //! | *payload taken* | the timer is cancelled, and the thread that set the flag takes the payload |
 //! | *by owner* | the owner has cancelled the timer, and takes the payload at once or after the run in progress |
 //! | *deferrable* | a remote reset needs no message unless it moves the timer before its [linked deadline](#a-reset-without-a-message); set only in `Armed` and `Moving`, never with *queued* |
@@ -31,9 +32,9 @@
 //! | `Idle` | ended, or never used | none, or a thread is taking it |
 //! | `Private` | pending; no other thread has a handle | the owner's |
 //! | `Armed` | pending | the owner's |
-//! | `Moving` | pending; a thread is writing the requested deadline, so the owner must not run the timer | the owner's |
+//! | `Moving` | pending; a thread, the *mover*, is writing the requested deadline, so the owner must not run the timer | the owner's |
 //! | `Running` | the owner runs the callback or returns the payload | the owner's, in use by the run |
-//! | `Stopping` | the last run is in progress (periodic only) | the owner's, in use by the run |
+//! | `Stopping` | a periodic timer was cancelled during this run, its last | the owner's, in use by the run |
 //! | `Cancelled` | cancelled; the owner frees the node when it consumes the queued message | the owner's, unless *payload taken*; none if *by owner* |
 //! | `Cancelling` | cancelled; a mover or the canceller still uses the node, and then makes the timer `Cancelled` | the owner's, or that thread's if *payload taken*; none if *by owner* |
 //!
@@ -44,7 +45,8 @@
 //!
 //! # Transitions
 //!
-//! The owner's transitions are compare-and-swaps, except the plain stores marked *store*:
+//! The owner's transitions are compare-and-swaps, below called *swaps*, except the plain stores
+//! marked *store*:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -80,16 +82,16 @@
 //! | `begin_move` | `Armed` | `Moving` |
 //! | `end_move` | `Moving` | `Armed`, queued, moved |
 //! | `end_deferred_move` | `Moving`, deferrable | `Armed`, moved, deferrable |
-//! | remote `end_move` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
+//! | `end_move` by a remote mover | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
 //! | `end_move` | any other `Cancelling` | `Cancelled`, queued |
 //!
 //! # Exactly one ending
 //!
 //! While a timer is pending, either only the owner may write its word, or all writers swap the
-//! whole word, generation included. So of several threads that try to end an armed timer, one
-//! succeeds. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a cancel
-//! has made it `Stopping`. After a move, a timer returns to `Armed` by a swap from `Moving`, which
-//! fails if a cancel has made it `Cancelling`.
+//! whole word, generation included. So of several threads that try to end an armed timer, exactly
+//! one succeeds. A periodic timer returns to `Armed` by a swap from `Running`, which fails if a
+//! cancel has made it `Stopping`. After a move, a timer returns to `Armed` by a swap from `Moving`,
+//! which fails if a cancel has made it `Cancelling`.
 //!
 //! # Four hazards
 //!
@@ -97,23 +99,23 @@
 //!    is in the mailbox at most once. The owner clears the flag when it consumes the message, so
 //!    that the next request pushes the node again. If a timer ends while its message is queued, its
 //!    node is reused only after the owner has consumed that message. The owner reads the link
-//!    before it clears the flag.
+//!    before it clears the flag, because the next pusher overwrites the link.
 //! 2. *Leftover entries.* A timer is one entry in the wheel, in at most one slot. A move leaves the
-//!    entry in its slot or relinks it, and never makes a second entry. If a timer is `Moving`,
-//!    `Cancelling`, `Cancelled` or *moved*, its entry may be in a slot. The entry is in no slot if
-//!    the timer was due and its claim failed, or if the owner has not admitted the timer. Where an
-//!    entry may be in no slot, the owner checks before it unlinks or relinks the entry.
-//! 3. *Reset from another core.* Only the mover writes the requested deadline from its swap to
-//!    `Moving` until the swap that ends the move. The node is not reused between these swaps: a
-//!    cancel only changes `Moving` to `Cancelling`, and only the mover ends `Cancelling`. The sweep
-//!    at the shard's end also ends `Moving` and `Cancelling`, but no swept node is reused. The
-//!    owner fires neither a `Moving` nor a *moved* timer: it first applies or discards the
-//!    requested deadline.
+//!    entry in its slot or relinks it, and never makes a second entry. The entry of a `Moving`,
+//!    `Cancelling`, `Cancelled` or *moved* timer is not always in a slot. It is in none if the
+//!    owner has not admitted or has cancelled the timer, or has popped it as due and failed to
+//!    claim it. Where an entry may be in no slot, the owner checks before it unlinks or relinks the
+//!    entry.
+//! 3. *Reset from another core.* From its swap to `Moving` until the swap that ends the move, only
+//!    the mover writes the requested deadline. The node is not reused between these swaps: a cancel
+//!    only changes `Moving` to `Cancelling`, and only the mover ends `Cancelling`. The sweep at the
+//!    shard's end also ends `Moving` and `Cancelling`, but no swept node is reused. The owner fires
+//!    neither a `Moving` nor a *moved* timer: it first applies or discards the requested deadline.
 //! 4. *The end.* When the shard ends, a canceller or mover may have won its swap and not pushed
-//!    yet. The owner first closes the mailbox, and then sweeps all words. Pending timers are handed
-//!    back. `Cancelled` and `Cancelling` timers count as cancelled, even without a push. A
-//!    canceller or mover ignores that its push fails. The words are freed after all threads that
-//!    might read them have unpinned.
+//!    yet. The owner first closes the mailbox, and then sweeps all words: it ends every timer that
+//!    is not running. Pending timers are handed back. `Cancelled` and `Cancelling` timers count as
+//!    cancelled, even without a push. A canceller or mover ignores the failure of its push. The
+//!    words are freed after all threads that might read them have unpinned.
 //!
 //! # The order of resets
 //!
@@ -131,13 +133,13 @@
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer. The owner need not know of such a reset before the old
-//! deadline comes. So when the owner has linked a remotely reset one-shot timer into the wheel's
-//! first level, it may set *deferrable*. It first stores the *linked deadline* in the node. If a
-//! mover finds the flag, and its new deadline is not before the linked one, the mover sets *moved*
-//! and sends no message. At the linked deadline, the owner's `claim` finds the timer *moved*, and
-//! the owner applies the last requested deadline. To bound the number of such timers per tick (P7),
-//! each slot of this level counts them with its other deferred entries. The owner does not set
-//! *deferrable* if the count is at its limit.
+//! deadline comes. So after the owner has linked a remotely reset one-shot timer into the wheel's
+//! first level, it usually sets *deferrable*. It first stores in the node the *linked deadline*, at
+//! which it has linked the timer. If a mover finds the flag, and its new deadline is not before the
+//! linked one, the mover sets *moved* and sends no message. At the linked deadline, the owner's
+//! `claim` finds the timer *moved*, and the owner applies the last requested deadline. To bound the
+//! work per tick (P7), each slot of this level counts such timers, and timers that the owner has
+//! postponed without a relink. If the count is at its limit, the owner does not set *deferrable*.
 //!
 //! The owner clears *deferrable* when it claims, resets or cancels the timer. If another thread is
 //! moving the timer at that moment, that thread's `end_deferred_move` fails, and the thread sends a
@@ -152,8 +154,8 @@
 //! - S2: the owner's `finish` and `rearm` release; `begin_move`, `cancel`, `status` and
 //!   `is_running` acquire. So a thread with the answer `Ended` after the timer fired sees the
 //!   callback's work. A thread that cancels a periodic timer sees the work of its completed runs. A
-//!   thread may read a later word of the node instead of the word of `finish` or `rearm`. So every
-//!   plain store releases. Swaps continue the release sequence of the word they replace.
+//!   thread may read a later value of the word than `finish` or `rearm` wrote. So every plain store
+//!   releases. Swaps continue the release sequence of the word they replace.
 //! - S3: `end_move`, `end_deferred_move` and `arm_remote` release. The owner's calls that clear
 //!   *moved* (`claim`, `begin_own_move`, `consume_message`, `sweep`) acquire, and so do
 //!   `is_pending_and_moved` and the next `begin_move`. So each mover overwrites the earlier
@@ -166,12 +168,12 @@
 //!
 //! # The payload
 //!
-//! An adder writes the payload before `arm_remote`, the owner before `arm`. Then the payload
-//! belongs to the owner. After a successful `undo_arm_remote` the adder takes the payload back.
-//! Free nodes have no payload to drop.
+//! An adder writes the payload before `arm_remote`, the owner before `arm`. After that call the
+//! payload belongs to the owner. After a successful `undo_arm_remote` the adder takes the payload
+//! back. Free nodes have no payload to drop.
 //!
 //! The payload of a remote timer is `Send`. A remote thread that cancels the pending timer usually
-//! drops the payload too, since the owner may sleep for long. The canceller makes the timer
+//! drops the payload too, because the owner may sleep for long. The canceller makes the timer
 //! `Cancelling` with *payload taken*, moves the payload to its own stack, and then makes the timer
 //! `Cancelled`. If another remote thread is moving the timer, the mover drops the payload instead.
 //! The swap that sets *payload taken* acquires the adder's writes and the runs of a periodic timer
@@ -259,8 +261,8 @@ pub(crate) enum TimerKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum ClaimOutcome {
-    /// The timer is `Running` now. The owner may use the payload, and must then call `rearm` or
-    /// `finish`.
+    /// The timer is `Running` now. The owner may use the payload, and must call `finish`, unless
+    /// `rearm` returns true.
     Fires(ClaimedRun),
     /// Another thread has moved the timer. The owner must link it at its requested deadline, or
     /// claim it again if that deadline is due.
@@ -314,7 +316,7 @@ pub enum Cancel {
     Ended,
 }
 
-/// What a timer is doing, as [`TimerHandle::status`](crate::TimerHandle::status) returns it.
+/// The state of a timer, as [`TimerHandle::status`](crate::TimerHandle::status) returns it.
 ///
 /// # Examples
 ///
@@ -377,7 +379,7 @@ pub(crate) enum ConsumedMessage {
     Nothing,
 }
 
-/// What the sweep at the shard's end finds in one word.
+/// The result of sweeping one word at the shard's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Swept {
@@ -399,7 +401,7 @@ pub(crate) enum FollowUp {
     Push,
     /// Take the payload of the cancelled timer, and then call [`end_move`](StateWord::end_move).
     TakePayload,
-    /// Nothing: a message is not needed, is already queued, or is pushed by another thread.
+    /// Do nothing: no message is needed, one is already queued, or another thread pushes one.
     Nothing,
 }
 
@@ -440,22 +442,22 @@ impl Default for StateWord {
 }
 
 impl StateWord {
-    /// Compares and exchanges the word. Each caller justifies its orderings.
+    /// Compares and swaps the word. Each caller justifies its orderings.
     #[inline]
-    fn swap(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
+    fn cas(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
         self.0.compare_exchange(from, to, success, failure).map(drop)
     }
 
     #[inline]
     fn load_relaxed(&self) -> u64 {
-        // Relaxed: a swap confirms the value later, or the caller reads no data that the writer of
-        // this value has published with it.
+        // Relaxed: a later swap confirms the value, or the caller reads no data that the value's
+        // writer has published.
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// The owner's operations. They use a plain store only where no other thread changes the word, or
-/// where its change may be overwritten.
+/// where the store may overwrite that change.
 impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
@@ -466,8 +468,7 @@ impl StateWord {
             TimerKind::Periodic => (Phase::Armed, PERIODIC),
         };
         debug_assert!(self.is_free());
-        // Release (S2): publishes earlier runs to a stale handle that reads this word instead of
-        // `Idle`.
+        // Release (S2): publishes earlier callbacks' work to a thread with a stale handle.
         self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
     }
 
@@ -476,7 +477,7 @@ impl StateWord {
     pub(crate) fn share(&self) {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Private {
-            // Release (S2): publishes earlier runs to a stale handle that reads this word.
+            // Release (S2): publishes earlier callbacks' work to a thread with a stale handle.
             self.0.store(Phase::Armed.set_in(word), Ordering::Release);
         }
     }
@@ -489,13 +490,13 @@ impl StateWord {
             let running = Phase::Running.set_in(word);
             // Relaxed, both: the swap publishes no data, because payload and wheel belong to the
             // owner. A failed swap is retried.
-            if self.swap(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            if self.cas(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return ClaimOutcome::Fires(ClaimedRun(running));
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): publishes earlier runs to a stale handle that reads this word. No other
-            // thread writes the word of a private timer.
+            // Release (S2): publishes earlier callbacks' work to a thread with a stale handle. No
+            // other thread writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -520,13 +521,13 @@ impl StateWord {
                 _ => return ClaimOutcome::AwaitsMessage,
             };
             // Acquire (S3): sees the requested deadline. Relaxed: a failed swap is retried.
-            if self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return claim;
             }
         }
     }
 
-    /// Cancels a timer on the owner's thread. After `Ok`, the caller must take or abandon the
+    /// Cancels a timer on the owner's thread. After `Ok`, the caller must take, drop or forget the
     /// payload before the node is freed. The error is [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
     pub(crate) fn cancel_own(&self, generation: u64) -> Result<Freed, Cancel> {
@@ -534,13 +535,13 @@ impl StateWord {
         let word = self.load_relaxed();
         // Relaxed, both: the swap publishes no data. A failed swap is retried.
         if word == Phase::Armed.set_in(idle)
-            && self.swap(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && self.cas(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             return Ok(Freed::Now);
         }
         if word == Phase::Private.set_in(idle) {
-            // Release (S2): publishes earlier runs to a stale handle that reads this word. No other
-            // thread writes the word of a private timer.
+            // Release (S2): publishes earlier callbacks' work to a thread with a stale handle. No
+            // other thread writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
             return Ok(Freed::Now);
         }
@@ -569,7 +570,7 @@ impl StateWord {
                 }
             };
             // Relaxed, both: the swap publishes no data. A failed swap is retried.
-            if self.swap(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            if self.cas(word, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return answer;
             }
         }
@@ -584,10 +585,11 @@ impl StateWord {
         // as for the load.
         debug_assert!(word & PERIODIC != 0);
         Phase::of(word) == Phase::Running
-            && self.swap(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
+            && self.cas(word, armed, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// After a failed [`rearm`](Self::rearm), returns true if another thread has stopped the timer.
+    /// Returns true if another thread has cancelled the timer. Called only after a failed
+    /// [`rearm`](Self::rearm).
     pub(crate) fn was_stopped_remotely(&self) -> bool {
         self.load_relaxed() & CANCELLED_BY_OWNER == 0
     }
@@ -615,8 +617,8 @@ impl StateWord {
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             Phase::Cancelled => {
-                // Release (S2): publishes earlier runs to a stale handle that reads this word. Only
-                // the owner changes a `Cancelled` word.
+                // Release (S2): publishes earlier callbacks' work to a thread with a stale handle.
+                // Only the owner changes a `Cancelled` word.
                 self.0.store(Phase::idle(word) & !QUEUED, Ordering::Release);
                 if word & CANCELLED_BY_OWNER == 0 {
                     ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -628,12 +630,7 @@ impl StateWord {
             Phase::Armed
                 if word & MOVED != 0
                     && self
-                        .swap(
-                            word,
-                            without_message_flags(word),
-                            Ordering::AcqRel,
-                            Ordering::Relaxed,
-                        )
+                        .cas(word, without_message_flags(word), Ordering::AcqRel, Ordering::Relaxed)
                         .is_ok() =>
             {
                 ConsumedMessage::Moved { periodic: word & PERIODIC != 0 }
@@ -647,7 +644,7 @@ impl StateWord {
     fn consume_message_slow(&self) -> ConsumedMessage {
         loop {
             let word = self.load_relaxed();
-            let (to, collected) = match Phase::of(word) {
+            let (to, consumed) = match Phase::of(word) {
                 Phase::Armed if word & MOVED != 0 => (
                     without_message_flags(word),
                     ConsumedMessage::Moved { periodic: word & PERIODIC != 0 },
@@ -655,13 +652,13 @@ impl StateWord {
                 Phase::Idle => (word & !QUEUED, ConsumedMessage::Freed),
                 Phase::Cancelled => return self.consume_message(),
                 // In `Moving` and `Cancelling`, another thread will push the node again. Other
-                // phases need nothing.
+                // phases need no action.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
             // AcqRel: the swap acquires the requested deadline (S3), and releases the owner's use
             // of the link (S4). Relaxed: a failed swap is retried.
-            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return collected;
+            if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return consumed;
             }
         }
     }
@@ -687,7 +684,7 @@ impl StateWord {
             };
             // Acquire: sees the work of a canceller that could not push (S1), and the deadline of a
             // *moved* timer (S3). Relaxed: a failed swap is retried.
-            if self.swap(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self.cas(word, Phase::idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return swept;
             }
         }
@@ -711,7 +708,7 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let may_be_unlinked = Phase::of(word) == Phase::Moving || word & MOVED != 0;
-            let yes = OwnMoveOutcome::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
+            let outcome = OwnMoveOutcome::Slow { periodic: word & PERIODIC != 0, may_be_unlinked };
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return OwnMoveOutcome::Refused,
                 // A remote reset in progress is ordered after this one. Its deadline may be
@@ -721,8 +718,8 @@ impl StateWord {
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
             // swap is retried.
-            if to == word || self.swap(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return yes;
+            if to == word || self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return outcome;
             }
         }
     }
@@ -735,7 +732,7 @@ impl StateWord {
         let word = self.load_relaxed();
         if Phase::is_plain_armed(word) {
             // Release (S3): publishes the linked deadline. Relaxed: a failed swap is not retried.
-            let _ = self.swap(word, word | DEFERRABLE, Ordering::Release, Ordering::Relaxed);
+            let _ = self.cas(word, word | DEFERRABLE, Ordering::Release, Ordering::Relaxed);
         }
     }
 
@@ -756,8 +753,8 @@ impl StateWord {
             && matches!(Phase::of(word), Phase::Armed | Phase::Moving | Phase::Running)
     }
 
-    /// Returns the generation of the node's timer, if it is pending and the owner added it. Then
-    /// the payload is present until the owner takes it.
+    /// Returns the generation of the node's timer, if it is pending and the owner added it. Such a
+    /// timer's payload is present until the owner takes it.
     pub(crate) fn pending_owner_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending = matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Moving);
@@ -808,19 +805,19 @@ impl StateWord {
         let flags = QUEUED | MOVED | if kind == TimerKind::Periodic { PERIODIC } else { 0 };
         let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
         // Release: publishes the requested deadline, the period and the payload (S3). Also
-        // publishes earlier runs to a stale handle that reads this word instead of `Idle` (S2).
+        // publishes earlier callbacks' work to a thread with a stale handle (S2).
         self.0.store(word, Ordering::Release);
     }
 
-    /// Ends a timer that could not be pushed because the mailbox is closed. No other thread has a
-    /// handle. Returns false if the owner's sweep has ended the timer.
+    /// Ends a timer that could not be pushed because the mailbox is closed. No handle exists yet.
+    /// Returns false if the owner's sweep has ended the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): publishes earlier runs to a stale handle that reads this word. Relaxed: a
-        // failed swap's value is unused.
+        // Release (S2): publishes earlier callbacks' work to a thread with a stale handle. Relaxed:
+        // a failed swap's value is unused.
         Phase::of(word) == Phase::Armed
             && self
-                .swap(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
+                .cas(word, Phase::idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
 
@@ -834,7 +831,7 @@ impl StateWord {
         let to = Phase::Cancelled.set_in(likely) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION, 0);
         // AcqRel (S1, S4): as in `cancel`. Relaxed: a failed swap's value is unused.
-        self.swap(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Cancels the timer from a remote thread. Returns the result and the caller's next step.
@@ -867,7 +864,7 @@ impl StateWord {
             // It acquires the owner's last use of the link (S4), and the earlier runs of a periodic
             // timer (S2). If this thread takes the payload, it also acquires the adder's writes. On
             // failure, Acquire (S2): the answer may become `Ended`.
-            match self.swap(word, to, Ordering::AcqRel, Ordering::Acquire) {
+            match self.cas(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next),
                 Err(found) => word = found,
             }
@@ -881,7 +878,7 @@ impl StateWord {
         let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
         // Acquire, both: as in `begin_move_slow`.
         let begun =
-            self.swap(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
+            self.cas(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
         begun.map_or_else(
             |found| self.begin_move_slow(found, generation),
             |()| MoveOutcome::Begun { deferrable: false },
@@ -901,7 +898,7 @@ impl StateWord {
             // (S3). After a refusal the caller sees the callback's work (S2).
             let deferrable = word & DEFERRABLE;
             let to = Phase::Moving.set_in(word) | deferrable;
-            match self.swap(word, to, Ordering::Acquire, Ordering::Acquire) {
+            match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
                 Ok(()) => return MoveOutcome::Begun { deferrable: deferrable != 0 },
                 Err(found) => word = found,
             }
@@ -918,7 +915,7 @@ impl StateWord {
         // Release (S3): publishes the requested deadline. Relaxed: a failed swap's value is unused.
         Phase::of(word) == Phase::Moving
             && word & DEFERRABLE != 0
-            && self.swap(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
+            && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a move, or a cancel after the canceller has taken the payload. The returned flag is
@@ -930,7 +927,7 @@ impl StateWord {
         if Phase::of(word) == Phase::Moving {
             let to = Phase::Armed.set_in(word) | MOVED | QUEUED;
             // AcqRel, Relaxed: as in `end_move_slow`.
-            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return (true, FollowUp::from_previous_word(word));
             }
         }
@@ -957,7 +954,7 @@ impl StateWord {
             // AcqRel: the swap releases the deadline (S3), and this thread's use of the payload
             // (S1). If it sets *queued*, it acquires the owner's last use of the link (S4). If it
             // sets *payload taken*, it acquires the payload. Relaxed: a failed swap is retried.
-            if self.swap(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 let takes = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
                 return (
                     true,
@@ -968,7 +965,7 @@ impl StateWord {
     }
 
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
-        // Acquire (S2): after `Ended`, the caller sees what the callback did.
+        // Acquire (S2): after `Ended`, the caller sees the callback's work.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
@@ -998,7 +995,7 @@ fn without_message_flags(word: u64) -> u64 {
     word & !(QUEUED | MOVED)
 }
 
-/// Returns true if another thread added the timer. Then the payload is `Send`.
+/// Returns true if another thread added the timer, so its payload is `Send`.
 fn is_remotely_added(word: u64) -> bool {
     (word >> GENERATION_SHIFT) & REMOTE_GENERATION != 0
 }

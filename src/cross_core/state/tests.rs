@@ -165,7 +165,7 @@ fn a_timer_does_not_fire_during_a_remote_move() {
 
 #[test]
 fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
-    for (own, collected) in
+    for (own, consumed) in
         [(false, ConsumedMessage::Cancelled { has_payload: true }), (true, ConsumedMessage::Freed)]
     {
         let state = armed(TimerKind::Shared);
@@ -182,7 +182,7 @@ fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
                 && state.is_cancelled_remotely() != own
         );
         assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
-        assert_eq!(state.consume_message(), collected);
+        assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
 }
@@ -270,12 +270,12 @@ fn the_largest_generation_fits_the_word() {
     assert_eq!(state.cancel(crate::limits::GENERATION_MAX), (Cancel::Cancelled, FollowUp::Push));
 }
 
-/// Returns the word and the generation of a remote timer. If `is_met` is true, its message is
+/// Returns the word and the generation of a remote timer. If `is_consumed` is true, its message is
 /// consumed.
-fn added_remotely(is_met: bool) -> (StateWord, u64) {
+fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), crate::limits::REMOTE_GENERATION | GENERATION);
     state.arm_remote(generation, TimerKind::Shared);
-    if is_met {
+    if is_consumed {
         assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
     }
     (state, generation)
@@ -283,8 +283,8 @@ fn added_remotely(is_met: bool) -> (StateWord, u64) {
 
 #[test]
 fn the_canceller_of_a_remote_timer_takes_the_payload() {
-    for is_met in [true, false] {
-        let (state, generation) = added_remotely(is_met);
+    for is_consumed in [true, false] {
+        let (state, generation) = added_remotely(is_consumed);
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::TakePayload));
         // Until the canceller calls `end_move`, no other call changes the outcome.
         assert_eq!(state.cancel(generation), (Cancel::Ended, FollowUp::Nothing));
@@ -293,7 +293,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             (state.claim(), state.begin_own_move(generation)),
             (ClaimOutcome::AwaitsMessage, OwnMoveOutcome::Refused)
         );
-        if !is_met {
+        if !is_consumed {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.is_cancelled_remotely() && !state.is_pending(generation));
