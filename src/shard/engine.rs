@@ -584,6 +584,9 @@ impl<T> Engine<T> {
     /// Begins a pass: does housekeeping, takes messages, and sets the last tick of the pass.
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
+        if self.stats.in_pass {
+            self.publish_abandoned_pass();
+        }
         self.stats.begin_pass(&mut self.time, &self.shared.gauges);
         if self.nodes.has_housekeeping() {
             self.do_housekeeping();
@@ -600,6 +603,16 @@ impl<T> Engine<T> {
         let target = self.time.tick.tick_at(self.time.turn_start);
         if self.has_urgent_messages() || !self.wheel.try_idle_pass(target) {
             self.wheel.begin_pass(&self.nodes, target, budget);
+        }
+    }
+
+    /// Publishes the lateness of a pass that the loop has abandoned, before the beginning of the
+    /// next turn replaces its time. Also publishes the counts, if they are due.
+    #[cold]
+    fn publish_abandoned_pass(&mut self) {
+        self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
+        if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
+            self.publish();
         }
     }
 

@@ -69,11 +69,6 @@ impl Stats {
 
     #[inline]
     pub(super) fn begin_pass(&mut self, time: &mut Time, gauges: &Gauges) {
-        if self.in_pass {
-            // Measures lateness up to the beginning of the abandoned pass, before `begin_turn`
-            // replaces that time.
-            self.publish_due_lateness(time, gauges);
-        }
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
         // An abandoned pass counts as leaving work.
@@ -129,7 +124,7 @@ impl Stats {
 
     /// Publishes the lateness of the timers of `last_due_tick`.
     #[inline]
-    fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
+    pub(super) fn publish_due_lateness(&mut self, time: &Time, gauges: &Gauges) {
         let timers = mem::take(&mut self.last_due_count);
         if timers > 0 {
             self.record_lateness(time.tick.start_nanos(self.last_due_tick), timers, time, gauges);

@@ -362,6 +362,21 @@ fn a_shard_of_payloads_reports_counts_and_lateness() {
     assert!(summary.contains("payloads") && summary.contains("loop_lateness"), "{summary}");
 }
 
+#[test]
+fn a_loop_that_abandons_each_pass_publishes_counts() {
+    const NAME: &str = "abandoned passes";
+    let (mut shard, clock) = named_shard(NAME);
+    for turn in 1..=100 {
+        shard.add(TICK, turn);
+        clock.advance(TICK);
+        shard.turn();
+        assert!(shard.next_expired().is_some());
+    }
+    let published = metrics_of(NAME).expect("the shard is listed").counts;
+    // A turn publishes the counts if 64 turns have passed since the last publication.
+    assert!((36..=100).contains(&published.fired), "{published:?}");
+}
+
 // ---- stalls
 
 pub(crate) fn watch_shard(limit: Duration, name: &'static str) -> (Watch, mpsc::Receiver<Stall>) {
