@@ -55,15 +55,13 @@ impl ClockReader {
     /// The clock must be read between the two counts of the anchor. The reading of the clock waits
     /// for the instruction that read the first count, and `read_ordered` waits for the reading of
     /// the clock.
-    #[cold]
     pub(crate) fn read_slow(&mut self, clock: &Clock) -> Reading {
+        let Some(estimator) = &mut self.0 else { return Reading::exact(clock.nanos()) };
         let count_before = counter::read();
         let clock_nanos = clock.nanos();
-        if let Some(estimator) = &mut self.0 {
-            let anchor = Anchor { count_before, clock_nanos, count_after: counter::read_ordered() };
-            if !estimator.update(anchor) {
-                self.0 = None;
-            }
+        let anchor = Anchor { count_before, clock_nanos, count_after: counter::read_ordered() };
+        if !estimator.update(anchor) {
+            self.0 = None;
         }
         Reading::exact(clock_nanos)
     }
