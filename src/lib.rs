@@ -46,12 +46,11 @@
 //!
 //! # Driving a wheel
 //!
-//! A wheel has no thread of its own: the owner's loop drives it. The loop polls until the next
-//! deadline at most ([`LocalTimer::sleep_with`]), serves its events, and calls
-//! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
-//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. Without
-//! a budget, a timer fires in the first turn that reaches its deadline, so it is as punctual as the
-//! loop.
+//! A wheel starts no thread: its owner's loop drives it. The loop polls until the next deadline at
+//! most ([`LocalTimer::sleep_with`]), serves its events, and calls [`LocalTimer::turn`], which runs
+//! the due callbacks. A thread that only runs timers calls [`LocalTimer::run_until`]; a task of
+//! [`future::drive`] drives the wheel in any executor. Without a budget, a timer fires in the first
+//! turn that reaches its deadline, so timers are as punctual as the loop.
 //!
 //! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
 //! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,
@@ -67,7 +66,7 @@
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
-//! later turns. While a clock is behind its highest reading, that reading is used.
+//! later turns. If a clock goes back, its highest reading is used until the clock has passed it.
 //!
 //! # Guarantees
 //!
@@ -100,7 +99,7 @@
 //!
 //! Off by default:
 //!
-//! * `fd`: `LocalTimer::timer_fd`, on Linux and Android, which depends on `rustix`.
+//! * `fd`: `LocalTimer::timer_fd`, on Linux and Android. Depends on `rustix`.
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
 //! * `tracing`: events for caught panics, hanging loops and missing drivers; see [`metrics`].
 //! * `origins`: `LocalTimer::live_report`, which lists the call sites that added the live timers.

@@ -12,8 +12,8 @@ const LOOM: bool = cfg!(all(loom, feature = "models"));
 /// allocators map directly from the operating system.
 pub(crate) const PAGE_BITS: u32 = if TINY { 1 } else { 12 };
 
-/// The largest number of empty pages that are kept for reuse, unless more are reserved. So a
-/// program that repeatedly adds and cancels up to 8,192 timers does not allocate each time (P4).
+/// The number of empty pages to keep for reuse, unless more are reserved. So a program that
+/// repeatedly adds and cancels up to 8,192 timers does not allocate each time (P4).
 pub(crate) const SPARE_PAGES: u32 = if TINY { 1 } else { 2 };
 
 /// Never-used places of a page are added to its free list in batches of this size. The memory of
@@ -34,19 +34,20 @@ pub(crate) const TRIM_INTERVAL_TURNS: u32 = if LOOM {
 /// second-level cache.
 pub(crate) const PREFETCH_FROM: u32 = if TINY { 4 } else { 8192 };
 
-/// The first level of a wheel has 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions of 2^`BITS` slots. At
-/// a tick of a millisecond, a shard's first level reaches at least 129 s ahead, so most timers of a
-/// server never cascade.
+/// The first level of a wheel has 2^`NEAR_REVOLUTION_COUNT_BITS` revolutions of 2^`BITS` slots,
+/// where `BITS` is the wheel's parameter. At a tick of a millisecond, a shard's first level reaches
+/// at least 129 s ahead, so most timers of a server never cascade.
 pub(crate) const NEAR_REVOLUTION_COUNT_BITS: u32 = if TINY { 2 } else { 6 };
 
-/// The number of ticks ahead whose entries are prefetched.
+/// The number of coming ticks whose entries a pass prefetches.
 pub(crate) const PREFETCHED_TICKS: usize = if TINY { 2 } else { 16 };
 
-/// Maximum number of deferred resets in a slot of the first level. When the slot expires, a pass
-/// relinks these entries, so the limit bounds the work of a tick (P7).
+/// Maximum number of entries in a slot of the first level that a reset to a later deadline may
+/// leave there. When the slot expires, a pass relinks these entries, so the limit bounds the work
+/// of a tick (P7).
 pub(crate) const DEFERRED_MAX: u32 = if TINY { 2 } else { 96 };
 
-/// Maximum number of entries that one turn cascades from slots that have not started yet (P7).
+/// Maximum number of entries that one turn cascades before the start of their slot (P7).
 pub(crate) const CASCADED_MAX: u32 = if TINY { 6 } else { 8192 };
 
 /// A revolution of a shard's wheel has 2^`SHARD_WHEEL_BITS` slots.
@@ -55,8 +56,8 @@ pub(crate) const SHARD_WHEEL_BITS: u32 = if TINY { 3 } else { 11 };
 /// The number of levels of a shard's wheel. Together the levels reach every `u64` tick.
 pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_BITS as usize);
 
-/// The largest index of a timer. In every link, index 0 means "none", and the bits above the index
-/// are free for flags and counts.
+/// The largest index of a node or wheel entry. In every link, index 0 means "none", and the bits
+/// above the index are free for flags and counts.
 pub(crate) const INDEX_MAX: u32 = if TINY { (1 << 6) - 1 } else { (1 << 25) - 1 };
 
 /// A `Wheel<T>` retires an index whose generation reaches this value.
@@ -65,26 +66,26 @@ pub(crate) const KEY_GENERATION_MAX: u32 = if TINY { 16 } else { u32::MAX };
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION: u64 = 1 << 54;
 
-/// The last generation, of 54 bits, of the timers that the owner adds. Remotely added timers have
-/// as many generations, with [`REMOTE_GENERATION`] set. The other 9 bits of the state word hold the
-/// phase and flags. A shard without unused generations refuses further timers.
+/// The last generation of the owner's timers, a number of 54 bits. Generations of remotely added
+/// timers also have the bit [`REMOTE_GENERATION`]. The other 9 bits of the state word hold the
+/// phase and flags. After the last generation, a shard refuses adds.
 pub(crate) const GENERATION_MAX: u64 = REMOTE_GENERATION - 1;
 
 /// The largest number of timers for which memory is reserved in advance.
 pub(crate) const RESERVE_MAX: u32 = if TINY { INDEX_MAX } else { 1 << 24 };
 
 /// The number of times that a thread tries to advance the epoch at the end of a shard or before a
-/// long sleep. Three advances free all retired memory that no pinned thread may read. Loom models
-/// try once, because each step multiplies the interleavings.
+/// long sleep. After three advances, all retired memory that no pinned thread may read can be
+/// freed. Loom models try once, because each step multiplies the interleavings.
 pub(crate) const EPOCH_FLUSHES: usize = if LOOM { 1 } else { 4 };
 
-/// Maximum number of retired pages that `RetiredPages::free_some` frees. The limit keeps turns
-/// short (P7).
+/// Maximum number of retired pages that one call of `RetiredPages::free_some` frees. The limit
+/// keeps turns short (P7).
 pub(crate) const PAGES_FREED_MAX: usize = 4;
 
-/// Maximum number of retired pages that wait until no thread reads them. At this limit, further
-/// empty pages stay in the table for reuse. So the memory of a shard is bounded by its peak of live
-/// timers and these pages (P8).
+/// Maximum number of a shard's retired pages that wait until no thread reads them. At this limit,
+/// further empty pages stay in the table for reuse. So the memory of a shard is bounded by its peak
+/// of live timers and these pages (P8).
 pub(crate) const RETIRED_PAGES_MAX: usize = if TINY { 4 } else { 8 };
 
 /// Maximum number of shards of a process at a time.
@@ -113,8 +114,8 @@ pub(crate) const NESTED_COMPLETIONS_MAX: usize = if TINY { 2 } else { 16 };
 /// A page of a purgatory has 2^`RECORD_PAGE_BITS` records.
 pub(crate) const RECORD_PAGE_BITS: u32 = if TINY { 1 } else { 10 };
 
-/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. If a kind
-/// always had one during a trim interval, one is freed.
+/// The maximum number of empty pages of each kind that a purgatory keeps for reuse. If a kind had
+/// an empty page throughout a trim interval, one is freed.
 pub(crate) const SPARE_RECORD_PAGES_MAX: usize = if TINY { 2 } else { 8 };
 
 /// An add of a key adds at most this many chains to the hash table of a purgatory.
@@ -141,18 +142,17 @@ pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 /// reading the clock again. If the deadline has already passed, the next turn fires the timer.
 pub(crate) const UNCHECKED_SLEEP_NANOS: u64 = 1_000_000_000;
 
-/// A sleep of at least this many nanoseconds is long. Before a long sleep, the owner frees surplus
-/// memory, because no turn frees it during the sleep.
+/// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
+/// turn frees it during the sleep.
 pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// The maximum number of remote messages that one turn consumes, so that a flood causes no pause
 /// (P7).
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if TINY { 1 << 20 } else { 1024 };
 
-/// If no loop drives a wheel, the next add or remote request reports a timer that is overdue by
-/// this many nanoseconds. This grace period gives the thread time to start its loop. The second
-/// value is for a `Shard`, for a wheel of `Timers::per_worker`, and for a thread with a registered
-/// driver.
+/// If no loop drives a wheel, an add or remote request reports a timer that is overdue by this many
+/// nanoseconds. This grace period gives the thread time to start its loop. The second value is for
+/// a `Shard`, for a wheel of `Timers::per_worker`, and for a thread with a registered driver.
 pub(crate) const UNDRIVEN_GRACE: [u64; 2] = [100_000_000, 1_000_000_000];
 
 /// The number of attempts to claim a wheel of `Timers::per_worker` before a thread sends a message

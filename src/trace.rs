@@ -1,7 +1,7 @@
 //! Reports rare incidents through `tracing`, if the feature of that name is enabled. Without the
 //! feature, only a missing driver is reported, on standard error.
 //!
-//! A `tracing` subscriber is user code, which may call corewheel and panic. So the callers of these
+//! A `tracing` subscriber is user code, which may call corewheel or panic. So the callers of these
 //! functions hold no borrow (P5) and catch panics (P6).
 #![cfg_attr(
     not(feature = "tracing"),

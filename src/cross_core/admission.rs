@@ -1,12 +1,12 @@
-//! The check of remote adds against the limit of a shard's live timers.
+//! Checks remote adds against a shard's limit of live timers.
 //!
-//! The owner counts its live timers itself, so its own adds keep the limit exactly. It publishes
-//! their number at least in each turn that is not idle, and at each admission of a remote timer
-//! (`slab`). The number is also published with each announced sleep, and after a cancel during that
-//! sleep. Remote timers that are not yet admitted are counted separately. A remote add passes if
-//! the sum of both numbers, minus up to 1,024 queued messages about cancelled timers, is below the
-//! limit. So remote adds may exceed the limit, by about the number of timers that the owner has
-//! added since its last publication. Without a limit, nothing is counted.
+//! The owner checks its own adds against its exact count of live timers. It publishes this count in
+//! each turn that is not idle, and at each admission of a remote timer (`slab`). It also publishes
+//! the count with each announced sleep, and after each cancel while a sleep is announced. Remote
+//! timers that are not yet admitted are counted separately. A remote add passes if the sum of both
+//! numbers, minus up to 1,024 queued messages about cancelled timers, is below the limit. So remote
+//! adds may exceed the limit, by about the number of timers that the owner has added since its last
+//! publication. Without a limit, nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,
@@ -26,7 +26,7 @@ impl AdmissionLimit {
     }
 
     /// Reserves room for a remote timer until [`release`](Self::release). Returns false if there is
-    /// no room. `cancelled` returns the number of cancelled timers that do not count.
+    /// no room. `cancelled` returns the number of remotely cancelled timers, which do not count.
     pub(crate) fn try_reserve(&self, cancelled: impl FnOnce() -> u32) -> bool {
         if self.is_unlimited() {
             return true;

@@ -1,5 +1,5 @@
-//! Handles, which cancel, move and query timers. If the timer belongs to this thread's wheel, most
-//! calls use `OwnerOps`. Other calls find the timer's shard in the registry.
+//! Handles, which cancel, move and query timers. For a timer of this thread's wheel, most calls run
+//! the owner's functions (`OwnerOps`). Other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -178,11 +178,11 @@ impl TimerHandle {
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. It has been
     ///   dropped if the timer belongs to this thread's wheel, or was added by a thread other than
     ///   the owner. Otherwise the owner drops the callback in its next turn, or later if the turn's
-    ///   message budget, at most 1,024, runs out first. If the owner announces its sleeps, it
+    ///   budget of at most 1,024 messages runs out first. If the owner announces its sleeps, it
     ///   sleeps at most [`Config::drop_within`](crate::Config::drop_within) before that turn. If
     ///   another thread is moving the timer during a remote cancel, the drop waits for that move.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer gets
-    ///   this answer. A periodic timer does not run again.
+    ///   this answer. Afterwards, a periodic timer does not run again.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
     ///   timer fired, this thread sees everything the callback did.
     ///
@@ -349,7 +349,7 @@ impl TimerHandle {
         }
     }
 
-    /// Returns whether the timer is pending, running or ended. Any thread may call this.
+    /// Returns whether the timer is pending, running or ended.
     ///
     /// The answer may be outdated at once, except [`Ended`](TimerStatus::Ended), which is final.
     /// After `Ended`, this thread sees everything that the callback did. Cost: constant.
@@ -372,17 +372,19 @@ impl TimerHandle {
     /// Moves the timer, earlier or later, from any thread. The handle stays valid.
     ///
     /// Returns true if the timer was moved, and false if it has ended or is running. If several
-    /// threads reset a timer concurrently and it stays pending, all get `true` and the last to
-    /// complete wins.
+    /// threads reset a timer concurrently and it stays pending, all get `true`, and one of their
+    /// deadlines applies.
     ///
-    /// A turn in progress does not fire a timer that its own thread resets, unless the turn then
-    /// processes the timer's remote add. A reset of a periodic timer moves the next run, and later
-    /// runs follow at its period. Slack and spread of earlier calls no longer apply.
+    /// If a callback resets a timer of its own wheel, the turn in progress does not fire that
+    /// timer. The exception: the turn then processes the timer's remote add. A reset of a periodic
+    /// timer moves the next run, and later runs follow at its period. Slack and spread of earlier
+    /// calls no longer apply.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset usually
     /// makes two or three compare-and-swaps on the timer, and at most one on the owner's mailbox.
-    /// Failed ones are repeated. Later resets that only postpone the timer usually send no message.
-    /// A remote reset wakes the owner if the announced sleep would outlast the new deadline.
+    /// Failed ones are repeated. Later remote resets that only postpone a one-shot timer usually
+    /// send no message. A remote reset wakes the owner if the announced sleep would outlast the new
+    /// deadline.
     ///
     /// # Examples
     ///
@@ -678,7 +680,7 @@ pub(crate) struct Owner {
 pub(crate) struct OwnerOps {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
-    /// Does what `reset` does, but takes the usual argument in registers.
+    /// Resets a timer to a delay from now. A `Duration` is passed in registers, unlike a `When`.
     pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),

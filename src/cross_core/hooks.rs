@@ -69,7 +69,8 @@ pub enum PanicPlace {
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation, while it checked its condition or completed, or the code of its key.
+    /// A delayed operation, while it checked its condition or completed. Also the code of its key,
+    /// such as `hash`.
     Operation,
 }
 
@@ -185,8 +186,8 @@ impl Hooks {
         &self.descriptor
     }
 
-    /// Wakes the owner from a sleep: fires the descriptor, wakes the driver task, and calls the
-    /// wake hook or unparks the owner. Any thread may call this. Returns false if one of these
+    /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, and calls
+    /// the wake hook or unparks the owner. Any thread may call this. Returns false if one of these
     /// calls panicked or was omitted. Reasons to omit a call:
     ///
     /// - This thread is inside a hook of this shard for the same sleep.

@@ -17,9 +17,9 @@
 //! announcement of an old sleep, although the owner has already announced a new one. Then the F1 of
 //! the new sleep comes after F2, so the owner sees the request.
 //!
-//! A mover may write a new deadline to a node that another mover is about to push. Then each of
-//! them executes F2, checks for a sleeping owner, and reads the node's deadline. So the check after
-//! the later F2 uses the new deadline, and comes after the push.
+//! A *mover*, a thread that resets a timer, may write a new deadline to a node that another mover
+//! is about to push. Then each mover executes F2, checks for a sleeping owner, and reads the node's
+//! deadline. So the check after the later F2 uses the new deadline, and comes after the push.
 //!
 //! A waking thread clears the announcement only after its call of the hook has returned. Until
 //! then, other requesting threads find the announcement and wake the owner too. So no thread relies
@@ -47,7 +47,8 @@ pub(crate) struct Parker {
 
 /// The last announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// The sleep is long: a remote cancel that leaves a payload to the owner must end it.
+/// The sleep may outlast `Config::drop_within`, so a remote cancel that leaves a payload to the
+/// owner must end it.
 const LONG: u64 = 2;
 /// The owner has no loop, which counts as a sleep without an end. Instead of waking the owner,
 /// other threads publish the deadlines that they request.

@@ -74,7 +74,7 @@ pub(crate) struct Registration {
     pub(crate) first_generation: u64,
 }
 
-/// Assigns a number to a shard. From now on, handles with this number find the shard.
+/// Assigns a number to a shard. After this call, handles with this number find the shard.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<Registration, ConfigError> {
     let (free, created_shard_count) = {
         let mut free_numbers = REGISTRY.free_numbers();

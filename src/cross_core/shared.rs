@@ -156,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Reports that no loop drives the wheel, if a timer is `overdue` nanoseconds late and this
+    /// Reports that no loop drives the wheel, if the lateness of a timer, `overdue` nanoseconds,
     /// reaches the grace period. Reports once, and again after the wheel has lost its last driver.
     /// The caller must hold no borrow of corewheel's state.
     #[cold]
@@ -255,8 +255,8 @@ impl Shared {
             PushOutcome::Closed => {
                 self.admission.release();
                 // The node is not freed, because no node is reused after the shard's end. If
-                // `disarm` returns no callback, the last sweep has ended the timer, so the add
-                // counts as successful.
+                // `disarm` returns no callback, the sweep at the shard's end has ended the timer,
+                // so the add counts as successful.
                 node.disarm().map_or(Ok(RemoteOutcome::without_wake(armed)), Err)
             }
         }
@@ -420,7 +420,8 @@ impl Protected<'_, Shared> {
         }
         let (answer, next) = node.end_move(payload_out);
         if payload_out.is_some() {
-            // Another thread cancelled the timer during the move.
+            // Another thread cancelled the timer during the move, so this thread has taken the
+            // payload.
             let push = || self.push_cancelled(index, node.link, Priority::LowPayloadTaken);
             let wake = (next == FollowUp::Push).then(push).flatten();
             return RemoteOutcome { answer, wake };

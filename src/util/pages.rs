@@ -1,11 +1,12 @@
 //! Tables of pages, and the free places of each page.
 //!
-//! The storage of a wheel and the nodes of a shard use these tables. Pages have a fixed number of
-//! places, so no entry ever moves and no vector of entries doubles. Each page has its own free
-//! list, so that a page can be freed without a search of other lists. The place that was freed last
-//! is reused first, because it is still in the cache. Until then no list contains it, so the next
-//! add touches no list. Its page counts it as used. It joins its page's list when another place is
-//! freed, when no timer is live, or before `trim` or `shrink`.
+//! The storage of a wheel and the nodes of a shard use these tables. A page has a fixed number of
+//! *places*, each for one entry or node, so no entry ever moves and no vector of entries doubles.
+//! Each page has its own free list, so that a page can be freed without a search of other lists.
+//! The place that was freed last is reused first, because it is still in the cache. No list
+//! contains this place, so the next add touches no list. Its page counts the place as used. The
+//! place joins its page's list when another place is freed, when no timer is live, or before `trim`
+//! or `shrink`.
 //!
 //! # When memory goes back
 //!
@@ -59,7 +60,7 @@ pub(crate) struct PageTable<P> {
 }
 
 impl<P: Copy + PartialEq> PageTable<P> {
-    /// `first` is page 0, which is never removed.
+    /// Creates a table with `first` as page 0, which is never removed.
     pub(crate) fn new(first: P) -> Self {
         Self { pages: vec![first], mask: 0 }
     }
@@ -107,9 +108,10 @@ pub(crate) struct FreePlaces {
     /// The index of the place that was freed last, or 0 for none. This place is in no list, and its
     /// page counts it as used.
     last_freed: u32,
-    /// The page from which the next place is taken, if the page has room.
+    /// The number of the page whose free list `take_from_current_page` uses.
     current: usize,
-    /// The numbers of all pages with room, each once, and perhaps of full or removed pages.
+    /// The numbers of all pages with free or never-used places, and perhaps of other pages, each at
+    /// most once.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_pages: u32,
@@ -216,7 +218,7 @@ impl FreePlaces {
     }
 
     /// Puts a place into the free list of its page, which becomes the current page. Returns the
-    /// place's new link, and true if a page should be freed.
+    /// place's new link, and true if an empty page should be freed.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.pages[number];

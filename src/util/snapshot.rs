@@ -1,14 +1,16 @@
-//! Words that one thread writes together, and any thread reads together.
+//! A group of words that one thread publishes, and any thread reads as one consistent snapshot.
 //!
-//! There are two copies, written alternately. The version selects the newest copy: the writer fills
-//! the other copy and then raises the version. A reader reads the version, the newest copy, and the
-//! version again. If the version has not changed, the writer has changed at most the other copy. So
-//! a writer never waits, and a reader tries again only if the writer published during the read.
+//! There are two copies, written alternately. The version's parity selects the newest copy: the
+//! writer fills the other copy and then raises the version. A reader reads the version, the newest
+//! copy, and the version again. If the version has not changed, the writer has changed at most the
+//! other copy. So a writer never waits, and a reader tries again only if the writer published
+//! during the read.
 //!
 //! V1: the version publishes the copy that it selects (Release, Acquire). V2: a reader that has
 //! read a word newer than its version reads a changed version the second time. The writer's fence
-//! is between raising the version and overwriting the copy that the version no longer selects. The
-//! reader's fence is between reading the copy and reading the version again.
+//! comes after one `publish` has raised the version, and before the next overwrites the copy that
+//! the version no longer selects. The reader's fence is between reading the copy and reading the
+//! version again.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 

@@ -1,4 +1,4 @@
-//! The timerfd behind a `TimerFd`. Except in examples, only this file uses `rustix`.
+//! The timerfd behind a `TimerFd`. In `src`, only this file and doc examples use `rustix`.
 //!
 //! Arming is a system call, so the owner does not arm the descriptor again for the same deadline.
 //! But a thread that wakes the owner calls `fire`, which replaces the armed deadline. This call may
@@ -127,8 +127,8 @@ impl Descriptor {
         // Acquire: `fires_begun`, read next, counts at least the finished calls; pairs with the
         // Release of `fire`.
         let done = self.fires_ended.load(Ordering::Acquire);
-        // Relaxed: a call may be missed here. Then the descriptor is or becomes readable, or the
-        // owner arms it again and then checks for requests.
+        // Relaxed: a call of `fire` may be missed here. Then the descriptor is or becomes readable,
+        // or the owner arms it again and then checks for requests.
         let begun = self.fires_begun.load(Ordering::Relaxed);
         (begun == done).then_some(begun)
     }

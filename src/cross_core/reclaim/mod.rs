@@ -207,7 +207,7 @@ impl<T> PublishedPointer<T> {
     }
 
     /// Empties the cell. When all threads that are pinned now have unpinned, deferred work calls
-    /// `then` with the pointer. The owner must not free the target before the call of `then`.
+    /// `then` with the pointer. The target's owner must not free it before the call of `then`.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, then: fn(NonNull<T>)) {
         let Pinned(guard) = pin();
@@ -248,7 +248,7 @@ impl<T> PublishedPointer<T> {
 struct SendPointer<T>(NonNull<T>);
 
 /// Hands this thread's deferred work to all threads, tries to advance the epoch by one step, and
-/// runs some deferred work that is ready. So cancellers run little of it.
+/// runs some deferred work that is ready. So cancellers run little deferred work.
 pub(crate) fn advance_epoch() {
     pin().0.flush();
 }

@@ -33,7 +33,7 @@ impl Hint {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the number, but writes only a new value, because many threads read the number's cache
+    /// Sets the number. Writes only a changed value, because many threads read the number's cache
     /// line.
     pub(crate) fn set(&self, value: u32) {
         if self.get() != value {

@@ -2,10 +2,10 @@
 //!
 //! This module chooses loom under `--cfg loom` with the feature `models`. Only the package in
 //! `models/`, which builds this source for loom models, has this feature. So a program that tests
-//! itself under `--cfg loom` gets an ordinary corewheel.
+//! its own code under `--cfg loom` gets a corewheel with `std`'s primitives.
 //!
-//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Otherwise the registry of shards
-//! consists of `std` types, so it is an ordinary `static`.
+//! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too. Without that flag, the registry
+//! of shards contains no loom type, so it is an ordinary `static`.
 //!
 //! `Arc` and `Mutex` are `std`'s even under loom, so the models do not interleave their operations.
 

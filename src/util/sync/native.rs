@@ -10,8 +10,8 @@ pub(crate) const IS_LOOM: bool = false;
 
 pub(crate) const LOOM_SEES_EPOCHS: bool = false;
 
-/// A fence that directly follows a swap. On x86 the swap itself is a full fence, so only the
-/// compiler needs one.
+/// Executes a fence. The caller's last atomic operation must be a swap: on x86, a swap is a full
+/// fence, so only the compiler needs one.
 #[inline]
 pub(crate) fn fence_after_swap(ordering: Ordering) {
     if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
