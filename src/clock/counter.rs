@@ -51,7 +51,8 @@ mod machine {
 
     #[inline]
     pub(in super::super) fn read() -> u64 {
-        // Linux can disable the instruction for a process, but then `Instant::now` usually crashes.
+        // Linux can disable the instruction for a process. In such a process, `Instant::now`
+        // usually crashes too.
         // SAFETY: every x86_64 processor has the instruction, and it touches no memory.
         unsafe { _rdtsc() }
     }

@@ -87,8 +87,8 @@ impl ManualClock {
     /// ```
     pub fn advance(&self, by: Duration) {
         let by = saturating_nanos(by);
-        // Release: a thread that sees the new time also sees the test's earlier writes; pairs with
-        // the load in `nanos`. Relaxed: a failed attempt only returns the value for the next
+        // Release: a thread that sees the new time also sees this thread's earlier writes; pairs
+        // with the load in `nanos`. Relaxed: a failed attempt only returns the value for the next
         // attempt.
         let _ = self
             .0
@@ -96,8 +96,8 @@ impl ManualClock {
             .fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(now.saturating_add(by)));
     }
 
-    /// Sets the virtual time to `since_start`. It may be earlier than the old time, to simulate a
-    /// faulty clock.
+    /// Sets the virtual time since the clock was created. The new time may be earlier than the old
+    /// one, to simulate a faulty clock.
     ///
     /// # Examples
     ///
@@ -111,8 +111,8 @@ impl ManualClock {
     /// assert_eq!(clock.elapsed(), Duration::from_secs(40));
     /// ```
     pub fn set(&self, since_start: Duration) {
-        // Release: a thread that sees the new time also sees the test's earlier writes; pairs with
-        // the load in `nanos`.
+        // Release: a thread that sees the new time also sees this thread's earlier writes; pairs
+        // with the load in `nanos`.
         self.0.nanos.store(saturating_nanos(since_start), Ordering::Release);
     }
 

@@ -87,9 +87,9 @@ impl Clock {
     /// turns use its earlier end. So a timer is not early unless the counter fails, and fires at
     /// most about 10 us later than with the monotonic clock.
     ///
-    /// Use it in a loop that adds, resets or turns more than once in ten microseconds. In a slower
-    /// loop, each reading reads both the counter and the monotonic clock, and so costs more. Do not
-    /// use the fast clock with ticks near 10 us or below.
+    /// Use this clock in a loop that adds, resets or turns more than once in ten microseconds. In a
+    /// slower loop, each reading reads both the counter and the monotonic clock, and so costs more.
+    /// Do not use the fast clock with ticks near 10 us or below.
     ///
     /// The fast clock needs `x86_64`, Linux, and an invariant counter. If the file
     /// `/sys/devices/system/clocksource/clocksource0/current_clocksource` is readable, it must
@@ -111,8 +111,9 @@ impl Clock {
     /// repeated contradictions, the shard reads only the monotonic clock.
     ///
     /// A counter that goes wrong within the 13 us is detected only at the next reading of the
-    /// monotonic clock. If the counter runs ahead, timers may fire up to 10 us early. If it falls
-    /// behind by some time, timers added or reset before that reading may fire early by that time.
+    /// monotonic clock. If the counter runs ahead, timers may fire up to 10 us early. If the
+    /// counter falls behind by a time t, timers added or reset before that reading may fire up to t
+    /// early.
     ///
     /// # Examples
     ///
@@ -137,8 +138,8 @@ impl Clock {
 
     /// Returns a monotonic clock that, on Linux, also advances while the machine is suspended.
     ///
-    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and the monotonic clock elsewhere. Both
-    /// cost about the same to read.
+    /// The clock is `CLOCK_BOOTTIME` on Linux and Android, and the monotonic clock elsewhere. The
+    /// two clocks cost about the same to read.
     ///
     /// The timeout of a poll or a park does not count suspensions, so a loop may sleep too long.
     /// Turn when the machine resumes, turn at regular intervals, or wait for a `TimerFd` (feature

@@ -30,7 +30,7 @@ impl Reading {
     }
 }
 
-/// A shard's reader of its clock. Has an estimator if the clock is fast, until its counter is
+/// A shard's reader of its clock. Has an estimator if the clock is fast, until the counter is
 /// abandoned.
 #[derive(Debug)]
 pub(crate) struct ClockReader(Option<ClockEstimator>);
@@ -52,9 +52,9 @@ impl ClockReader {
 
     /// Reads the clock itself, and updates the estimator, if there is one.
     ///
-    /// The clock must be read between the two counts of the anchor. The reading of the clock waits
-    /// for the instruction that read the first count, and `read_ordered` waits for the reading of
-    /// the clock.
+    /// The clock must be read between the two counts of the [`Anchor`]. The reading of the clock
+    /// waits for the instruction that read the first count, and `read_ordered` waits for the
+    /// reading of the clock.
     pub(crate) fn read_slow(&mut self, clock: &Clock) -> Reading {
         let Some(estimator) = &mut self.0 else { return Reading::exact(clock.nanos()) };
         let count_before = counter::read();

@@ -1,6 +1,7 @@
 //! The schedule of a periodic timer.
 
-/// Times in nanoseconds of the shard's clock. A one-shot timer has period zero.
+/// The next run and the period of a timer, in nanoseconds of the shard's clock. A one-shot timer
+/// has period zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Schedule {
     /// The time of the next run. Rounding it to a tick would make the period drift.

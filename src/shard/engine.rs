@@ -93,7 +93,7 @@ pub(crate) struct DueTime {
 }
 
 /// Work that a consumed message leaves to the caller. The engine of a thread's wheel must not be
-/// borrowed during this work, because it runs user code.
+/// borrowed during this work, because the work runs user code.
 #[must_use]
 pub(crate) enum MessageWork {
     /// The timer was cancelled: the caller takes its payload
@@ -207,7 +207,8 @@ impl<T> Engine<T> {
         self.time.latest
     }
 
-    /// Publishes the latest reading of a clock that may go back, for the delays of other threads.
+    /// Publishes the latest reading of a clock that may go back. Other threads use it as a lower
+    /// bound of the time.
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.time.clock.may_go_back() {
@@ -289,7 +290,7 @@ impl<T> Engine<T> {
     }
 
     /// Adds a timer; [`may_add`](Self::may_add) must be true. If no node is free, returns an error
-    /// and leaves the payload.
+    /// and leaves `payload` in place.
     #[inline(always)]
     pub(crate) fn insert<B: BuildInPlace<T>>(
         &mut self,
@@ -367,8 +368,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Counts and unlinks a cancelled timer about which a message is queued or will be. Consuming
-    /// the message frees the node.
+    /// Counts and unlinks a cancelled timer about which a message is queued or will be pushed.
+    /// Consuming the message frees the node.
     #[cold]
     fn cancel_queued(&mut self, index: u32) -> Freed {
         let node = self.nodes.entry(index);
@@ -499,8 +500,8 @@ impl<T> Engine<T> {
         self.time.tick.start_nanos(self.nodes.entry(index).deadline())
     }
 
-    /// Changes the period of a periodic timer. Returns false if the timer will not run again, or is
-    /// of another shard.
+    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, will not
+    /// run again, or is of another shard.
     #[must_use = "a timer that is not periodic, or has ended, keeps no period"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation());
@@ -520,8 +521,8 @@ impl<T> Engine<T> {
         will_run_again
     }
 
-    /// Reads the clock in place; returns false if this is [not possible](Time::try_read). Then no
-    /// call of a function precedes the end of an idle turn, which so saves no registers.
+    /// Reads the clock by inlined code; returns false if this is [not possible](Time::try_read).
+    /// After a successful reading, an idle turn calls no function, and need not save registers.
     #[inline(always)]
     pub(crate) fn try_read_clock(&mut self) -> bool {
         let has_read = self.time.try_read();
@@ -539,13 +540,14 @@ impl<T> Engine<T> {
         self.finish_if_idle()
     }
 
-    /// Takes `now`, a reading by the caller's loop, as the current time.
+    /// Takes `now`, which the caller's loop has read, as the current time, unless it is before the
+    /// latest reading.
     pub(crate) fn use_loop_reading(&mut self, now: Instant) {
         self.time.use_loop_reading(now);
         self.publish_clock();
     }
 
-    /// A turn whose clock [`try_read_clock`](Self::try_read_clock) could not read.
+    /// Begins a turn after [`try_read_clock`](Self::try_read_clock) has returned false.
     #[inline(never)]
     pub(super) fn turn_slow(&mut self, budget: usize) {
         if !self.try_idle_turn() {
@@ -606,8 +608,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the lateness of a pass that the loop has abandoned, before the beginning of the
-    /// next turn replaces its time. Also publishes the counts, if they are due.
+    /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
+    /// `turn_start`. Also publishes the counts, if they are due.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
@@ -626,7 +628,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns true if the pass is at its beginning, and consumes only urgent messages.
+    /// Returns true if the pass is in its first phase, which consumes only urgent messages.
     #[inline]
     pub(crate) fn has_urgent_messages(&self) -> bool {
         self.backlog.is_in_urgent_phase()
@@ -660,9 +662,9 @@ impl<T> Engine<T> {
         !self.shared.mailbox.is_empty() || !self.backlog.is_empty()
     }
 
-    /// For each priority, takes the queued messages, unless the backlog still has some, or this
-    /// pass must not look for them again. Reverses urgent messages into FIFO order, up to a limit
-    /// per pass.
+    /// For each priority, takes the queued messages, unless the backlog still has messages of this
+    /// priority, or this pass has already polled for them. Reverses urgent messages into FIFO
+    /// order, up to a limit per pass.
     #[inline]
     pub(super) fn take_mailbox(&mut self) {
         self.backlog.take_from(&self.shared.mailbox);
@@ -742,8 +744,8 @@ impl<T> Engine<T> {
                 ClaimOutcome::AwaitsMessage => return None,
             }
         }
-        // Other threads keep resetting the timer to elapsed deadlines, so it is left to the next
-        // pass.
+        // Other threads keep resetting the timer to elapsed deadlines, so the timer is left to the
+        // next pass.
         let node = self.nodes.entry(index);
         let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
@@ -751,7 +753,7 @@ impl<T> Engine<T> {
     }
 
     /// Admits a remotely added timer: counts it as live, and links it. If the pass has already
-    /// reached its deadline, does not link it, but tries to claim and return it.
+    /// reached the timer's deadline, tries to claim and return the timer instead of linking it.
     #[inline(always)]
     pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
         let node = self.nodes.entry(index);
@@ -763,7 +765,7 @@ impl<T> Engine<T> {
         node.admit(|| self.time.now());
         self.stats.counts.added += 1;
         self.stats.live += 1;
-        // This add counts as one of those that `allow_adds` has allowed.
+        // This add uses up one of the adds that `allow_adds` has allowed.
         self.add_check_generation = self.add_check_generation.saturating_sub(1);
         if self.limit < INDEX_MAX {
             // The live count includes the timer before its reservation ends. So a remote add, which
@@ -786,8 +788,8 @@ impl<T> Engine<T> {
         self.apply_move_slow(index, is_periodic)
     }
 
-    /// Counts a claimed timer whose requested deadline the pass has already reached. Returns it as
-    /// due at `due`, the current tick of the pass.
+    /// Counts a claimed timer whose requested deadline the pass has already reached. Returns the
+    /// timer as due at `due`, the current tick of the pass.
     #[inline]
     fn count_already_due(
         &mut self,
@@ -851,7 +853,7 @@ impl<T> Engine<T> {
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
-        // The loop must turn at once: the backlog waits for a pass, and an urgent message may
+        // The loop must turn at once: the backlog waits for a pass, or an urgent message may
         // request an elapsed deadline.
         if !self.backlog.is_empty() || self.shared.mailbox.has_urgent() {
             return Some(self.time.turn_start);
@@ -868,7 +870,7 @@ impl<T> Engine<T> {
 
     /// Returns the time until `turn`, and records that the loop is about to sleep until then.
     /// During a turn of a thread's wheel, records no sleep, because only a callback of that turn
-    /// can ask.
+    /// can call this function.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
         let now = self.time.now();
         self.record_sleep(now, turn);
@@ -949,7 +951,7 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the counts and the next deadline of a wheel whose loop has not begun. Returns this
-    /// deadline, or `u64::MAX` if there is none, and the latest reading.
+    /// deadline, or `u64::MAX` if there is none, and the latest reading of the clock.
     #[cold]
     pub(crate) fn publish_before_first_turn(&self) -> (u64, u64) {
         let next = self.wheel.next_deadline().map(|tick| self.time.tick.start_nanos(tick));
@@ -964,7 +966,7 @@ impl<T> Engine<T> {
         self.added_count().clamp(1, 256)
     }
 
-    /// Returns true if the loop has turned or has asked how long it may sleep.
+    /// Returns true if the loop has turned or has computed a sleep.
     pub(crate) fn loop_has_begun(&self) -> bool {
         self.stats.counts.turns > 0 || !self.stats.loop_has_not_begun()
     }
@@ -1003,8 +1005,8 @@ impl<T> Engine<T> {
         self.stats.request_pass();
     }
 
-    /// Publishes the counts, unless at most `turns` and `panicked` have changed. Publishes the
-    /// occupied slots if a reader has requested them.
+    /// Publishes the counts, unless no count except `turns` and `panicked` has changed. Publishes
+    /// the occupied slots if a reader has requested them.
     #[inline]
     pub(super) fn publish(&self) {
         let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
@@ -1106,7 +1108,7 @@ impl<T> Engine<T> {
 
 impl<T> Engine<T> {
     /// Consumes urgent messages at the beginning of a pass, up to one that fires a timer, and
-    /// returns the timer. If there is none, lets the pass consume low-priority messages.
+    /// returns the timer. If no message fires a timer, lets the pass consume low-priority messages.
     #[cold]
     pub(super) fn next_due_urgent(&mut self) -> Option<ClaimedTimer> {
         let claimed = self.next_due_from_messages();
@@ -1116,8 +1118,8 @@ impl<T> Engine<T> {
         claimed
     }
 
-    /// Consumes the remaining messages, up to one that fires a timer, and returns the timer. If
-    /// there is none, ends the pass.
+    /// Consumes the remaining messages, up to one that fires a timer, and returns the timer. If no
+    /// message fires a timer, ends the pass.
     pub(super) fn next_due_or_end_pass(&mut self) -> Option<ClaimedTimer> {
         let claimed =
             if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
@@ -1184,7 +1186,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Reduces the message budget of the pass, because the last message contained `messages` more.
+    /// Reduces the message budget of the pass, because the last message was a batch that contained
+    /// `messages` more.
     pub(crate) fn charge_messages(&mut self, messages: usize) {
         self.backlog.charge(messages);
     }
@@ -1197,8 +1200,8 @@ impl<T> Engine<T> {
         self.backlog.next(|index| nodes.node_of_message(index).link().get())
     }
 
-    /// Takes queued messages out of the mailbox, if this pass may still look for them. Returns the
-    /// first message and its link, or `None` if there is no message or no budget.
+    /// Takes queued messages out of the mailbox, unless this pass has already polled both kinds.
+    /// Returns the first message and its link, or `None` if there is no message or no budget.
     #[inline(never)]
     fn take_new_message(&mut self) -> Option<(u32, u32)> {
         if !self.backlog.has_unpolled_kind() {
@@ -1238,10 +1241,10 @@ impl<T> Engine<T> {
         Ok(None)
     }
 
-    /// Counts a remotely cancelled timer, and unlinks it if it is in the wheel. It is not there if
-    /// the owner has not admitted it, or has popped it as due but could not claim it. Returns true
-    /// if the caller must call [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise
-    /// frees the node.
+    /// Counts a remotely cancelled timer, and unlinks it if it is in the wheel. A timer is not in
+    /// the wheel if the owner has not admitted it, or has popped it as due but could not claim it.
+    /// Returns true if the caller must call
+    /// [`take_cancelled_payload`](Self::take_cancelled_payload). Otherwise frees the node.
     #[inline(always)]
     fn collect_cancelled(
         &mut self,
@@ -1282,8 +1285,8 @@ impl<T> Engine<T> {
         payload
     }
 
-    /// Returns how many messages in the lists are about live, remotely cancelled timers, and how
-    /// many there are in all.
+    /// Returns how many messages in the lists are about live, remotely cancelled timers, and the
+    /// number of all messages in the lists.
     fn count_messages(&self, waiting: impl IntoIterator<Item = MessageList>) -> (u64, u64) {
         let (mut held, mut messages) = (0, 0);
         for mut waiting in waiting {
@@ -1331,8 +1334,8 @@ impl Engine<Callback> {
         Some((claimed, callback))
     }
 
-    /// Returns the callback that a cancel has left in its node. The caller drops it there, and then
-    /// [frees](Self::free) the node.
+    /// Returns the callback that a cancel has left in its node. The caller drops the callback in
+    /// place, and then [frees](Self::free) the node.
     #[inline]
     pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackInPlace {
         OwnerNodes::cancelled_callback(self.nodes.entry(index))

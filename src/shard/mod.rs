@@ -181,8 +181,8 @@ impl<T> Shard<T> {
     /// included, counts as a tick. [`set_period`](Self::set_period) changes the period, and
     /// [`reset`](Self::reset) moves the next expiry.
     ///
-    /// Cost: the same as [`add`](Self::add). In a page of 4,096 timers, each place up to the last
-    /// periodic timer also needs 16 bytes.
+    /// Cost: the same as [`add`](Self::add). A page of 4,096 timers with periodic ones needs 16
+    /// more bytes per timer, up to its last periodic timer.
     ///
     /// # Panics
     ///
@@ -320,7 +320,8 @@ impl<T> Shard<T> {
 
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick; with slack, the
     /// tick chosen for it. For a periodic timer, this is the time of the next expiry. While another
-    /// thread moves the timer, this is the old deadline or the new one.
+    /// thread moves the timer, this is the old deadline or the new one. If the deadline had elapsed
+    /// at the add or reset, the result may be later.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -389,7 +390,7 @@ impl<T> Shard<T> {
         if is_own { self.engine.nodes.payload(handle.index(), handle.generation()) } else { None }
     }
 
-    /// Returns the payload of a pending timer of this shard, to change it.
+    /// Returns a mutable reference to the payload of a pending timer of this shard.
     ///
     /// Returns `None` if the timer has ended, if any thread has cancelled it, or if the handle is
     /// of another shard. Cost: constant, no clock, no lock.
@@ -486,11 +487,11 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, and at most
-    /// 1,024; each may return a timer. Besides, it returns or moves at most `budget` entries of the
-    /// wheel. If work is left, the next pass begins with it, in order. Until then,
-    /// [`is_behind`](Self::is_behind) returns true and [`time_until_next`](Self::time_until_next)
-    /// returns zero.
+    /// Begins a pass with a budget. The pass consumes at most `budget` remote requests, never more
+    /// than 1,024; each request may yield a due timer. The pass also returns or moves at most
+    /// `budget` entries of the wheel. If work is left, the next pass begins with it, in order.
+    /// Until then, [`is_behind`](Self::is_behind) returns true and
+    /// [`time_until_next`](Self::time_until_next) returns zero.
     ///
     /// # Examples
     ///
@@ -624,17 +625,17 @@ impl<T> Shard<T> {
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if no timer is due within
-    /// 584 years. While a remote move is queued, or messages are left to the next pass, this is the
-    /// beginning of the last turn.
+    /// 584 years. While a remote move is queued, or messages are left to the next pass, the result
+    /// is the beginning of the last turn.
     ///
     /// The moment is never later than the earliest deadline. It may be earlier, because the wheel
     /// also needs turns to move timers between its slots:
     ///
-    /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five turns.
+    /// - A timer due more than 2^17 - 2^11 ticks ahead may need up to five earlier turns.
     /// - Timers that were reset to a later deadline may need a turn at their old tick, which moves
     ///   up to 96 of them. Each further timer from this tick may need its own turn.
-    /// - If more than 8,192 timers must be moved by one tick, ticks just before it may each need a
-    ///   turn, which moves some.
+    /// - If more than 8,192 timers must change their slots before a tick, each of the last ticks
+    ///   before it may need a turn.
     ///
     /// # Examples
     ///
@@ -741,7 +742,7 @@ impl<T> Shard<T> {
     }
 
     /// Returns the number of live timers. A remotely cancelled timer counts until the owner has
-    /// consumed the request.
+    /// consumed the cancel's message.
     ///
     /// # Examples
     ///
@@ -824,7 +825,7 @@ impl<T> Shard<T> {
     ///
     /// Leaves out timers that another thread has cancelled. If a payload's destructor panics, the
     /// panic is reported to [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the
-    /// remaining timers stay.
+    /// timers not visited yet stay.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`cancel`](Self::cancel) for each cancelled
     /// timer.
@@ -952,8 +953,8 @@ impl<T> Shard<T> {
     }
 
     /// Ends the shard and returns the pending timers with their deadlines, in no particular order.
-    /// A deadline is rounded up to a tick. For a timer that another thread has moved, it is the new
-    /// deadline, even if no pass has consumed the move.
+    /// A deadline is rounded up to a tick. For a timer that another thread has moved, the deadline
+    /// is the new one, even if no pass has consumed the move.
     ///
     /// After this call, handles answer [`Cancel::Ended`](crate::Cancel::Ended),
     /// [`try_add`](Self::try_add) returns an error, and no timer fires. A timer that another thread
@@ -963,7 +964,7 @@ impl<T> Shard<T> {
     ///
     /// Dropping a shard also ends it, and drops the payloads.
     ///
-    /// Cost: some nanoseconds times the largest number of live timers so far.
+    /// Cost: proportional to the largest number of live timers so far.
     ///
     /// # Examples
     ///
@@ -983,8 +984,8 @@ impl<T> Shard<T> {
         self.engine.drain()
     }
 
-    /// Returns how many timers were added, fired and so on. Cost: some nanoseconds for each queued
-    /// message.
+    /// Returns the counts of the shard's timers, messages and turns. Cost: some nanoseconds for
+    /// each queued message.
     ///
     /// # Examples
     ///
@@ -1024,7 +1025,7 @@ impl<T> Shard<T> {
     /// Returns, for each call site that added live timers, their number and the age of the oldest.
     /// Needs the feature `origins`.
     ///
-    /// Cost: some nanoseconds times the largest number of live timers so far.
+    /// Cost: proportional to the largest number of live timers so far.
     ///
     /// # Examples
     ///

@@ -78,13 +78,12 @@ impl PreparedSleep<'_> {
         self.timeout
     }
 
-    /// Calls `wait` with the timeout.
     pub(crate) fn wait_with<R>(self, wait: impl FnOnce(Option<Duration>) -> R) -> R {
         wait(self.timeout)
     }
 
     /// [Parks](thread::park) this thread until the timeout or a wake-up, and may return earlier.
-    /// Returns at once if the timeout is zero. Use it in a loop that only runs timers.
+    /// Returns at once if the timeout is zero. Use this method in a loop that only runs timers.
     ///
     /// Between the announcement and this call, the thread must not park for anything else, such as
     /// a channel or a lock. That wait could consume the wake-up.

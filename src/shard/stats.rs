@@ -16,10 +16,11 @@ pub(super) struct Stats {
     /// store.
     pub(super) live: u32,
     pub(super) in_pass: bool,
-    /// Each turn ends its pass, as in a thread's wheel. So only user code of the turn computes a
-    /// sleep during a pass, and no sleep is recorded.
+    /// True if each turn ends its pass, as in a thread's wheel. Then only a callback can compute a
+    /// sleep during a pass, and such a sleep is not recorded.
     pub(super) never_abandons_passes: bool,
-    /// The preceding pass has left work, or an add that consumed messages to make room may have.
+    /// True if the preceding pass has left work, or an add that made room may have left messages in
+    /// the backlog.
     backlog_left: bool,
     /// A turn before this time may skip its pass. Zero until a pass ends without leaving work, and
     /// after a request for a pass. Otherwise the earliest wake-up time published since the last
@@ -29,7 +30,7 @@ pub(super) struct Stats {
     last_due_tick: u64,
     /// The number of timers of `last_due_tick` whose lateness is not yet published.
     last_due_count: u32,
-    /// The last pass has ended, and its length has not been measured.
+    /// True if the last pass has ended, and its length has not been measured.
     turn_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, when the counts were last
     /// published. `Engine::publish` publishes again only if one of the two numbers has changed.

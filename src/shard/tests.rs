@@ -285,7 +285,8 @@ fn with_remote_reset(
     moved.expect("the node exists")
 }
 
-/// The timer's message is consumed during the reset, which sends no other after the shard's end.
+/// The owner consumes the timer's message during the reset. The reset pushes no second message
+/// after the shard's end.
 #[test]
 fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {
@@ -374,7 +375,7 @@ fn a_cancel_frees_the_index_of_each_kind_of_timer() {
     assert_eq!(local_timer().len(), 0);
 }
 
-/// This holds even on a thread whose shard has reused the number.
+/// The reference is not the thread's own, even if the thread's shard has reused the number.
 #[test]
 fn a_shard_ref_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {

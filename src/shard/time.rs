@@ -16,7 +16,7 @@ pub(super) struct Time {
     pub(super) turn_start: u64,
     /// The previous `turn_start`; zero at first.
     pub(super) previous_turn_start: u64,
-    /// The number of readings in which the clock had gone back.
+    /// The number of readings that showed that the clock had gone back.
     pub(super) regressions: u64,
 }
 
@@ -28,7 +28,6 @@ impl Time {
         Self { clock, tick, reader, latest, turn_start, previous_turn_start, regressions: 0 }
     }
 
-    /// Reads the clock.
     #[inline(always)]
     pub(super) fn read(&mut self) {
         if !self.try_read() {
@@ -36,8 +35,8 @@ impl Time {
         }
     }
 
-    /// Reads the clock in place. Returns false if this is not possible, because the estimator must
-    /// be updated or the clock asks the kernel.
+    /// Reads the clock by inlined code. Returns false if this is not possible, because the
+    /// estimator must be updated or only the kernel knows the time.
     #[inline(always)]
     pub(super) fn try_read(&mut self) -> bool {
         let Some(reading) = self.reader.try_read(&self.clock) else { return false };
@@ -51,7 +50,7 @@ impl Time {
         self.advance_to(reading);
     }
 
-    /// Takes a reading. If it overlaps the latest one or is before it, merges the two. Counts a
+    /// Adopts a reading. If it overlaps the latest one or is before it, merges the two. Counts a
     /// reading before the latest one as a regression.
     #[inline(always)]
     fn advance_to(&mut self, reading: Reading) {

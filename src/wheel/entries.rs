@@ -1,7 +1,8 @@
 //! The storage of a [`Wheel`](super::Wheel), in pages that are allocated and freed on demand.
 //!
-//! Unlinking an entry writes the links of its neighbours. Links are stored apart from the other
-//! fields, so that many links fit in the cache.
+//! An index consists of a page number and a *place* in the page. Unlinking an entry writes the
+//! links of its neighbors. Links are stored apart from the other fields, so that many links fit in
+//! the cache.
 
 #![allow(unsafe_code)]
 
@@ -163,7 +164,7 @@ impl<T> Page<T> {
         page
     }
 
-    /// Initialises a never-used place as a free place, with the link `next`.
+    /// Initializes a never-used place as a free place, with the link `next`.
     fn init_place(&self, place: usize, next: u32) {
         self.links[place].set(Links { previous: 0, next });
         self.entries[place].generation.set(self.generation.get());
@@ -252,7 +253,7 @@ impl<T> Entries<T> {
         None
     }
 
-    /// Allocates memory for `entries` entries. Only [`shrink`](Self::shrink) frees it.
+    /// Allocates memory for `entries` entries in all. Only [`shrink`](Self::shrink) frees it.
     pub(super) fn reserve(&mut self, entries: usize) {
         let pages = entries.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
         self.free.raise_min_spare(as_u32(pages));

@@ -6,7 +6,8 @@
 //! slot's number.
 //!
 //! A level *reaches* the current revolution, and as many later ones as its ring has room for. The
-//! levels above the first, the *upper levels*, reach the current and the next revolution.
+//! levels above the first, the *upper levels*, reach the current and the next revolution. In names,
+//! *near* means the first level, and *far* an upper level.
 
 use core::ops::Range;
 
@@ -73,9 +74,9 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
         (number & (ring as u64 - 1)) as u32
     }
 
-    /// Returns the slots of a level.
+    /// Returns the indices of a level's slots.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
+    #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) fn slots(level: usize) -> Range<u32> {
         if level == 0 {
             0..Self::NEAR_SLOT_COUNT as u32
@@ -104,7 +105,7 @@ impl<const BITS: u32, const LEVELS: usize> Geometry<BITS, LEVELS> {
 
     /// Returns the slot at a position of an upper level.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
+    #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) const fn upper_slot(level: usize, position: u32) -> u32 {
         (Self::NEAR_SLOT_COUNT + (level - 1) * Self::FAR_SLOT_COUNT) as u32 + position
     }

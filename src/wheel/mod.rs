@@ -17,9 +17,9 @@
 //! | 5 | 4,096 | a million years | the end of `u64` |
 //!
 //! A new entry usually goes to the lowest level that reaches its deadline. Before a slot above the
-//! first level starts, its entries cascade to lower levels in portions, so that calls stay short.
-//! Entries cascade down to the first level, so deadlines are exact to the tick. A bitmap marks the
-//! occupied slots, so that the wheel quickly skips time without entries.
+//! first level starts, its entries cascade to lower levels in portions, so that each `advance`
+//! stays short. Entries cascade down to the first level, so deadlines are exact to the tick. A
+//! bitmap marks the occupied slots, so that the wheel quickly skips time without entries.
 
 #[cfg(any(test, debug_assertions))]
 mod check;
@@ -197,14 +197,14 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
     }
 
-    /// Adds an entry that is due at tick `deadline`, or at [`now`](Self::now) if that is later. The
-    /// next [`advance`](Self::advance) that reaches this tick returns the entry.
+    /// Adds an entry that is due at tick `deadline`, or at [`now`](Self::now) if `deadline` is
+    /// earlier. The next [`advance`](Self::advance) that reaches this tick returns the entry.
     ///
     /// Cost: constant. If no page has room, the call allocates a page for 4,096 entries.
     ///
     /// # Panics
     ///
-    /// If each of the 2^25 - 1 indices is in use, or retired after up to 2^32 - 1 uses.
+    /// If each of the wheel's 2^25 - 1 indices is in use, or retired after at most 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -225,7 +225,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Errors
     ///
-    /// If each of the 2^25 - 1 indices is in use, or retired after up to 2^32 - 1 uses.
+    /// If each of the wheel's 2^25 - 1 indices is in use, or retired after at most 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -255,7 +255,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// # Panics
     ///
-    /// If each of the 2^25 - 1 indices is in use, or retired after up to 2^32 - 1 uses.
+    /// If each of the wheel's 2^25 - 1 indices is in use, or retired after at most 2^32 - 1 uses.
     ///
     /// # Examples
     ///
@@ -300,8 +300,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     /// Moves an entry to another deadline, earlier or later; the key stays valid. Returns false if
     /// the entry has left the wheel.
     ///
-    /// Cost: constant. A reset to a later deadline usually only stores it, and leaves the entry in
-    /// its slot. So [`next_deadline`](Self::next_deadline) may still return the old deadline.
+    /// Cost: constant. A reset to a later deadline usually only stores the deadline, and leaves the
+    /// entry in its slot. So [`next_deadline`](Self::next_deadline) may still return the old
+    /// deadline.
     ///
     /// # Examples
     ///
@@ -321,7 +322,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Moves time to `now` and returns the due entries in the order of their deadlines. The order
-    /// within a tick is unspecified. If `now` is before the wheel's time, the time stays.
+    /// within a tick is unspecified. A `now` before the wheel's time does not move time back.
     ///
     /// If the iterator is dropped before its end, the next call continues with the remaining
     /// entries.
@@ -413,9 +414,9 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     ///
     /// - At the start of each occupied slot above the first level.
     /// - At each tick from which entries were reset to a later deadline. If more than 96 entries
-    ///   were reset from one tick, each entry beyond the 96th may add a tick of its own.
-    /// - In the last ticks before slots above the first level start, if they have more than 8,192
-    ///   entries.
+    ///   were reset from one tick, each entry beyond the 96th may add one further tick.
+    /// - In the last ticks before slots above the first level start, if these slots together have
+    ///   more than 8,192 entries.
     ///
     /// # Examples
     ///
@@ -477,8 +478,8 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
         self.len() == 0
     }
 
-    /// Returns a measure of the wheel's work since its creation. Inserting, resetting, moving,
-    /// returning or removing an entry counts as one.
+    /// Returns a measure of the wheel's work since its creation. Each insertion, reset, move,
+    /// return or removal of an entry adds one.
     ///
     /// # Examples
     ///
@@ -666,7 +667,7 @@ impl<T, const BITS: u32, const LEVELS: usize> Wheel<T, BITS, LEVELS> {
     }
 
     /// Removes and drops every entry for which `keep` returns false. `keep` gets the key, the
-    /// deadline and the value of the entry. The order of the entries is unspecified.
+    /// deadline and the value of the entry. The order of the calls is unspecified.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`remove`](Self::remove) for each removed
     /// entry. If `keep` or a destructor panics, the entries not visited yet stay.

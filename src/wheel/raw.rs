@@ -8,9 +8,9 @@
 //!   level that reaches it. Before or when this slot starts, its entries cascade to lower levels.
 //! * An entry with slack may be in an *aligned* slot. Each slot of an upper level has an aligned
 //!   slot, for entries that are due at the slot's first tick. These entries do not cascade.
-//! * An entry that was already due when it was linked is in the *late* slot. The next pass begins
-//!   by moving the late entries to the slot of their deadline. So no pass expires a late entry that
-//!   was linked during that pass (P5).
+//! * An entry that was already due when it was linked is in the *late* slot, with the deadline
+//!   `pass_end`. The next pass begins by moving the late entries to the slot of this tick. So no
+//!   pass expires a late entry that was linked during that pass (P5).
 //! * An entry that was reset to a later deadline may be in an earlier slot, usually its old one.
 //!   Such a reset is *deferred*: the entry is relinked when that slot expires or cascades.
 //!
@@ -133,7 +133,6 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         self.pass_end
     }
 
-    /// Returns the tick that the pass has reached.
     #[cfg(feature = "std")]
     pub(crate) fn current(&self) -> u64 {
         self.current
@@ -242,8 +241,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         is_deferred
     }
 
-    /// Moves an entry whose reset cannot be deferred. The slow path is a function of its own, so
-    /// that the fast path, for an entry alone in its slot, saves no registers.
+    /// Moves an entry whose reset cannot be deferred. The slow path is a separate function, so that
+    /// the fast path, for an entry alone in its slot, need not save registers.
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_near = entry.location().is_near();
@@ -275,8 +274,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
     /// Moves an entry to a later deadline at once, because its slot has too many deferred entries.
     /// Links the entry as deferred or in an upper level, so that a later reset only stores a
     /// deadline. If the slot of the new deadline also has too many deferred entries, tries a
-    /// pseudo-random slot before it. If both have too many, links the entry at its deadline as
-    /// `NEAR`.
+    /// pseudo-random slot before it. If both slots have too many, links the entry at its deadline
+    /// as `NEAR`.
     #[cold]
     #[inline(never)]
     fn relink_crowded<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
@@ -518,8 +517,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
 
     /// Moves the late entries to the slot of their deadline, which is the `pass_end` of the last
     /// pass. If the first level does not reach this deadline, the slot belongs to an upper level.
-    /// There, late entries keep the location `LATE` and are not counted in `uncascaded`, but
-    /// cascade with the slot's other entries.
+    /// In an upper level, late entries keep the location `LATE` and are not counted in
+    /// `uncascaded`, but cascade with the slot's other entries.
     #[cold]
     fn merge_late(&mut self, storage: &impl Storage) {
         let tick = self.pass_end;
@@ -594,7 +593,8 @@ impl<const BITS: u32, const LEVELS: usize> RawWheel<BITS, LEVELS> {
         }
     }
 
-    /// Continues with the next aligned slot that starts at `current`, if there is one.
+    /// Sets `stage` to the next aligned slot that starts at `current`, or to `Done` if there is
+    /// none.
     #[inline]
     fn advance_stage(&mut self) {
         if !Geometry::<BITS, LEVELS>::slot_starts_at(1, self.current) {

@@ -2,14 +2,14 @@
 //!
 //! A new entry goes to the front. An entry links to its previous and next entry; the first entry's
 //! `previous` is the slot. An entry is in at most one slot. Unlinking an entry writes to its
-//! neighbours and does not read them, so it does not wait for their cache lines.
+//! neighbors and does not read them, so it does not wait for their cache lines.
 //!
 //! ```text
 //!   head of a slot    entries deferred in it since it was empty (7 bits) | first entry, 0: none
 //!   previous          1 | slot: the entry is the first                   0 | index
 //! ```
 //!
-//! Slots are numbered in this order: first level, upper levels, aligned slots of the upper levels,
+//! Slot indices follow this order: first level, upper levels, aligned slots of the upper levels,
 //! late slot. `raw` explains aligned and late slots. The bit of an upper level's slot is set if
 //! that slot or its aligned slot has entries.
 
@@ -104,7 +104,7 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         (found < slots.end).then_some(found)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // Slots are less than 2^23.
+    #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     fn first_occupied_word(&self, range: Range<usize>) -> Option<u32> {
         let words = self.occupied.get(range.clone())?;
         // Checks eight words at a time, which takes hardly longer than checking one.
@@ -219,8 +219,8 @@ impl<const BITS: u32, const LEVELS: usize> Slots<BITS, LEVELS> {
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
         storage.set_previous(next, previous);
         // Always makes the next two writes, because a branch on the entry's position in the list
-        // would be unpredictable. One of them has no effect: it goes to index 0, whose links are
-        // never used, or leaves slot 0 as it is.
+        // would be unpredictable. One of them has no effect: it writes to index 0, whose links are
+        // never used, or rewrites the head of slot 0 unchanged.
         storage.set_next(select_unpredictable(is_first, 0, previous), next);
         let head = self.head_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_MASK, *head);

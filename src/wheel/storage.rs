@@ -50,7 +50,7 @@ pub(crate) struct Placement {
     pub(crate) location: Location,
 }
 
-/// An entry's neighbours in its slot.
+/// An entry's neighbors in its slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Links {
     /// The previous entry, or the slot if the entry is the first; see the module `slot`.
@@ -59,7 +59,7 @@ pub(crate) struct Links {
     pub(crate) next: u32,
 }
 
-/// The kind of slot that an entry is in, if any. In an upper level, also the slot.
+/// The kind of slot that an entry is in, if any. For an entry that will cascade, also the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location(u32);
 
@@ -77,7 +77,7 @@ impl Location {
     /// In the slot of its deadline in the first level.
     pub(super) const NEAR: Self = Self(4);
     /// In a slot of the first level that counts the entry as deferred: the entry's deadline may be
-    /// later than the slot.
+    /// later than the slot's tick.
     pub(super) const DEFERRED: Self = Self(5);
     // The values are ordered so that each predicate below is one comparison.
     const FAR: u32 = 1 << 31;
@@ -100,8 +100,8 @@ impl Location {
         self.0 >= Self::DEFERRED.0
     }
 
-    /// Returns true if the entry is in a slot of the first level, unless it moved there with the
-    /// late slot.
+    /// Returns true if the entry was linked into a slot of the first level. Late entries that were
+    /// spliced into such a slot do not count.
     #[inline]
     pub(super) fn is_near(self) -> bool {
         // A value with the bit `FAR` is negative.

@@ -7,10 +7,10 @@
 //! time since the anchor is in the interval from `(count - count_after) * min` to
 //! `(count - count_before) * max`.
 //!
-//! Both rates are the measured rate with a wide margin. The kernel may steer its clock during the
-//! measurement and after it, by at most 11 % either way. So the true rate is at most 1.11 / 0.89 of
-//! the measured rate, below 5/4, and at least 0.89 / 1.11, above 3/4. The interval stays short,
-//! because an anchor is used only for a short time, the *window*.
+//! `min` and `max` are the measured rate minus and plus a wide margin. The kernel may steer its
+//! clock during the measurement and after it, by at most 11 % either way. So the true rate is at
+//! most 1.11 / 0.89 of the measured rate, below 5/4, and at least 0.89 / 1.11, above 3/4. The
+//! interval stays short, because an anchor is used only for a short time, the *window*.
 //!
 //! # A faulty counter
 //!
@@ -34,7 +34,7 @@ const WINDOW_NANOS: u64 = 16_000;
 const READ_ERROR_NANOS: u64 = 1_000;
 
 /// If an anchor's two readings of the counter are further apart than a window divided by this
-/// number, it opens no window. The thread was probably interrupted between them.
+/// number, the anchor opens no window. The thread was probably interrupted between them.
 const BRACKET_SHARE: u64 = 8;
 
 /// The shortest and the longest span, in nanoseconds, over which a rate is measured. A shorter span

@@ -66,7 +66,7 @@ impl SimulatedMachine {
             .expect("a counter");
     }
 
-    /// Reads like `ClockReader::read`, and also returns the true time.
+    /// Reads like a `ClockReader`, and also returns the true time.
     fn read(&mut self) -> (u64, Reading) {
         let (count, nanos) = (self.count(), self.nanos);
         if self.is_abandoned {
