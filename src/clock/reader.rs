@@ -24,9 +24,9 @@ impl Reading {
     /// backwards: both bounds of `next` are before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, next: Self) -> bool {
-        let went_on = next.max >= self.min;
+        let is_monotonic = next.max >= self.min;
         *self = Self { min: self.min.max(next.min), max: self.max.max(next.max) };
-        went_on
+        is_monotonic
     }
 }
 

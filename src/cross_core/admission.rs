@@ -35,8 +35,8 @@ impl AdmissionLimit {
         // which is read next; pairs with `release`.
         let reserved_count = self.reserved_count.fetch_add(1, Ordering::Acquire);
         // Relaxed: the acquire above orders this load.
-        let there = reserved_count.saturating_add(self.live.load(Ordering::Relaxed));
-        let has_room = there < self.limit || there.saturating_sub(cancelled()) < self.limit;
+        let occupied = reserved_count.saturating_add(self.live.load(Ordering::Relaxed));
+        let has_room = occupied < self.limit || occupied.saturating_sub(cancelled()) < self.limit;
         if !has_room {
             self.release();
         }

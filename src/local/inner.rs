@@ -474,7 +474,7 @@ impl Local {
         let _turning = TurnGuard(&self.driver);
         let touched = engine.touched();
         engine.begin_pass(budget);
-        if engine.has_urgent_messages() {
+        if engine.is_in_urgent_phase() {
             drop(engine);
             engine = self.consume_messages(&mut turn);
         }

@@ -115,7 +115,7 @@ impl<T> Records<T> {
         while self.spare.len() > kept {
             let Some(number) = self.spare.pop() else { break };
             let page = mem::replace(&mut self.pages[number as usize], Page::ABSENT);
-            pages::free_records(page.records);
+            pages::free_to_system(page.records);
         }
         self.spare_min = self.spare_min.min(kept);
     }

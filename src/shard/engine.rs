@@ -322,14 +322,14 @@ impl<T> Engine<T> {
     }
 
     /// Cancels a timer of this shard. Returns an error if the timer is running or has ended. If a
-    /// message about the timer frees the node later, or `is_wanted` returns true, returns `Some`
+    /// message about the timer frees the node later, or `wants_payload` returns true, returns `Some`
     /// and leaves the payload for [`take_cancelled`](Self::take_cancelled). Otherwise frees the
     /// node without dropping the payload.
     #[inline(always)]
     pub(crate) fn cancel(
         &mut self,
         handle: TimerHandle,
-        is_wanted: impl FnOnce(NodeRef<'_, T>) -> bool,
+        wants_payload: impl FnOnce(NodeRef<'_, T>) -> bool,
     ) -> Result<Option<Freed>, Cancel> {
         let (index, generation) = (handle.index(), handle.generation());
         if !self.nodes.ensure_adopted(index, generation) {
@@ -340,10 +340,10 @@ impl<T> Engine<T> {
         if freed == Freed::Later {
             return Ok(Some(self.cancel_queued(index)));
         }
-        let is_wanted = is_wanted(node);
+        let wants_payload = wants_payload(node);
         self.wheel.unlink(&self.nodes, node);
         self.stats.count_cancelled();
-        if is_wanted {
+        if wants_payload {
             return Ok(Some(freed));
         }
         self.free(index, generation);
@@ -603,7 +603,7 @@ impl<T> Engine<T> {
             self.backlog.begin_empty_pass();
         }
         let target = self.time.tick.tick_at(self.time.turn_start);
-        if self.has_urgent_messages() || !self.wheel.try_idle_pass(target) {
+        if self.is_in_urgent_phase() || !self.wheel.try_idle_pass(target) {
             self.wheel.begin_pass(&self.nodes, target, budget);
         }
     }
@@ -630,7 +630,7 @@ impl<T> Engine<T> {
 
     /// Returns true if the pass is in its first phase, which consumes only urgent messages.
     #[inline]
-    pub(crate) fn has_urgent_messages(&self) -> bool {
+    pub(crate) fn is_in_urgent_phase(&self) -> bool {
         self.backlog.is_in_urgent_phase()
     }
 
@@ -1144,11 +1144,11 @@ impl<T> Engine<T> {
 
     /// Consumes messages within the budget, until one leaves work to the caller. Returns this work.
     /// Adds the number of timers found remotely cancelled to `collected`. Leaves the payload of
-    /// such a timer to the caller if `is_wanted` returns true for its node.
+    /// such a timer to the caller if `wants_payload` returns true for its node.
     pub(crate) fn next_message_work(
         &mut self,
         collected: &mut usize,
-        is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
+        wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
     ) -> Option<MessageWork> {
         loop {
             let (index, link) = match self.take_message() {
@@ -1162,7 +1162,7 @@ impl<T> Engine<T> {
             match node.state().consume_message() {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
-                    if self.collect_cancelled(index, has_payload, &is_wanted) {
+                    if self.collect_cancelled(index, has_payload, &wants_payload) {
                         return Some(MessageWork::Cancelled(index));
                     }
                 }
@@ -1218,7 +1218,7 @@ impl<T> Engine<T> {
     pub(crate) fn make_room(
         &mut self,
         adds: u64,
-        is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
+        wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
     ) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(adds) {
             let nodes = &mut self.nodes;
@@ -1228,13 +1228,13 @@ impl<T> Engine<T> {
                 return Err(reason);
             }
             // Messages left in the backlog need a pass: an idle turn looks only into the mailbox.
-            self.stats.record_backlog_left();
+            self.stats.record_work_left();
             let ConsumedMessage::Cancelled { has_payload } =
                 self.nodes.entry(index).state().consume_message()
             else {
                 unreachable!("a message that can wait is about a cancelled timer");
             };
-            if self.collect_cancelled(index, has_payload, &is_wanted) {
+            if self.collect_cancelled(index, has_payload, &wants_payload) {
                 return Ok(Some(self.take_cancelled_payload(index)));
             }
         }
@@ -1250,14 +1250,14 @@ impl<T> Engine<T> {
         &mut self,
         index: u32,
         has_payload: bool,
-        is_wanted: impl Fn(NodeRef<'_, T>) -> bool,
+        wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
     ) -> bool {
         let node = self.nodes.entry(index);
         if has_payload {
             self.short_sleeps_until =
                 self.time.turn_start.saturating_add(self.shared.drop_within_nanos);
         }
-        let is_wanted = has_payload && is_wanted(node);
+        let wants_payload = has_payload && wants_payload(node);
         let generation = node.state().generation();
         self.stats.counts.cancelled_elsewhere += 1;
         let location = node.location();
@@ -1269,10 +1269,10 @@ impl<T> Engine<T> {
         } else {
             self.stats.count_cancelled();
         }
-        if !is_wanted {
+        if !wants_payload {
             self.free(index, generation);
         }
-        is_wanted
+        wants_payload
     }
 
     /// Takes the payload that [`collect_cancelled`](Self::collect_cancelled) has left in a node,
@@ -1352,7 +1352,7 @@ impl Engine<Callback> {
         if !self.stats.in_pass {
             return None;
         }
-        if self.has_urgent_messages() {
+        if self.is_in_urgent_phase() {
             if let Some(taken) = self.take_callback_of_message() {
                 return Some(taken);
             }

@@ -1098,7 +1098,7 @@ impl<T> Shard<T> {
     fn next_in_pass(&mut self) -> Option<Expired<T>> {
         // Repeats the steps of `claim_in_pass`, because a call would slow each expiry.
         let before =
-            if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
+            if self.engine.is_in_urgent_phase() { self.engine.next_due_urgent() } else { None };
         let (claimed, ended) = match before {
             Some(claimed) => self.engine.end_claimed(claimed),
             None => {
@@ -1132,7 +1132,7 @@ impl<T> Shard<T> {
     /// Claims the next due timer of this pass. If there is none, ends the pass.
     fn claim_in_pass(&mut self) -> Option<ClaimedTimer> {
         let before =
-            if self.engine.has_urgent_messages() { self.engine.next_due_urgent() } else { None };
+            if self.engine.is_in_urgent_phase() { self.engine.next_due_urgent() } else { None };
         before
             .or_else(|| Some(self.engine.claim_due(|_, _| ())?.0))
             .or_else(|| self.engine.next_due_or_end_pass())

@@ -21,7 +21,7 @@ pub(super) struct Stats {
     pub(super) never_abandons_passes: bool,
     /// True if the preceding pass has left work, or an add that made room may have left messages in
     /// the backlog.
-    backlog_left: bool,
+    work_left: bool,
     /// A turn before this time may skip its pass. Zero until a pass ends without leaving work, and
     /// after a request for a pass. Otherwise the earliest wake-up time published since the last
     /// pass, or `u64::MAX`.
@@ -48,8 +48,8 @@ impl Stats {
     }
 
     /// Records that an add has consumed messages, and may have left others in the backlog.
-    pub(super) fn record_backlog_left(&mut self) {
-        self.backlog_left = true;
+    pub(super) fn record_work_left(&mut self) {
+        self.work_left = true;
         self.request_pass();
     }
 
@@ -73,7 +73,7 @@ impl Stats {
         time.begin_turn(time.latest.min);
         self.counts.turns += 1;
         // An abandoned pass counts as leaving work.
-        self.backlog_left |= mem::replace(&mut self.in_pass, true);
+        self.work_left |= mem::replace(&mut self.in_pass, true);
         self.request_pass();
         gauges.record_turn_begin(time.turn_start, self.counts.turns);
     }
@@ -83,7 +83,7 @@ impl Stats {
     pub(super) fn end_pass(&mut self, is_behind: bool, time: &Time, gauges: &Gauges) {
         self.in_pass = false;
         self.publish_due_lateness(time, gauges);
-        self.backlog_left = is_behind;
+        self.work_left = is_behind;
         self.may_skip_pass_until.set(if is_behind { 0 } else { u64::MAX });
         self.counts.overruns += u64::from(is_behind);
         gauges.record_turn_end(self.counts.turns);
@@ -135,7 +135,7 @@ impl Stats {
     /// Publishes the lateness of `timers` timers whose deadline was `due`, in nanoseconds of the
     /// clock.
     fn record_lateness(&self, due: u64, timers: u32, time: &Time, gauges: &Gauges) {
-        let by = match (due > time.previous_turn_start, self.backlog_left) {
+        let by = match (due > time.previous_turn_start, self.work_left) {
             (true, _) => LateCause::Loop,
             (false, true) => LateCause::LeftOver,
             // These overdue timers were added or moved after the previous turn, so they count as on

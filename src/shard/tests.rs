@@ -418,5 +418,5 @@ fn the_phase_of_urgent_messages_ends_with_the_last_one() {
     clock.advance(TICK);
     shard.turn();
     assert!(shard.next_expired().is_some());
-    assert!(!shard.engine.has_urgent_messages());
+    assert!(!shard.engine.is_in_urgent_phase());
 }

@@ -388,7 +388,7 @@ pub(crate) unsafe fn free<P>(page: NonNull<P>) {
 
 /// Drops a vector. On Linux, its memory returns to the system at once.
 #[cfg(feature = "std")]
-pub(crate) fn free_records<T>(mut records: Vec<T>) {
+pub(crate) fn free_to_system<T>(mut records: Vec<T>) {
     records.clear();
     #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
     // SAFETY: the vector owns this memory, which contains no value.
