@@ -22,7 +22,7 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
     let head = "version = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
     write("Cargo.toml", &format!("[package]\nname = \"{name}\"\n{head}{dependencies}"));
     write("src/lib.rs", "");
-    // The lock file selects versions that cargo has downloaded already.
+    // The lock file selects dependency versions that cargo has already downloaded.
     let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).expect("readable");
     write("Cargo.lock", &lock);
     for (number, example) in examples.iter().enumerate() {
@@ -31,7 +31,7 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["check", "--offline", "--quiet", "--examples", "--target-dir"]);
     cargo.arg(folder.with_extension("target"));
-    // The flags of a build for a sanitizer or for coverage fit only that build.
+    // Flags for a sanitizer or for coverage must not reach this build.
     cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     cargo.env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
     cargo.current_dir(&folder).output().expect("cargo runs")

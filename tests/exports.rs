@@ -47,7 +47,7 @@ fn gauge(value: f64) -> DebugValue {
     DebugValue::Gauge(value.into())
 }
 
-/// Asserts that `number` durations were exported, each within `expected` seconds.
+/// Asserts that `number` durations were exported, each in the range `expected`, in seconds.
 fn assert_durations(reported: &Exported, name: &str, number: usize, expected: Range<f64>) {
     let DebugValue::Histogram(reported) = &reported[name] else { panic!("{name}: {reported:?}") };
     assert_eq!(reported.len(), number);

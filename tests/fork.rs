@@ -1,5 +1,5 @@
-//! After a fork, each process has its own copy of every timer. In the child, the timers of the
-//! missing threads answer requests and never fire.
+//! After a fork, each process has its own copy of every timer. In the child, the timers of threads
+//! that the fork did not copy accept requests and never fire.
 #![cfg(all(feature = "std", target_os = "linux", not(miri)))]
 #![allow(unsafe_code, reason = "fork is not safe")]
 
@@ -27,12 +27,12 @@ fn ensure(holds: bool, what: &'static str) -> CheckResult {
 }
 
 fn in_child_process(child: impl FnOnce() -> CheckResult) {
-    // SAFETY: the child touches nothing that a missing thread could have left half-done, except the
-    // subject of the tests. The allocator of glibc works after a fork.
+    // SAFETY: the child touches nothing that a missing thread could have left half-done, except
+    // corewheel's data, which is under test. The allocator of glibc works after a fork.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "the fork failed");
     if pid == 0 {
-        // SAFETY: sets a timer of the process. A child that hangs is killed.
+        // SAFETY: sets the process's alarm, which kills a child that hangs.
         unsafe { libc::alarm(20) };
         let found = catch_unwind(AssertUnwindSafe(child)).unwrap_or(Err("it panicked"));
         if let Err(what) = found {
@@ -50,7 +50,7 @@ fn in_child_process(child: impl FnOnce() -> CheckResult) {
 
 /// Runs `test` beside threads that turn their wheels.
 fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
-    // No thread may create or end a wheel during a fork.
+    // Creating or ending a wheel takes a lock, which must be free during the fork.
     let _alone = alone();
     on_a_thread(|| {
         let turns = |core: Core| local_timer().run_until(|| core.is_stopping());
@@ -90,7 +90,7 @@ fn use_own_timer(handle: TimerHandle) -> CheckResult {
     ensure(added == live + fired + cancelled + handed_back, "the counts add up")
 }
 
-/// Creates wheels in the child. No thread created or ended a wheel during the fork.
+/// Creates wheels in the child.
 fn use_new_wheels() -> CheckResult {
     let own = local_timer().add(HOUR, || {});
     for _ in 0..20 {

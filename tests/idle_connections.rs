@@ -1,5 +1,5 @@
-//! The connection code of the example `idle_timeouts`, in virtual time on simulated sockets.
-//! Silent connections close at their tick, and the cost of each does not grow with their number.
+//! The connection code of the example `idle_timeouts`, in virtual time on simulated sockets. Silent
+//! connections close at their tick. The cost of a connection does not grow with their number.
 #![cfg(feature = "std")]
 
 #[path = "../examples/idle_timeouts/connections.rs"]
@@ -14,7 +14,7 @@ use connections::Connections;
 use corewheel::{Cancel, Config, ManualClock, local_timer};
 
 const IDLE_TICKS: u64 = 30_000;
-/// Long enough for the last silent connection to close.
+/// The ticks of a run, enough for the last silent connection to close.
 const TICKS: u64 = 92_000;
 
 /// Connections per group. All groups act alike, so that runs of different sizes are comparable.

@@ -1,5 +1,5 @@
-//! No turn is long (P7): a tick touches few entries beside those that it fires, and a turn keeps
-//! to its budget. The tests count touched entries, not time.
+//! No turn is long (P7): a tick touches few entries that it does not fire, and a turn keeps to its
+//! budget. The tests count touched entries, not time.
 #![cfg(feature = "std")]
 
 mod common;
@@ -14,12 +14,14 @@ use kinds::{Handle, Timers, for_each_kind, for_each_shard};
 const ENTRIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 
-/// Ticks in which the entries of one slot of the second level are cascaded.
+/// The number of ticks over which the wheel cascades one slot of the second level.
 const REVOLUTION: usize = 2_048;
-/// Most deferred entries that a tick relinks: entries reset to later that stayed in their slots.
+/// Maximum number of entries that a tick relinks because they were reset to later deadlines but
+/// stayed in its slot.
 const DEFERRED_MAX: usize = 96;
 
-/// Advances until empty. Asserts that each tick touches at most `most` entries beside those fired.
+/// Advances until the wheel is empty. Asserts that each tick touches at most `most` entries that it
+/// does not fire.
 fn advance_until_empty(wheel: &mut Wheel<u32>, most: usize, what: &str) {
     let mut touched = wheel.touched();
     while !wheel.is_empty() {
@@ -52,7 +54,7 @@ const INSERTS: [(&str, Insert); 4] = [
     ("aligned", |wheel| wheel.insert_within(200_001, 8_000, 0)),
 ];
 
-/// The new deadline of an entry; 0 if it is not reset.
+/// Returns the new deadline of an entry, given its number; 0 means no reset.
 type NewDeadline = fn(u64) -> u64;
 
 const RESETS: [(&str, NewDeadline); 8] = [
@@ -106,19 +108,19 @@ fn catch_up(timers: &mut dyn Timers, ticks: u32) -> usize {
 #[test]
 fn many_due_timers_fire_within_the_budget_of_each_pass() {
     for_each_kind(|make| {
-        // All due at one tick.
+        // All timers are due at one tick.
         let mut timers = make();
         add_all(&mut *timers, || 1_000);
         assert_eq!(catch_up(&mut *timers, 999), 0);
         assert_eq!(catch_up(&mut *timers, 1), ENTRIES);
-        // All reset, first to later and then to earlier.
+        // All are reset, first to a later and then to an earlier deadline.
         let handles = add_all(&mut *timers, || 200_000);
         assert!(handles.iter().all(|&handle| timers.reset(handle, 230_000)));
         assert_eq!(catch_up(&mut *timers, 229_999), 0);
         assert!(handles.iter().all(|&handle| timers.reset(handle, 20)));
         assert_eq!(catch_up(&mut *timers, 19), 0);
         assert_eq!(catch_up(&mut *timers, 1), ENTRIES);
-        // After a long sleep.
+        // Many timers become due during a long sleep.
         let mut random = fastrand::Rng::with_seed(1);
         add_all(&mut *timers, || random.u32(1..=FAR));
         let fired = catch_up(&mut *timers, FAR / 2);
@@ -148,7 +150,7 @@ fn a_turn_collects_at_most_its_budget_of_remote_cancels() {
     });
 }
 
-/// Most entries that a turn cascades from upper levels.
+/// Maximum number of entries that a turn cascades from upper levels.
 const CASCADED_MAX: u64 = 8_192;
 
 /// Advances to each `next_deadline`; some runs also advance at a heartbeat.
@@ -172,7 +174,7 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }
-        // One turn per `CASCADED_MAX` entries, and a few at the starts of slots.
+        // One early turn per `CASCADED_MAX` entries, and a few at the starts of slots.
         assert!(early <= many / CASCADED_MAX + 8, "{early} early turns, heartbeat {heartbeat:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The call sites that added the live timers.
+//! `live_report`: the call sites that added the live timers.
 
 mod common;
 
@@ -17,7 +17,7 @@ use corewheel::{
     purgatory::Purgatory,
 };
 
-/// Returns lines of this file, and the number of live timers that each has added.
+/// Returns the lines of this file that added live timers, and the number of timers of each line.
 fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
     let here = |place: &&LivePlace| place.location.file() == file!();
     let places = report.most_frequent().iter().filter(here);
@@ -108,7 +108,7 @@ fn futures_and_operations_record_where_they_were_created() {
         poll(sleep.as_mut());
         poll(timeout.as_mut());
         poll(elsewhere.as_mut());
-        // The first tick is ready at once, and the second in an hour.
+        // The interval's first tick is ready at once, and the second in an hour.
         let context = &mut Context::from_waker(Waker::noop());
         assert!(interval.poll_tick(context).is_ready() && interval.poll_tick(context).is_pending());
         let expected: Vec<_> = (first..first + 5).map(|line| (line, 1)).collect();
@@ -147,7 +147,7 @@ fn live_report_sorts_by_frequency_and_by_age() {
     });
 }
 
-/// A reused index has the call site of its new timer, even if its page was freed in between.
+/// A reused node reports the call site of its new timer, even if its page was freed in between.
 #[test]
 fn live_report_omits_ended_timers() {
     in_virtual_time(|clock| {

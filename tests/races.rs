@@ -62,7 +62,8 @@ fn add_all(
     (0..TIMERS).map(|_| add_one()).collect()
 }
 
-/// Cancels every timer. Returns each answer, and the number of fires that it sees afterwards.
+/// Cancels every timer. Returns each answer, and the number of fires that the canceller sees
+/// afterwards.
 fn cancel_all(own: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
     let cancel = |(handle, record): &SharedTimer| {
         record.work[own].store(1, Relaxed);
@@ -127,7 +128,7 @@ fn a_shards_timers_end_once_while_other_threads_cancel() {
             let counts = shard.counts();
             assert_eq!(counts.added, u64::from(TIMERS));
             assert_eq!(counts.added, counts.live + counts.fired + counts.cancelled);
-            // The timer may reuse a node, whose old handles must not reach it.
+            // The new timer may reuse a node, whose old handles must not reach the timer.
             let last = shard.add(TICK, Payload(Arc::clone(&next)));
             assert!(last.is_pending());
             let handed_back = shard.drain();

@@ -37,7 +37,8 @@ fn ten_timers_take_few_bytes(make: MakeTimers<'_>) {
     let each = (resident() - before) / 20;
     println!("{each} bytes for ten timers");
     assert!(each < 192 << 10, "{each} bytes for ten timers");
-    // An allocator zeroes a page that it reuses, which makes the whole page resident.
+    // Leaked, because an allocator that reused the pages would zero them, which makes them
+    // resident.
     mem::forget(wheels);
 }
 

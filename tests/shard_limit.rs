@@ -1,4 +1,5 @@
-//! The maximum number of shards. The test has its own process, because it takes all of them.
+//! The maximum number of shards. The test has its own process, because it uses up all shard
+//! numbers.
 #![cfg(feature = "std")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Checks rules for `src/` that the compiler does not check. They read formatted sources as text.
-//! Modules called `tests` are exempt.
+//! Checks rules for `src/` that the compiler does not check. The checks read formatted sources as
+//! text. Modules called `tests` are exempt.
 
 #[path = "tidy/source.rs"]
 mod source;
@@ -12,7 +12,7 @@ use std::{
 use source::{Name, Source};
 
 /// The modules of `src/` and of its folders. A module may use itself and the modules before it.
-/// Inside a folder, all modules may use the items of its root.
+/// Inside a folder, all modules may use the items of its `mod.rs`.
 const ORDER: &[(&str, &str)] = &[
     (
         "",
@@ -69,13 +69,13 @@ const BANNED_WORDS: &[(&str, &str)] = &[
 
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Public items that other crates cannot reach, or that a macro defines.
+/// Public items that need no example: other crates cannot reach them, or a macro defines them.
 const WITHOUT_EXAMPLE: [&str; 4] = ["BackendOps", "Counts", "WakerCallback", "CallSite"];
 
-/// Maximum distance in lines from an atomic operation up to the comment with its reason.
+/// Maximum number of lines from the comment with an ordering's reason down to the atomic operation.
 const REASON_REACH: usize = 8;
 
-/// A line number, counted from 1, and what is wrong in this line.
+/// A line number, counted from 1, and the problem in this line.
 type Finding = (usize, String);
 type Rule = fn(&Source) -> Vec<Finding>;
 

@@ -22,7 +22,7 @@ pub use self::floor::FloorOwner;
 pub use self::locked::{Lock, Locked, ParkingLot, Shareable, Std};
 pub use self::tokio::{SharedRuntime, TokioDrop};
 
-/// The most timers handed over and not yet collected.
+/// The maximum number of timers handed over and not yet collected.
 pub const IN_FLIGHT: usize = 4096;
 
 /// Timers per hand-over.
@@ -38,14 +38,14 @@ pub trait Owner: Sized {
     fn add(&mut self, delay: Duration, payload: Payload) -> Self::Handle;
 
     /// Fires due timers and consumes remote requests. `budget` limits the requests of `channel` and
-    /// corewheel, and the entries that corewheel fires or moves. Other peers ignore it.
+    /// corewheel, and the entries that corewheel fires or moves. Other peers ignore `budget`.
     fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned;
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Turned {
     pub collected: usize,
-    /// Whether work may be left for the next turn.
+    /// Whether the turn may have left work for the next one.
     pub is_behind: bool,
 }
 

@@ -12,7 +12,7 @@ const TRIPS: u64 = 64;
 const MEASUREMENTS: u64 = 128;
 const SPINS_MAX: u64 = 1 << 34;
 
-/// All cores, listed before any thread is pinned, because a pinned thread sees only its own.
+/// All cores, listed before any thread is pinned, because a pinned thread sees only its own core.
 pub(crate) static ALL: LazyLock<Vec<CoreId>> =
     LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
 
@@ -72,7 +72,7 @@ pub(crate) struct Runner<'a> {
     next_leg: u64,
 }
 
-/// The baton after a runner has panicked.
+/// The value of the baton after a runner has panicked.
 const PANICKED: u64 = u64::MAX;
 
 impl<'a> Runner<'a> {
@@ -96,7 +96,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// After a panic of one runner, the next `run` of the other panics too.
+/// After a panic of one runner, the other runner's next `run` panics too.
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
         if thread::panicking() {

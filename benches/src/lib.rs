@@ -18,8 +18,9 @@
 //!   [`workloads::packets`]. The CPU time of the same work without timeouts, measured alternately,
 //!   is subtracted.
 //! * The allocator counts only in runs that measure memory.
-//! * The build has no link-time optimisation. The compiler inlines the peers of this crate freely.
-//!   From corewheel and published peers, it inlines only generic, small or marked functions.
+//! * The build has no link-time optimization. The compiler inlines the peers of this crate freely.
+//!   From corewheel and published peers, it inlines only generic functions, small functions, and
+//!   functions marked `#[inline]`.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,

@@ -55,13 +55,11 @@ pub struct Timing {
     pub elapsed: Duration,
 }
 
-/// Warms the load up, and then measures ns per operation.
 pub async fn ns_per_operation(load: &mut impl Load, operations: u64, durations: Durations) -> f64 {
     warm_up(load, operations, durations).await;
     batches(load, u64::MAX, durations.timed).await.ns_per_operation()
 }
 
-/// Runs batches until `operations` are done or `warm_up_max` has passed.
 pub async fn warm_up(load: &mut impl Load, operations: u64, durations: Durations) {
     batches(load, operations, durations.warm_up_max).await;
 }

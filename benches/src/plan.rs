@@ -228,8 +228,8 @@ impl Peer {
         self.name().starts_with("corewheel-")
     }
 
-    /// Returns whether a peer that is compared with corewheel can replace it: it takes any delay,
-    /// fires at the exact tick, and recognises stale handles.
+    /// Returns whether this peer, if not corewheel, can replace corewheel: it takes any delay,
+    /// fires at the exact tick, and recognizes stale handles.
     pub fn is_complete(self) -> bool {
         !self.is_corewheel()
             && !matches!(

@@ -24,7 +24,7 @@ pub struct Section {
     figures: Vec<Figure>,
 }
 
-/// All rounds of one figure.
+/// One quantity of a peer, with its values in all rounds.
 struct Figure {
     peer: Peer,
     /// The sample of the first round.
@@ -169,7 +169,8 @@ impl<'a> Chart<'a> {
         Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
     }
 
-    /// Returns a row per peer. Below times by size or setting, adds ratios of corewheel to others.
+    /// Returns a table with a row per peer. Below times by size or setting, adds rows with ratios
+    /// of corewheel to other peers.
     fn table(&self, workload: Workload, ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);

@@ -162,7 +162,8 @@ fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
 }
 
 fn in_task<T: Timers<Handle: Send> + Send + 'static>(job: Job) -> Vec<Sample> {
-    // Unconstrained: otherwise only 128 polls between two yields would register a timer.
+    // Unconstrained: otherwise tokio's budget would let only 128 polls between two yields register
+    // a timer.
     let load = unconstrained(operations::run::<T>(job));
     runtime(job, 1).block_on(async { tokio::spawn(load).await.expect("the run does not panic") })
 }

@@ -34,7 +34,8 @@ pub trait Timers: Sized {
     /// Moves a timer, perhaps to a new handle; returns false if it had ended.
     fn reset(&mut self, handle: &mut Self::Handle, deadline: u64) -> bool;
 
-    /// Advances to `now` and fires the due timers. A peer implements this method or the next.
+    /// Advances to `now` and fires the due timers. A peer implements this method or
+    /// [`advance_within`](Self::advance_within).
     fn advance(&mut self, now: u64, on_fire: impl FnMut(Payload)) {
         self.advance_within(now, usize::MAX, on_fire);
     }
@@ -64,7 +65,8 @@ pub enum Window {
 }
 
 impl Window {
-    /// Chooses a tick for a peer without windows: the roundest for slack, a random one for spread.
+    /// Chooses a tick for a peer without windows: for slack the one with the most trailing zeros,
+    /// for spread a random one.
     pub(crate) fn choose(self, deadline: u64) -> u64 {
         match self {
             Self::Slack(slack) => roundest(deadline, deadline + slack),

@@ -20,9 +20,9 @@ const OPERATIONS: usize = 30_000;
 #[derive(Clone, Copy)]
 struct Traits {
     range: u64,
-    /// The most ticks by which a timer with an interval fires late.
+    /// Returns the maximum lateness of a timer with the given interval, in ticks.
     lateness: fn(u64) -> u64,
-    /// Whether a stale handle is recognised after its node is reused.
+    /// Whether a stale handle is recognized after its node is reused.
     survives_reuse: bool,
 }
 

@@ -239,7 +239,8 @@ pub fn setup<R>(set: impl FnOnce() -> R) -> R {
 /// explores both orders.
 ///
 /// Otherwise loom may miss an order, because it remembers only the last load of each atomic. It
-/// overlooks a race of a load here with a swap there if the other thread loads before it swaps.
+/// overlooks a race of a load in this thread with a swap in the other thread if that thread loads
+/// before it swaps.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     let [started, other] = shared(ModelledUsize::new(0));
     // Relaxed, both: they order no other access.
@@ -323,7 +324,7 @@ impl Drop for SeesOnDrop {
     }
 }
 
-/// Counts its drop.
+/// A value whose drop increments [`Drops`].
 #[derive(Debug)]
 pub struct Dropped(Arc<Drops>);
 

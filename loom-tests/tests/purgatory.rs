@@ -300,7 +300,7 @@ fn a_remote_event_or_the_timeout_ends_an_operation_once() {
         op.set();
         group.notify(&1);
         clock.advance(TICK);
-        // In its turn, the other core sends the event.
+        // In its turn, the other core passes the event to this core.
         other.begin_turn(&own);
         local_timer().turn();
         other.end_turn();

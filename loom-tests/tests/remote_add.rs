@@ -320,8 +320,8 @@ fn callback_writes_are_visible_after_remote_node_reuse() {
     });
 }
 
-/// The owner returns a node of the second adder while the first adder stalls. The tag of the free
-/// list prevents ABA.
+/// While the first adder stalls in taking a node, the owner frees a node that the second adder has
+/// used. The tag of the free list prevents ABA.
 #[test]
 fn no_node_is_taken_twice_from_the_free_list() {
     explore_with_preemptions(1, 4_200, || {
@@ -432,7 +432,7 @@ fn a_callback_added_at_shard_end_is_dropped_once() {
         let owner = race(move || {
             let (_clock, core) = install_core();
             race(move || {
-                // Returns `core`, so that its drop is not what drops the callback.
+                // Returns `core`, so that the drop of `core` does not drop the callback.
                 (core.try_add(TICK, move || drop(dropped)).map_err(|error| error.reason()), core)
             })
         });

@@ -287,7 +287,7 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
 }
 
 /// If the owner's reset comes during the first remote reset, the second remote reset needs a
-/// message, since its deadline is earlier.
+/// message, since its deadline is earlier than the owner's.
 #[test]
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_900, || {

@@ -202,8 +202,8 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
 #[test]
 fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     explore_with_preemptions(1, 3_000, || {
-        // The shard moves to the main thread, because loom does not backtrack a thread's steps to
-        // before its start.
+        // The shard moves to the main thread, because loom does not backtrack a thread's steps to a
+        // point before the thread's start.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
             let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
@@ -327,7 +327,8 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
     });
 }
 
-/// The stalled hook announces no message: after its refused add, the thread requests room.
+/// The stalled hook announces no message: a thread whose add was refused wakes the owner to make
+/// room.
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(26_000, || {

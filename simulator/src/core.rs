@@ -1,4 +1,4 @@
-//! A virtual core: a thread with its own wheel and shards of payloads.
+//! A virtual core: a thread with its own wheel and some `Shard`s, here called shards of payloads.
 
 mod handles;
 
@@ -50,7 +50,7 @@ pub(crate) fn run_thread(
     let mut has_left = false;
     while !has_left && let Some(job) = handover::receive() {
         has_left = matches!(job, Job::Leave);
-        // The library catches planned panics: this one is a failure.
+        // The library catches planned panics, so a panic that arrives here is a failure.
         let done = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Steps(steps) => this.do_steps(plan, steps),
             Job::Leave => this.leave(),
@@ -369,7 +369,8 @@ fn turn_local(budget: Option<usize>) -> TurnReport {
     TurnReport { fired, collected, touched, behind, ..TurnReport::default() }
 }
 
-/// Makes a pass. It borrows the payloads of periodic timers if `borrows`, and otherwise takes them.
+/// Makes a pass. If `borrows`, the loop borrows the payloads of periodic timers; otherwise it takes
+/// them.
 fn pass(
     shard: &mut Shard<Payload>,
     borrows: bool,

@@ -18,17 +18,17 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 /// The failure of an episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The number of the step that ran.
+    /// The number of the step that ran at the failure.
     pub step: usize,
     /// The violated expectation, with values.
     pub what: String,
-    /// A core hangs, and every retry would hang too.
+    /// True if a core hangs. Every retry would hang too.
     pub hangs: bool,
 }
 
 struct Conductor {
     plan: Arc<Plan>,
-    /// None while a core has it.
+    /// None while a core's thread has the model.
     model: Option<Box<Model>>,
     threads: Vec<Thread>,
 }

@@ -17,7 +17,7 @@ pub(crate) struct Ledger {
     /// How often the payload of each timer was dropped.
     drops: Box<[AtomicU8]>,
     shards: Box<[Mutex<Totals>]>,
-    /// The simulator itself drops a payload, whose destructor then only counts.
+    /// True while the simulator itself drops a payload, whose destructor then only counts.
     quiet: AtomicBool,
 }
 
@@ -63,7 +63,7 @@ impl Ledger {
         resume_unwind(Box::new(Planned))
     }
 
-    /// Drops a value, whose payloads are counted but have no other effects.
+    /// Drops a value. The destructors of its payloads only count.
     pub(crate) fn drop_quietly<T>(&self, value: T) {
         self.quiet.store(true, Relaxed);
         drop(value);
@@ -92,7 +92,7 @@ pub(crate) struct Payload {
     ledger: Arc<Ledger>,
     pub(crate) id: Id,
     shard: u16,
-    /// Its destructor panics.
+    /// The payload's destructor panics.
     panics: bool,
 }
 
@@ -107,7 +107,7 @@ impl Drop for Payload {
             return;
         }
         on_payload_drop(self.id);
-        // A second panic while unwinding would abort.
+        // A second panic during unwinding would abort the process.
         if self.panics && !thread::panicking() {
             self.ledger.panic_as_planned(shard);
         }

@@ -4,7 +4,7 @@
 //! * `model`: predicts the answer of each call.
 //! * `ledger`: counts of dropped payloads, planned panics and wake-ups.
 //! * `handover`, `core`: the threads of the cores. Only the thread that has the model runs, so an
-//!   episode is deterministic. A callback can hand the model on too.
+//!   episode is deterministic. A callback can also pass the model to another core.
 //! * `episode`, `campaign`: one episode; many episodes and the shrinking of a failure.
 //! * `coverage`: the operations and faults of a run.
 

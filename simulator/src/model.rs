@@ -1,5 +1,5 @@
-//! Predicts the answer of each call. Where the library leaves a choice, such as when a spread timer
-//! fires, the model has bounds. This file has the timers, and `model/shards.rs` the shards.
+//! Predicts the answer of each call. Where the library leaves a choice, such as the tick of a
+//! spread timer, the model has bounds. This file has the timers, and `model/shards.rs` the shards.
 
 mod shards;
 
@@ -77,7 +77,8 @@ pub(crate) struct Timer {
     queued: bool,
     /// The last turn before its latest message.
     queued_in: u64,
-    /// The last reset was remote, so a further remote reset to later may need no message.
+    /// The last reset was remote, so a further remote reset to a later deadline may need no
+    /// message.
     may_be_deferrable: bool,
     is_remote: bool,
     /// The owner may not have admitted it yet.
@@ -100,7 +101,7 @@ pub(crate) enum State {
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub(crate) struct ShardModel {
-    /// The core whose clock it reads.
+    /// The core whose clock the shard reads.
     pub(crate) core: usize,
     tick: Nanos,
     /// Another thread has cancelled a timer whose payload the owner drops.
@@ -159,7 +160,8 @@ pub(crate) struct TurnModel {
     lent: u64,
     before: Counts,
     is_wanted: bool,
-    /// Set if the turn consumes all earlier messages: timers due after this tick fire in order.
+    /// Set if the turn consumes all earlier messages. Then timers due after this tick fire in
+    /// order.
     in_order_after: Option<u64>,
 }
 
@@ -171,7 +173,7 @@ struct Asleep {
     /// A request may, or must, wake the owner.
     may_wake: bool,
     must_wake: bool,
-    /// The sleep is longer than a cancelled payload may wait.
+    /// The sleep is longer than `DROP_WITHIN`.
     is_long: bool,
 }
 
@@ -682,7 +684,7 @@ impl Model {
         live
     }
 
-    /// Checks that a drain handed back and counted exactly the live timers.
+    /// Checks that a drain handed back exactly the live timers, and counted them.
     pub(crate) fn record_drain(
         &mut self,
         number: usize,
@@ -742,7 +744,8 @@ impl ShardModel {
         if delay == 0 { self.due_at(now, now) } else { now.saturating_add(delay) }
     }
 
-    /// Returns the due time of a moment. Unless it is in the future, it is rounded down to its tick.
+    /// Returns the due time of an instant. If the instant is not in the future, its tick is rounded
+    /// down.
     fn due_at(&self, now: Nanos, moment: Nanos) -> Nanos {
         if moment <= now { moment.saturating_sub(self.tick - 1) } else { moment }
     }
@@ -753,7 +756,7 @@ impl ShardModel {
 
     /// Records that a timer is due between two ticks, and must end a longer sleep.
     fn record_due(&mut self, ticks: [u64; 2]) {
-        /// A timer at this distance or farther may need a turn per level before its deadline.
+        /// A timer that is due in this number of ticks, or later, may need a turn per level.
         const FAR: u64 = (1 << 17) - (1 << 11);
         const NEEDLESS_PER_FAR_TIMER: u64 = 5;
         let [first, last] = ticks.map(|tick| self.start(tick));

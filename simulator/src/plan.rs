@@ -24,7 +24,8 @@ pub type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) steps: Vec<Step>,
-    /// Upper bound of timer numbers; at least 1, because steps of an empty episode name timer 0.
+    /// Upper bound of timer numbers; at least 1, because steps of an episode without adds name
+    /// timer 0.
     pub(crate) timers: usize,
 }
 
@@ -78,10 +79,10 @@ pub(crate) enum Act {
     Sleep,
     Drain,
     DropShard,
-    /// Gives a shard away, and takes the one given before or makes a new one.
+    /// Gives a shard away, and takes the one that was given away before, or makes a new one.
     SwapWithTransit,
     Clock(ClockMove),
-    /// Repeats a remote act for many timers.
+    /// Repeats an act for many timers.
     Flood(&'static Act),
     WakePanics,
     Exit,
@@ -325,13 +326,13 @@ impl Draw<'_, '_> {
         }
     }
 
-    /// Returns a time of less than `most` ticks of a random place.
+    /// Returns a random time of less than `most` ticks of a random place.
     fn ticks(&mut self, most: u64) -> Nanos {
         let tick = self.ticks[self.index(PLACES)];
         self.below(most * tick)
     }
 
-    /// Returns a number whose size in bits is nearly uniform.
+    /// Returns a random number whose length in bits is nearly uniform.
     fn magnitude(&mut self) -> u64 {
         self.below(u64::MAX) >> self.below(64)
     }

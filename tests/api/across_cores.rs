@@ -16,7 +16,8 @@ use crate::support::{
     on_a_thread, turn_after, with_counted_wakes,
 };
 
-/// The timer is not yet admitted, and no reset is to a deadline before the end of the sleep.
+/// The owner resets a remote timer that is not yet admitted, never to a deadline before the end of
+/// the sleep.
 #[test]
 fn an_owners_reset_in_a_sleep_does_not_suppress_a_later_wake() {
     with_counted_wakes(|clock, wakes, _| {
@@ -58,7 +59,7 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
     });
 }
 
-/// No other timer is due, so the wheel could skip past the new deadlines.
+/// No other timer is due, so a faulty turn could advance past the new deadlines.
 #[test]
 fn remotely_moved_timers_expire_in_tick_order() {
     let (mut shard, clock) = manual_shard();
@@ -143,7 +144,7 @@ fn bug_22_a_remote_add_during_a_turn_fired_in_that_turn() {
     });
 }
 
-/// Kafka #2195, #8657: two locks taken in opposite orders. Here a callback waits for a mutex, whose
+/// Kafka #2195, #8657: two locks taken in opposite orders. Here a callback waits for a mutex. Its
 /// holder cancels timers of the callback's wheel and uses other wheels.
 #[test]
 fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {

@@ -20,7 +20,8 @@ fn no_timer_fires_early_on_any_real_clock() {
     thread::scope(|scope| clocks.map(|clock| _ = scope.spawn(|| assert_none_is_early(clock))));
 }
 
-/// Adds timers of less than 300 us. Each payload is the earliest time at which its timer may fire.
+/// Adds timers with delays below 300 us. Each payload is the earliest time at which its timer may
+/// fire.
 fn assert_none_is_early(clock: Clock) {
     let (mut shard, mut random) = (shard(clock), fastrand::Rng::with_seed(5));
     let (mut added, mut fired) = (0, 0);

@@ -187,7 +187,7 @@ fn peek_returns_the_earliest_pending_timer() {
     assert_eq!(wheel.peek(), Some((keys[2], 5, &(1 << 40))));
 }
 
-/// A page stays while another test's thread may be reading it.
+/// Repeats `shrink_to_fit`, because a page stays while a thread of another test may be reading it.
 fn shrink_until(shard: &mut Shard<u32>, below: usize) {
     let shard = RefCell::new(shard);
     wait_until("the spare pages are freed", || {

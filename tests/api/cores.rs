@@ -108,7 +108,8 @@ fn each_thread_calls_config_and_has_its_own_wheel() {
     assert_eq!(made_on, made_on_expected);
 }
 
-/// Fails to start five threads. Asserts that none has called `run` and that all have ended.
+/// Returns the error of starting five threads. Asserts that none has called `run` and that all have
+/// ended.
 fn start_error(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::Error {
     let ran = Counter::default();
     let run = ran.callback();
@@ -255,8 +256,8 @@ thread_local! {
     static WAS_STOPPING: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// The first turn leaves the closure that stops. So the second turn finds the request to stop
-/// before its due timers fire.
+/// The first turn leaves the message of the closure that calls `stop`. So the second turn consumes
+/// a message of the stop request before it fires due timers.
 #[test]
 fn closures_submitted_before_a_stop_behind_a_left_message_run_before_it() {
     let (sender, receiver) = mpsc::channel();

@@ -263,7 +263,8 @@ fn a_stall_is_reported_once_when_the_next_deadline_changes() {
     });
 }
 
-/// Calls `test` with the shard of a thread that runs no loop, and then turns there once.
+/// Calls `test` with the shard of a thread that runs no loop, and then turns that thread's wheel
+/// once.
 fn with_undriven_thread(
     name: &str,
     prepare: fn(),
@@ -376,7 +377,7 @@ fn add_without_a_driver() {
         thread::sleep(millis(1_100));
         (0..3).for_each(|_| _ = shard.add(HOUR, ()));
     }
-    // No timer is overdue at an add.
+    // At none of these adds is a timer overdue.
     on_named_core("no report", || {
         from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));

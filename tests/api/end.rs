@@ -224,7 +224,7 @@ fn calls_on_a_drained_shard_have_defined_results() {
     assert!(panics(|| shard.add(TICK, 5)));
 }
 
-/// Drains shards until the wheel of a new thread gets the number of one of them.
+/// Drains shards until the wheel of a new thread reuses the number of a drained shard.
 #[test]
 fn a_drained_shard_cannot_reach_timers_of_its_successor() {
     let reached = (0..1_000).find_map(|_| {
@@ -252,7 +252,7 @@ fn a_drained_shard_cannot_reach_timers_of_its_successor() {
     assert_eq!(reached, Some([[false; 3]; 2]));
 }
 
-/// P4: a cancel never frees an ended shard.
+/// P4: a cancel never frees the memory of an ended shard.
 #[test]
 fn a_cancelling_thread_never_drops_hooks_of_ended_shards() {
     let (stop, dropped_by) = (AtomicBool::new(false), Log::new());
@@ -333,8 +333,9 @@ impl Drop for EndShardOnDrop {
     }
 }
 
-/// DPDK eb63c85d: stopping all timers locked a mutex twice. Here two threads end shards. The reads
-/// of a third thread delay the freeing, so that each of the two also frees hooks of the other.
+/// DPDK eb63c85d: stopping all timers locked a mutex twice. Here two threads end shards. The
+/// cancels of a third thread delay the freeing, so that each of the two also frees hooks of the
+/// other's shards.
 #[test]
 fn bug_20_stopping_all_timers_took_a_lock_twice() {
     assert_ends_soon(|| {

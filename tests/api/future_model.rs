@@ -20,7 +20,7 @@ struct Expected<H: Backend> {
     sleep: Sleep<H>,
     deadline: u64,
     state: SleepState,
-    /// The sleep was reset to now or to the past, and has not been polled since.
+    /// The sleep was reset to now or to an elapsed instant, and has not been polled since.
     is_reset_to_now: bool,
 }
 
@@ -47,7 +47,8 @@ struct Model<'a, H: Backend> {
     tasks: [Poller; TASKS],
     /// Expected number of wakes of each task.
     woken: [usize; TASKS],
-    /// Expected number of added timers: one per pending poll by a task that does not wait yet.
+    /// Expected number of added timers: one per pending poll by a task that did not yet wait for
+    /// the sleep.
     added: u64,
 }
 

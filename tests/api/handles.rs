@@ -13,8 +13,8 @@ use crate::support::{
     TICK, cancel_remotely, from_another_thread, must_not_run, on_a_core, on_a_thread, turn_after,
 };
 
-/// Tells whether a type implements `$bound`. Only for such types, an inherent constant shadows the
-/// constant of the trait `No`.
+/// Tells whether a type implements `$bound`. Only for a type that implements it, an inherent
+/// constant shadows the constant of the trait `No`.
 macro_rules! implements {
     ($type:ty: $($bound:tt)+) => {{
         #[allow(dead_code, reason = "used where the bound does not hold")]
@@ -81,7 +81,8 @@ fn from_bits_restores_a_handle_while_its_timer_is_live() {
             let bits = handle.to_bits();
             assert_eq!(TimerHandle::from_bits(bits), Some(handle));
             on_a_thread(move || assert_eq!(TimerHandle::from_bits(bits), Some(handle)));
-            // The skipped bits are the shard number, which may belong to a shard of another test.
+            // The skipped bits hold the shard number. A changed number may be a shard of another
+            // test.
             for bit in (0..32).chain(46..128) {
                 assert_eq!(TimerHandle::from_bits(bits ^ 1 << bit), None, "bit {bit}");
             }

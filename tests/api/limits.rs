@@ -64,7 +64,7 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
     }
 }
 
-/// The next turn collects the other timers, even if the clock has not advanced.
+/// The next turn collects the other cancelled timers, even if the clock has not advanced.
 #[test]
 fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
     with_limit(3, |clock| {

@@ -485,7 +485,7 @@ fn stall_until_reported(name: &'static str, receiver: mpsc::Receiver<()>) {
     });
 }
 
-/// The thrown value panics, too, when it is dropped.
+/// The value that the report throws panics, too, when it is dropped.
 #[test]
 fn a_panic_of_a_report_does_not_reach_the_drop_of_its_watch() {
     const NAME: &str = "a report that panics";

@@ -129,7 +129,7 @@ fn another_thread_may_cancel_or_reset_an_owned_timer() {
         assert_eq!(runs.get(), 0);
         assert_eq!(on_a_thread(|| handle.cancel()), Cancel::Cancelled);
         assert_eq!(timer.end(), Some(TimerEnd::Cancelled));
-        // The owner has not collected the cancelled timer.
+        // The owner has not yet collected the cancelled timer.
         assert!(!timer.arm(TICK * 5));
         turn_after(clock, 5);
         assert_eq!((runs.get(), handle.cancel()), (1, Cancel::Ended));

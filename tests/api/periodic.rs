@@ -10,7 +10,7 @@ use crate::support::{
     manual_shard, must_not_run, on_a_core, on_a_thread, panics, turn_at_each_tick,
 };
 
-/// The admission must not overwrite a period that the owner has set before.
+/// The admission must not overwrite a period that the owner has already set.
 #[test]
 fn the_owner_may_set_the_period_before_and_after_admission() {
     on_a_core(|clock| {

@@ -318,7 +318,7 @@ fn events_are_sent_in_batches() {
     assert_eq!((cores.cores.turn(1).fired, seen.checks()), (1, 201));
 }
 
-/// A key of the core `.0`. All clones share one reference count.
+/// A key that belongs to core `.0`. All clones share one reference count.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct SharedKey(usize, Arc<()>);
 
@@ -393,7 +393,7 @@ fn a_full_wheel_accepts_purgatory_messages() {
     let ended = waits.map(|seen| seen.ended());
     assert_eq!(ended, [(); 2].map(|()| [Completion::Condition]));
     cores.assert_empty(0..2);
-    // Messages do not count towards the limit.
+    // Messages do not count toward the limit.
     cores.add(0, &[0], 50);
 }
 
@@ -484,7 +484,7 @@ thread_local! {
     static OWN: RefCell<Option<OpPurgatory>> = const { RefCell::new(None) };
 }
 
-/// A batch wakes core 2. Its wake hook runs on the sending thread and notifies core 1.
+/// A batch wakes core 2. The wake hook of core 2 runs on the sending thread and notifies core 1.
 #[test]
 fn an_event_from_a_wake_hook_prevents_the_sleep() {
     let configured = Cell::new(0);
@@ -548,7 +548,8 @@ fn each_message_of_a_batch_counts_against_the_budget() {
     let seen = cores.add(1, &[1], 50);
     cores.on(0, |own| (0..64 * 40).for_each(|_| own.notify(&1)));
     let mut checks = seen.checks();
-    // A turn completes each batch that it begins. Without a budget, it handles 1,024 messages.
+    // A turn completes each batch that it begins. Without a budget, a turn begins no batch after
+    // 1,024 messages.
     for (budget, batches) in [(1, 1), (64, 1), (65, 2), (128, 2), (usize::MAX, 16)] {
         let turn = cores.on(1, move |_| local_timer().turn_within(budget));
         assert_eq!((turn.fired, turn.behind), (batches, true));
@@ -651,8 +652,8 @@ fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
     well.assert_ended(Completion::Condition);
 }
 
-/// Keys 0 and 3 belong to core 0; 1 and 4 to core 1. A panic during another one's unwinding would
-/// abort the process.
+/// Keys 0 and 3 belong to core 0; 1 and 4 to core 1. A second panic during unwinding would abort
+/// the process.
 #[test]
 fn several_panicking_keys_of_an_ended_core_do_not_abort() {
     let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);

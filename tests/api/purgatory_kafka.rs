@@ -1,5 +1,5 @@
-//! Kafka's bugs 31 to 34 (`doc/history.md`) on one core. The code of an operation or of its keys
-//! causes the interfering timeout, force or event.
+//! Bugs 31 to 34 of `doc/history.md`, found in Kafka, on one core. The code of an operation or of
+//! its keys causes the interfering timeout, forced completion or event.
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
@@ -19,7 +19,8 @@ fn assert_all_ended(own: &OpPurgatory, seen: &Arc<OpRecord>, ends: usize, keys: 
     assert!((0..keys).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
 }
 
-/// The second call of `try_complete` causes any combination of a timeout, a force and an event.
+/// The second call of `try_complete` causes any combination of a timeout, a forced completion and
+/// an event.
 #[test]
 fn kafka_bug_31_an_operation_completes_once() {
     for (what, is_met) in (0..8).flat_map(|what| [(what, false), (what, true)]) {

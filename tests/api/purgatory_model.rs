@@ -1,5 +1,5 @@
 //! Compares random operations, events and timeouts with a model. Cores join the group and end at
-//! random. `COREWHEEL_TEST_SCALE` multiplies the number of runs.
+//! random. `COREWHEEL_TEST_SCALE` multiplies the number of runs, up to tenfold.
 
 use std::{array, panic::resume_unwind, sync::Arc};
 
@@ -89,7 +89,8 @@ impl Model {
         self.note_recheck(core);
     }
 
-    /// Each operation that watches a key of `core` checks once more, as events may have been lost.
+    /// Expects each operation that watches a key of `core` to check once more, as events may have
+    /// been lost.
     fn note_recheck(&mut self, core: usize) {
         let watches = |live: &&mut Live| live.keys.iter().any(|key| key % CORES == core);
         for live in self.live.iter_mut().filter(watches) {
@@ -138,8 +139,8 @@ impl Model {
         keys.iter().map(|&key| self.levels[key]).sum()
     }
 
-    /// Adds an operation. Its `on_complete` may panic, or all its calls of `try_complete`. In the
-    /// second case the condition never holds.
+    /// Adds an operation. Either its `on_complete` or each call of its `try_complete` may panic. In
+    /// the second case the condition never holds.
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
         let keys: Vec<_> = (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect();
         let (panics, raised) = (random.u32(..16), random.u32(..5));
@@ -244,7 +245,7 @@ impl Model {
     /// Delivers all events. Asserts that operations that must end have ended, and that only live
     /// operations have watches.
     fn settle(&mut self) {
-        // The second call delivers the answers to the end of a core.
+        // The second call delivers the answers that the end of a core causes.
         (0..2).for_each(|_| self.own.cores.settle());
         self.collect_ended();
         let lost = self.live.iter().find(|live| live.must_end || live.deadline <= self.now);

@@ -157,7 +157,7 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
         let timers: Vec<_> = (0..9).map(|_| local_timer().add(MINUTE, drops.callback())).collect();
         let turn = || assert_eq!(local_timer().turn().fired, 0);
         turn();
-        // The first cancel ends a long sleep.
+        // The first cancel ends the long sleep.
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), Some(MINUTE));
         cancel_all_remotely(&timers[..1]);
@@ -197,7 +197,7 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
         cancel_all_remotely(&[local_timer().add(HOUR, || ())]);
         assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
     });
-    // The limit applies to a shard of payloads, too.
+    // The limit applies to a `Shard`, too.
     let (clock, wakes) = (ManualClock::new(), Counter::default());
     let config = Config::new().clock(&clock).on_wake(wakes.callback()).drop_within(LIMIT);
     let mut shard = Shard::with_config(config).expect("valid");

@@ -116,7 +116,7 @@ fn an_earlier_add_or_reset_rearms_the_descriptor() {
         assert!(!is_readable(&timer, Duration::ZERO));
         assert!(late.reset(Duration::ZERO));
         turn_until_fired(&timer);
-        // The add of a callback rearms the descriptor, too.
+        // An add inside a callback rearms the descriptor, too.
         let fired = Counter::default();
         let (fires, begun) = (fired.callback(), Instant::now());
         local_timer().add(Duration::ZERO, move || _ = local_timer().add(A_WHILE, fires));
@@ -148,7 +148,7 @@ fn the_descriptor_stays_readable_after_an_exhausted_budget() {
 fn edge_triggered_polling_needs_no_read() {
     with_timer_fd(Config::new(), |timer| {
         let (mut poll, mut events) = (Poll::new().expect("a poll"), Events::with_capacity(1));
-        // mio registers edge-triggered.
+        // mio registers descriptors as edge-triggered.
         let fd = timer.as_raw_fd();
         let registered = poll.registry().register(&mut SourceFd(&fd), Token(0), Interest::READABLE);
         registered.expect("registered");
@@ -210,7 +210,8 @@ fn dropping_a_timer_fd_ends_its_announced_sleep() {
         assert!(is_readable(&descriptor, TOO_LONG));
         assert_eq!(turn_until_fired(&again).fired, 1);
     });
-    // If another `TimerFd` remains, it becomes readable, so that its loop announces a new sleep.
+    // If another `TimerFd` remains, the descriptor becomes readable, so that the loop announces a
+    // new sleep.
     with_timer_fd(Config::new(), |timer| {
         let second = local_timer().timer_fd().expect("the same descriptor");
         second.arm();

@@ -75,7 +75,7 @@ fn other_tasks_continue_after_a_panic() {
     assert!(other.is_finished());
 }
 
-/// A dropped task drops its own timers first, while the wheel of its core still exists.
+/// The task's sleeps are dropped before `_end`, while the wheel of its core still exists.
 #[test]
 fn unfinished_tasks_are_dropped_on_their_core() {
     let (time, seen) = (VirtualTime::new(), Log::new());

@@ -1,4 +1,4 @@
-//! Compares `Wheel` with a sorted map (`tests/model`), on small geometries that wrap often and on
+//! Compares `Wheel` with a sorted set (`tests/model`), on small geometries that wrap often and on
 //! the geometry of shards.
 
 use corewheel::Wheel;

@@ -33,8 +33,8 @@ fn record(allocated_bytes: usize, freed_bytes: usize) {
 // The default methods call these two, so a reallocation counts as both.
 //
 // SAFETY: every method passes its arguments on to the system's allocator and returns what that
-// returned; the counting allocates nothing, since the thread's counter is a constant without a
-// destructor.
+// returned; the counting allocates nothing, since the thread's counter needs neither lazy
+// initialization nor a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         record(layout.size(), 0);

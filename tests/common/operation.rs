@@ -15,7 +15,7 @@ use corewheel::purgatory::{
 
 use crate::common::TICK;
 
-/// Completes at a check while its flag is set.
+/// An operation that completes at a check if its flag is set.
 pub(crate) struct Op {
     pub(crate) seen: Arc<OpRecord>,
     /// Called by `try_complete`, after it has read the flag.

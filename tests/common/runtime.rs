@@ -79,7 +79,7 @@ fn notify() {
     WAKER.take().into_iter().for_each(Waker::wake);
 }
 
-/// Waits for [`notify`]. A timer here would hide a lost wake-up.
+/// Waits for [`notify`], without a timer, which would hide a lost wake-up.
 async fn notified() {
     poll_fn(|cx| {
         WAKER.set(Some(cx.waker().clone()));

@@ -41,7 +41,7 @@ fn with_valid_counts<R>(test: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `test` in virtual time, with a wake hook that counts.
+/// Runs `test` in virtual time, with a wake hook that counts its calls.
 pub(crate) fn with_counted_wakes<R: Send>(
     test: impl FnOnce(&ManualClock, &Counter, &ShardRef) -> R + Send,
 ) -> R {
@@ -194,7 +194,8 @@ pub(crate) fn after_wheel_ends<R: Send + 'static, F: FnMut() -> R + 'static>(
     }
     let (sender, answers) = mpsc::channel();
     on_a_thread(move || {
-        // One is initialized before the wheel and one after it. One of them outlives the wheel.
+        // `FIRST` is initialized before the wheel, and `LAST` after it. One of them outlives the
+        // wheel.
         FIRST.with(|_| ());
         let run = Rc::new(RefCell::new(prepare()));
         for place in [&FIRST, &LAST] {

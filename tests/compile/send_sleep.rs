@@ -1,4 +1,4 @@
-//! A future of this thread where one is wanted that moves between threads.
+//! Passes a future that is bound to its thread where a `Send` future is required.
 
 fn spawn(_task: impl Future<Output = ()> + Send) {}
 

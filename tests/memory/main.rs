@@ -50,7 +50,7 @@ fn free_garbage() {
     (0..10).for_each(|_| drop(ended_wheel(1)));
 }
 
-/// Allocates the spare pages, which would otherwise stay after a burst.
+/// Allocates the spare pages in advance, so that a test does not count them as left by its burst.
 fn allocate_spare_pages() {
     let core = local_timer().shard_ref();
     let add = || (0..8_192).map(|_| core.add(HOUR, small_callback())).collect::<Vec<_>>();
@@ -75,7 +75,7 @@ fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     }
 }
 
-/// Returns a callback that is stored without a box.
+/// Returns a callback that is stored inline.
 fn small_callback() -> impl FnOnce() + Send + 'static {
     let captured = [7_u64; 4];
     move || _ = black_box(captured)

@@ -12,7 +12,7 @@ use crate::{
     free_garbage, lockstep::Lockstep,
 };
 
-/// Completes at an event if `is_met` is true and `ignores_events` is false.
+/// An operation that completes at an event if `is_met` is true and `ignores_events` is false.
 struct Op {
     is_met: Rc<Cell<bool>>,
     ignores_events: bool,
@@ -33,8 +33,8 @@ fn add(own: &Purgatory<u64, Op>, op: Op, keys: [u64; 2], ticks: u32) -> Operatio
     id
 }
 
-/// In each round, a third of the operations complete by force, a third by an event, and a third
-/// expire. A round needs more pages of watches than are kept as spares.
+/// In each round, a third of the operations are forced, a third complete by an event, and a third
+/// expire. A round needs more pages of watches than a purgatory keeps as spares.
 #[test]
 fn equal_rounds_of_operations_allocate_nothing() {
     const MANY: u64 = 5_000;
@@ -104,8 +104,8 @@ fn memory_of_expired_operations_is_freed_before_a_sleep() {
 
 const BURST: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 
-/// Most bytes that one turn, or the end of one operation, frees: some pages of the wheel, a page
-/// of each kind of record, and half of the table of keys.
+/// Maximum number of bytes that one turn, or the end of one operation, frees: some pages of the
+/// wheel, a page of each kind of record, and a part of the table of keys.
 const FREED_AT_ONCE_MAX: i64 = 2 * 1024 * 1024;
 
 fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {

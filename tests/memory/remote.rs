@@ -36,7 +36,8 @@ fn memory_of_a_remote_burst_is_freed_however_it_ends() {
         End::Fired,
     ] {
         alone_in_virtual_time(|clock| {
-            // Also allocates the tables of the wheel, and this thread's record of the epochs.
+            // Also allocates the tables of the wheel, and this thread's record in the epoch
+            // collector.
             allocate_spare_pages();
             let (most, left) = burst(clock, end);
             println!("{end:?}: {most} bytes, {left} left");
@@ -73,10 +74,10 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
     let arrived = allocated_bytes() - before;
     match end {
         End::CancelledElsewhere | End::CancelledElsewhereShuffled => on_a_thread(|| {
-            // The first use of a handle registers the thread with the epochs.
+            // The first use of a handle registers the thread in the epoch collector.
             assert!(handles[0].is_pending());
             let counted = allocator_calls(|| cancel_all(&handles));
-            // This thread may free the adding thread's record of the epochs.
+            // This thread may free the adding thread's record in that collector.
             assert!(counted.0 == 0 && counted.1 <= 8, "{counted:?}");
         }),
         End::CancelledBeforeTheyArrive => {

@@ -101,7 +101,7 @@ fn operations_of_the_owner_allocate_nothing() {
             _ = local_timer().try_add(delay(round, 10), || {});
             black_box(turn_after(clock, 1));
         }),
-        // Some are cascaded before they fire.
+        // Some timers are cascaded before they fire.
         ("add and fire far ahead", |clock, round| {
             local_timer().add(delay(round, 200_000), || {});
             black_box(turn_after(clock, 100));
@@ -185,7 +185,7 @@ fn equal_batches_allocate_nothing() {
     });
 }
 
-/// Shows that the allocator counts.
+/// Shows that the tests' allocator counts.
 #[test]
 fn a_callback_that_captures_33_bytes_is_boxed_once() {
     with_live_timers(|clock| {
@@ -217,7 +217,8 @@ fn a_remote_cancel_allocates_nothing_on_either_thread() {
     });
 }
 
-/// The timers of two rounds need more pages than are kept as spares. No turn frees these pages.
+/// The timers of two rounds need more pages than a shard keeps as spares. Still, no turn frees
+/// pages.
 #[test]
 fn remote_adds_and_their_firing_allocate_nothing() {
     alone_in_virtual_time(|clock| {

@@ -1,5 +1,5 @@
-//! `Wheel` against a sorted set: random inserts, removes, resets and advances, with and without
-//! slack and budgets.
+//! Compares `Wheel` with a sorted set: random inserts, removes, resets and advances, with and
+//! without slack and budgets.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 #[path = "../common/mod.rs"]
@@ -19,7 +19,7 @@ pub(crate) struct Pair<const BITS: u32, const LEVELS: usize> {
     now: u64,
     deadlines: BTreeSet<(u64, usize)>,
     live: Vec<Live>,
-    /// The index in `live` of each inserted value; None after its end.
+    /// The index in `live` of each inserted value; None after its entry has ended.
     live_index: Vec<Option<usize>>,
     stale: Vec<Key>,
     /// The number of live entries that have been reset.
@@ -46,12 +46,13 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Makes a random operation, which leaves at most `live_max` live entries.
+    /// Performs a random operation that leaves at most `live_max` live entries.
     pub(crate) fn any_operation(&mut self, choose: &mut Choose<'_>, live_max: usize) {
         let has_room = self.live.len() < live_max;
         match choose(100) {
             0..29 if has_room => {
-                // An insert that is due at once may join the due entries of an unfinished advance.
+                // A new entry that is already due may join the due entries of an unfinished
+                // advance.
                 let late = self.wheel.is_behind() && choose(2) == 0;
                 self.insert_at(if late { self.now } else { self.any_deadline(choose) });
             }
@@ -77,7 +78,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
                 }
             }
             75..77 => self.use_stale_keys(choose),
-            // Few entries stay, so that memory is freed.
+            // Removes all but a few entries, so that the wheel frees memory.
             77 => {
                 let stay = index_below(choose, 4);
                 while self.live.len() > stay {
@@ -91,13 +92,13 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         self.compare_next_deadline();
     }
 
-    /// Asserts that all entries fire at the end of time.
+    /// Advances to `u64::MAX`, and asserts that all live entries fire.
     pub(crate) fn finish(&mut self) {
         self.advance_within(u64::MAX, usize::MAX, usize::MAX);
         assert!(self.live.is_empty() && self.wheel.is_empty());
     }
 
-    /// Returns a deadline: near, at any distance, just past, or beside the start of a slot.
+    /// Returns a deadline: near, at any distance, just elapsed, or next to the start of a slot.
     fn any_deadline(&self, choose: &mut Choose<'_>) -> u64 {
         match choose(12) {
             0 => magnitude(choose),
@@ -108,7 +109,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Returns the start of a later slot of some level, the tick before, or the tick after.
+    /// Returns the start of a later slot of some level, or the tick before or after it.
     fn any_boundary(&self, choose: &mut Choose<'_>) -> u64 {
         let bits = u64::from(BITS) * choose((LEVELS as u64).min(64 / u64::from(BITS)));
         let ahead = 1 + magnitude(choose) % (4 << BITS);
@@ -132,7 +133,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         let delay = deadline.saturating_sub(self.now);
         let slack = if choose(2) == 0 { delay } else { magnitude(choose) };
         let key = self.wheel.insert_within(deadline, slack, self.live_index.len());
-        // The wheel chooses the multiple of the largest power of two within the slack.
+        // The wheel chooses the tick within the slack that is a multiple of the largest power of
+        // two.
         let first = deadline.max(self.now.saturating_add(1));
         let last = deadline.saturating_add(slack);
         let mut multiples = (0..64).rev().map(|bits| last >> bits << bits);
@@ -185,7 +187,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     }
 
     /// Advances to a random time or to `next_deadline`. Takes all due entries, or stops at a budget
-    /// or a limit.
+    /// of touched entries or after `limit` entries.
     fn advance(&mut self, choose: &mut Choose<'_>) {
         let to = match choose(20) {
             0 => self.now.saturating_add(magnitude(choose)),
@@ -226,10 +228,10 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
     }
 
     /// Asserts that `next_deadline` is not later than the earliest deadline. If it is earlier, and
-    /// no live entry has been reset, it is one of these:
+    /// no live entry has been reset, it is one of these ticks:
     ///
-    /// - the start of a slot of the earliest entry,
-    /// - the start of a cascade, at most one tick per entry before the start of a slot.
+    /// - the start of a slot that contains the earliest deadline,
+    /// - the start of a cascade, at most one tick per live entry before the start of a slot.
     pub(crate) fn compare_next_deadline(&self) {
         let (next, truth) = (self.wheel.next_deadline(), self.earliest());
         assert_eq!(next.is_some(), truth.is_some());
@@ -242,7 +244,7 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
         }
     }
 
-    /// Returns whether a cascade may begin at `tick`, because a slot of an entry starts soon.
+    /// Returns whether a cascade may begin at `tick`, because a slot with an entry starts soon.
     fn may_be_cascade_start(&self, tick: u64) -> bool {
         let levels = || (0..64).step_by(BITS as usize).take(LEVELS);
         let starts_of =
@@ -253,8 +255,8 @@ impl<const BITS: u32, const LEVELS: usize> Pair<BITS, LEVELS> {
             .any(|start| start - tick <= self.deadlines.len() as u64)
     }
 
-    /// Checks the invariants in debug builds: at random steps with up to eight levels or under Miri,
-    /// and otherwise always.
+    /// Checks the wheel's invariants in debug builds: at random steps under Miri or with up to
+    /// eight levels, otherwise after each step.
     fn check(&self, random: &mut fastrand::Rng) {
         #[cfg(debug_assertions)]
         if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {
@@ -268,12 +270,12 @@ fn index_below(choose: &mut Choose<'_>, bound: usize) -> usize {
     usize::try_from(choose(bound as u64)).expect("below a usize")
 }
 
-/// Returns a number whose size in bits is nearly uniform.
+/// Returns a random number whose length in bits is nearly uniform.
 pub(crate) fn magnitude(choose: &mut Choose<'_>) -> u64 {
     choose(u64::MAX) >> choose(64)
 }
 
-/// Returns a start time, often just before the wheel wraps or time ends.
+/// Returns a start time, often just before a power of two or `u64::MAX`.
 pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
     match choose(6) {
         0 => 0,
@@ -284,7 +286,7 @@ pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
     }
 }
 
-/// Makes about `operation_count` operations, `per_wheel` of them on each wheel.
+/// Performs about `operation_count` random operations, `per_wheel` of them on each wheel.
 pub(crate) fn agrees_with_the_model<const BITS: u32, const LEVELS: usize>(
     operation_count: u64,
     per_wheel: u64,

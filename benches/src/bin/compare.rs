@@ -115,7 +115,7 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     Ok(sections)
 }
 
-/// Returns whether a workload, or one that it is a variant of, is in the selection.
+/// Returns whether the selection contains the workload, or the workload of which it is a variant.
 fn is_chosen(workload: Workload, selection: &[Workload]) -> bool {
     let variant_of = |&it| workload == it || workload.name().starts_with(&(it.name() + "-"));
     selection.is_empty() || selection.iter().any(variant_of)

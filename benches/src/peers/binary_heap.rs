@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use super::table::{Handle, Table};
 use crate::timers::{Payload, Timers};
 
-/// The heap is rebuilt when the stale entries outnumber the live timers by more.
+/// The heap is rebuilt when its stale entries outnumber the live timers by more than this number.
 const STALE_SURPLUS_MAX: usize = 1024;
 
 pub struct LazyBinaryHeap {

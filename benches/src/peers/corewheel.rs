@@ -65,7 +65,7 @@ pub struct CorewheelShard {
     now: u64,
 }
 
-/// Converts the arguments of `add_in` at the tick `now`.
+/// Converts the arguments of `add_in` to a `When` at the tick `now`.
 fn when(now: u64, deadline: u64, window: Window) -> When {
     let when = When::after(Duration::from_millis(deadline - now));
     match window {

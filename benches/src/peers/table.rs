@@ -16,12 +16,12 @@ pub(super) const NIL: u32 = u32::MAX;
 /// Marks a `previous` that is a slot number, in the first node of the slot.
 const SLOT: u32 = 1 << 31;
 
-/// A timer or a free node, aligned as `A`.
+/// A timer or a free node, aligned like `A`.
 pub(super) struct Node<T, A> {
     pub(super) value: T,
     /// Odd while the timer is live.
     pub(super) generation: u32,
-    /// The next node of the free list. The peer may use it while the timer is live.
+    /// The next node of the free list. While the timer is live, the peer may use this field.
     pub(super) next: u32,
     _align: [A; 0],
 }

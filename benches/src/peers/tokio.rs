@@ -66,7 +66,7 @@ pub struct TokioSleep<const VIRTUAL: bool = true> {
 }
 
 thread_local! {
-    /// The slots that were woken. The driver runs on the thread that adds.
+    /// The slots that were woken. Thread-local, because the driver runs on the thread that adds.
     static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -193,7 +193,7 @@ impl<const VIRTUAL: bool> Timers for DelayQueuePeer<VIRTUAL> {
     const IN_TASK: bool = !VIRTUAL;
 
     fn new() -> Self {
-        // The time comes first, because the queue needs a runtime.
+        // The time is created first, because the queue needs its runtime.
         let time = Time::new();
         Self { queue: DelayQueue::new(), time }
     }

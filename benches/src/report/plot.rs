@@ -26,7 +26,8 @@ pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws a line per peer, with its name at the right. Only an x axis of names is not logarithmic.
+/// Draws a line per peer, with its name at the right. The y axis is logarithmic, and so is the x
+/// axis unless it shows names.
 fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
     let has_curve = chart.rows.iter().flat_map(|row| &row.1).flatten().any(|it| it.has_curve());
     let has_names = chart.columns != Columns::Sizes && !has_curve;
@@ -86,7 +87,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         plot.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))?;
     }
     names.sort_by_key(|&(y, ..)| y);
-    // The names above push a name down, but leave room for the names below.
+    // Names above push a name down, but leave room for the names below.
     let mut lowest = 0;
     let mut room = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
     for (y, peer, colour) in names {
@@ -109,7 +110,8 @@ fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", height).into_font().color(&colour)
 }
 
-/// Returns red to yellow for corewheel, grey for floors, and distinct hues for adjacent peers.
+/// Returns a peer's color: red to yellow for corewheel, gray for floors, and distinct hues for
+/// other adjacent peers.
 fn colour(peer: Peer) -> RGBColor {
     let place = f64::from(peer as u8);
     let hue = match peer {

@@ -1,7 +1,8 @@
 //! Kafka's timer (`SystemTimer`, `TimingWheel`, `TimerTaskList` of
-//! org.apache.kafka.server.util.timer). It is scheme 7 with 20 slots a level. A level ("overflow
-//! wheel") is created when an interval first needs it. A queue holds the occupied slots, ordered by
-//! the time at which they start. So time jumps from slot to slot, and an empty tick costs nothing.
+//! org.apache.kafka.server.util.timer). It is scheme 7 of Varghese and Lauck with 20 slots a level.
+//! A level ("overflow wheel") is created when an interval first needs it. A queue holds the
+//! occupied slots, ordered by the time at which they start. So time jumps from slot to slot, and an
+//! empty tick costs nothing.
 //!
 //! With a tick of 1 ms the levels reach 20 ms, 400 ms, 8 s, 160 s and so on. The wheel's own clock
 //! is the start of the last slot that was taken from the queue. The due timers of that slot expire;

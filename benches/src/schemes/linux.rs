@@ -1,4 +1,5 @@
-//! The timer wheel of Linux since 4.8 (`kernel/time/timer.c`): scheme 7 without cascades.
+//! The timer wheel of Linux since 4.8 (`kernel/time/timer.c`): scheme 7 of Varghese and Lauck
+//! without cascades.
 //!
 //! 9 levels of 64 slots (for HZ > 100). A slot of one level is 8 times as wide as a slot of the
 //! level below, so the levels overlap. A timer goes to a level when 63 slots of the level below do
@@ -6,8 +7,8 @@
 //! the longer its interval, the later it may fire.
 //!
 //! A timer of level 0 is one tick late, because the kernel cannot know how much of the current tick
-//! is left. Above, it is late by at most the width of a slot, which is at most 8/63 of the
-//! interval: the "12.5 %" of the kernel's comments. The range is 63 * 8^8 ticks, 12 days of
+//! is left. A timer of a higher level is late by at most the width of a slot, which is at most 8/63
+//! of the interval: the "12.5 %" of the kernel's comments. The range is 63 * 8^8 ticks, 12 days of
 //! milliseconds. The kernel fires a longer interval at the end of its range, which is early; this
 //! version panics. Unlike the kernel, it has no bitmap of used slots, which tells how long to
 //! sleep.
@@ -22,7 +23,7 @@ const SHIFT: u32 = 3;
 
 pub struct Linux;
 
-/// Returns the first distance beyond a level.
+/// Returns the shortest distance in ticks that a level does not reach.
 const fn reach(level: u32) -> u64 {
     (SLOTS as u64 - 1) << (level * SHIFT)
 }
@@ -45,8 +46,8 @@ impl Scheme for Linux {
         store.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);
     }
 
-    /// Serves the slots that begin now: of level 0, and of each level below which all bits are
-    /// zero.
+    /// Serves the slots that begin now: of level 0, and of each higher level if all lower bits of
+    /// the tick are zero.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         let entered = (store.now.trailing_zeros() / SHIFT).min(LEVELS - 1);
         for level in 0..=entered {

@@ -1,5 +1,5 @@
-//! Netty's `HashedWheelTimer` (io.netty.util, 4.x): scheme 6 with one level of 512 slots, and a
-//! worker. The worker's tick, 100 ms by default, is `TICK` ticks of the clock.
+//! Netty's `HashedWheelTimer` (io.netty.util, 4.x): scheme 6 of Varghese and Lauck with one level
+//! of 512 slots, and a worker. The worker's tick, 100 ms by default, is `TICK` ticks of the clock.
 //!
 //! Callers enqueue new and cancelled timeouts, and do not touch the wheel. When the worker wakes,
 //! it unlinks the cancelled timeouts, links at most 100,000 new ones, and walks the slot of its

@@ -70,7 +70,7 @@ struct Requester<R: Requests> {
 }
 
 impl<R: Requests> Requester<R> {
-    /// Returns the time of the calls in each round of each kind.
+    /// Runs the requester's side. Returns the time of the calls in each round of each request kind.
     fn run(&mut self, mut runner: Runner<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {
             runner.run(|| self.send_batch(Request::Add));
@@ -108,7 +108,7 @@ impl<R: Requests> Requester<R> {
     }
 }
 
-/// Runs the owner's side. Returns the time of the turn in each round of each kind.
+/// Runs the owner's side. Returns the time of the turn in each round of each request kind.
 fn consume_batches<O: Owner>(
     mut owner: O,
     mut runner: Runner<'_>,
@@ -128,7 +128,7 @@ fn consume_batches<O: Owner>(
         for _ in 0..rounds {
             runs += if request == Request::Run { at_once as u64 } else { 0 };
             spent.push(runner.run(|| timed(|| turn(runs))));
-            // Consumes the cancels of added timers, which are not timed.
+            // Consumes the cancels of added timers; not timed.
             runner.run(|| turn(runs));
         }
     }

@@ -226,7 +226,7 @@ where
 }
 
 /// Returns a function that runs half of the tasks on each of two current-thread runtimes. `drive`
-/// starts a core's timers.
+/// starts the driver of a core's timers.
 pub fn on_two_cores<F, E>(
     guard: impl TimeoutFn<F> + Send + Sync,
     drive: fn(),

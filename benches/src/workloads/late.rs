@@ -242,7 +242,7 @@ pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
     })
 }
 
-/// Drops the sleeps, and returns their memory, which is freed after the run.
+/// Drops the sleeps. Returns their boxes, to be freed after the run, and the time of the drops.
 async fn drop_all(load: Flood, mut boxes: Vec<SleepBox>) -> (Vec<SleepBox>, Option<Duration>) {
     sleep(load.delay()).await;
     if !load.is_flooded {

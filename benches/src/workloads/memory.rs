@@ -32,7 +32,7 @@ fn samples(job: Job, part: &str, unit: &str, used: [Used; 2], by: usize) -> [Sam
 }
 
 /// Returns the resident bytes, or 0 if the system does not report them. Allocates nothing, because
-/// an allocation above the timers would keep their memory resident.
+/// an allocation behind the timers in the heap would keep their memory resident.
 fn resident() -> f64 {
     let mut status = [0; 4096];
     let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
@@ -51,8 +51,8 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     }
 }
 
-/// Measures bytes per timer while `n` timers are live, after their cancellation with a turn and
-/// `prepare_sleep`, and after 10,000 turns. The vector of handles does not count.
+/// Measures bytes per timer: while `n` timers are live; after their cancellation, a turn and
+/// `prepare_sleep`; and after 10,000 turns. The vector of handles does not count.
 fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut rng = Rng::with_seed(SEED);

@@ -14,7 +14,7 @@ use crate::timers::{Payload, Timers, connection, not_due, payload};
 
 /// The longest delay in [`Steady`], in ticks.
 const DELAY_MAX: u64 = 1000;
-/// Ticks in a batch.
+/// Ticks in a batch of [`Steady`].
 const STEADY_TICKS: u32 = 50;
 const IDLE_TICKS: u64 = 1000;
 
@@ -168,7 +168,7 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
             ns_per_operation(&mut churn(Delay::TIMEOUT), warm_up, durations).await
         }
         W::Reset => ns_per_operation(&mut Reset::<T>::new(n), warm_up, durations).await,
-        // The warm-up fires each timer at most about twice.
+        // On average, the warm-up fires each timer at most twice.
         W::Steady => ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, durations).await,
         W::IdleHour => {
             let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
@@ -181,7 +181,8 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
     vec![job.sample("", "ns", nanos)]
 }
 
-/// Measures in a separate run, because it reads the clock after each operation.
+/// Measures the longest operation or tick, in a separate run, because it reads the clock after each
+/// operation.
 async fn longest<T: Timers>(job: Job, mut churn: Churn<T>) -> Vec<Sample> {
     let durations = job.durations();
     warm_up(&mut churn, warm_up_operations(job.n), durations).await;
@@ -205,7 +206,7 @@ async fn idle<T: Timers>(n: usize, durations: Durations) -> f64 {
     batches(&mut idle, HOUR - 3 * IDLE_TICKS, durations.timed / 2).await.ns_per_operation()
 }
 
-/// Heartbeats: each timer that fires is added again, 1 to 1,000 ticks later.
+/// Heartbeats: each timer that fires is added again, due 1 to 1,000 ticks later.
 pub struct Steady<T: Timers> {
     timers: T,
     fired: Vec<Payload>,

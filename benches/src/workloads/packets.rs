@@ -38,7 +38,8 @@ const ONE_SILENT_IN: usize = 10;
 /// Packets that arrive together. The loop turns after each batch.
 const BATCH: usize = 64;
 
-/// Measures CPU time per packet, as medians of the intervals after a warm-up.
+/// Measures CPU time per packet, of the timers and of the loop, as medians of the intervals after a
+/// warm-up.
 fn run(job: Job, interval: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sample> {
     let (packets, intervals) = job.scale.pick((1_000_000, 5), (500_000, 3), (10_000, 1));
     let traffic = Traffic::new(job.n, packets);
@@ -93,7 +94,7 @@ impl Traffic {
         (0..self.connections).step_by(ONE_SILENT_IN)
     }
 
-    /// Returns the first timeout of a connection, which is reset at once.
+    /// Returns the first timeout of a connection. A reset replaces it at once.
     fn first_timeout(&self, connection: usize) -> Duration {
         IDLE.mul_f64((connection + 1) as f64 / self.connections as f64)
     }
@@ -270,7 +271,7 @@ struct Socket {
     has_last: bool,
     /// No more packets arrive.
     is_over: bool,
-    /// The task of an open connection.
+    /// The waker of an open connection's task.
     reader: Option<Waker>,
 }
 
@@ -280,7 +281,7 @@ impl Socket {
         self.reader.as_ref().expect("the connection is open").wake_by_ref();
     }
 
-    /// Reads a packet and returns its timeout; `None` at the end of the interval.
+    /// Reads a packet and returns the connection's next timeout; `None` at the end of the interval.
     fn poll_read(&mut self) -> Poll<Option<Duration>> {
         if self.unread > 0 {
             self.unread -= 1;

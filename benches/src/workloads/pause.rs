@@ -12,10 +12,10 @@ use crate::timers::{Payload, Timers, Waking, payload};
 const SPAN: u64 = 120_000;
 const SLEEP: u64 = 10_000;
 const MINUTE: u64 = 60_000;
-/// Entries that a turn with a budget may touch.
+/// Maximum number of entries that a turn with a budget touches.
 const BUDGET: usize = 64;
 
-/// In `heartbeats`, the delay of the timers, and the ticks in which they are added.
+/// In `heartbeats`, the delay of the timers, and the number of ticks in which they are added.
 const TEN_MINUTES: u64 = 600_000;
 const BURST: usize = 1_500;
 const HEARTBEATS: [(&str, Option<u64>); 4] =
@@ -39,7 +39,7 @@ struct Turn {
 
 impl<T: Timers> Pause<T> {
     fn empty(n: usize, budget: usize) -> Self {
-        // Touched in advance, so that turns do not include the page faults.
+        // The memory is touched in advance, so that turns do not include the page faults.
         let mut fired = vec![payload(0); n];
         fired.clear();
         Self { timers: T::new(), fired, now: 0, budget, turns: Vec::new() }
@@ -91,7 +91,7 @@ impl<T: Timers> Pause<T> {
     }
 }
 
-/// Returns pairs `(x, y)`, where at least one turn in `x` takes `y` or longer.
+/// Returns pairs `(x, y)`: at least one turn in `x` turns takes `y` or longer.
 fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
     let decades = (0..).map(|exponent| 10f64.powi(exponent));
     let steps = decades.flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade]);

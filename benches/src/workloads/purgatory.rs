@@ -193,7 +193,7 @@ pub trait Delayed: Sized + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub cores: usize,
-    /// Whether a key belongs to the core that makes its events.
+    /// Whether a key belongs to the core that makes its events, not to the waiting core.
     pub far: bool,
 }
 
@@ -306,7 +306,7 @@ impl Delayed for Corewheel {
 /// outside of the lock.
 pub struct Locked<T: Shareable, L: Lock> {
     inner: Arc<L::Of<Inner<T>>>,
-    /// The operations that a call completes. Kept to reuse its memory.
+    /// The operations that a call completes. Kept between calls to reuse its memory.
     done: Vec<Operation>,
     expired: Vec<Id>,
     cores: usize,
@@ -340,7 +340,8 @@ impl<T: Timers> Inner<T> {
         Some(operation)
     }
 
-    /// Removes complete operations of a key, and clears its watch list of ended ones.
+    /// Ends the operations of a key whose condition holds, and clears ended ones from its watch
+    /// list.
     fn check(&mut self, key: usize, done: &mut Vec<Operation>) {
         let Some(list) = self.watches.get_mut(&key) else { return };
         let mut list = mem::take(list);

@@ -1,5 +1,5 @@
 //! The speed-up of a second core: churn on one core, and on both at once with separate timers. The
-//! cores share memory, caches and power, so the speed-up of the floor shows the limit of the
+//! cores share memory, caches and power, so the speed-up of the peer `floor` shows the limit of the
 //! machine.
 
 use std::sync::Barrier;

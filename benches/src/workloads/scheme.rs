@@ -1,4 +1,4 @@
-//! What each routine of a timer scheme costs as the number of timers grows.
+//! The cost of each routine of a timer scheme, as the number of timers grows.
 
 use std::hint::black_box;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use crate::timers::{Timers, not_due};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
-/// The most timed ticks; the first of the N timers is due later.
+/// Maximum number of timed ticks. The first of the N timers is due later.
 const QUIET_TICKS_MAX: usize = 4096;
 /// The interval of a batch that expires.
 const SOON: u64 = 50;
@@ -21,16 +21,16 @@ const SOON: u64 = 50;
 const EXPIRED_BY: u64 = 150;
 /// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
 const SETTLE: u64 = 200;
-/// Starts and stops in one sample of at least one batch.
+/// Timed starts, and timed stops, rounded down to whole batches, at least one.
 const CALLS: usize = 10_000;
-/// The number of calls times N, if a call is O(n).
+/// For an O(n) routine, the number of calls times N.
 const LINEAR_CALLS: usize = 4_000_000;
 
 /// Measures ns per call of each routine, without the clock readings. Nodes lie in memory in random
 /// order, as after long use. An O(n) routine is called fewer times.
 pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
-    // As in a process that has run for long: glibc now keeps freed memory, and the second run
-    // reuses the memory of the first.
+    // The freed block makes glibc keep freed memory, as after a long run. So the second call reuses
+    // the memory of the first.
     drop(black_box(vec![1_u8; 30 << 20]));
     routines::<T>(job);
     let nanos = ["start", "stop", "tick", "expiry"].into_iter().zip(routines::<T>(job));
@@ -39,7 +39,7 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
 
 fn routines<T: Timers>(job: Job) -> [f64; 4] {
     let mut run = Run::<T>::new(job);
-    // The first pass allocates memory for stopped timers that a scheme has not removed.
+    // The first call allocates memory for stopped timers that a scheme has not removed.
     run.start_and_stop();
     let [start, stop] = run.start_and_stop();
     let expiry = run.expiry();
@@ -68,7 +68,7 @@ impl<T: Timers> Run<T> {
         run.age();
         let mut intervals: Vec<u64> = (0..job.n).map(|_| run.rng.u64(INTERVALS)).collect();
         if is_start_linear(job) {
-            // Unsorted, the starts would take O(n^2) steps.
+            // Starts in random order would take O(n^2) steps.
             intervals.sort_unstable();
         }
         run.live = intervals.into_iter().map(|interval| run.start(interval)).collect();

@@ -12,7 +12,7 @@ use crate::plan::Job;
 use crate::timers::{Payload, Waking, Window, payload};
 
 const DELAYS: RangeInclusive<u64> = 1000..=120_000;
-/// The measured time, after a warm-up of the same length.
+/// The measured virtual time, after a warm-up of the same length.
 const SECONDS: u64 = 120;
 
 const SPREAD_DELAY: u64 = 1000;
@@ -103,7 +103,7 @@ fn over_range<T: Waking>(job: Job, range: u64) -> Vec<Sample> {
     for id in 0..n {
         black_box(timers.add_in(SPREAD_DELAY, Window::Spread(range), payload(id)));
     }
-    // Touched in advance, so that turns do not include the page faults.
+    // The memory is touched in advance, so that turns do not include the page faults.
     let mut fired: Vec<Payload> = vec![payload(0); n];
     fired.clear();
     let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);

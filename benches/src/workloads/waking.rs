@@ -19,11 +19,12 @@ use crate::measure::{Sample, median};
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
 
-/// The time from the announcement of a sleep to the call, long enough to fall asleep.
+/// The time from the announcement of a sleep to the waking call, long enough to fall asleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// corewheel's thread, woken by a closure, or with `ADD` by a timer that is due at once. Returns a
-/// function that sleeps until it is woken, and one that wakes it. An early wake-up is not lost.
+/// Returns two functions for corewheel's owner: one sleeps until a wake-up, and the other wakes the
+/// owner. The wake-up is a closure, or with `ADD` a timer that is due at once. A wake-up before the
+/// sleep is not lost.
 fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
     let (mut local, mut remote) = Local::<false>::new(1);
     local.add(Duration::from_hours(1), payload(0));

@@ -1,7 +1,7 @@
 //! Timers that another core cancels. One core adds timers and hands over others in batches, through
-//! a ring; the other core cancels them; the first core collects them. This runs in one direction,
-//! or in both at once. For each add, a random live timer is handed over: with few timers, cache
-//! lines travel between caches; with many, they come from memory.
+//! a ring; the other core cancels them; the first core collects them. Timers travel in one
+//! direction, or in both at once. For each add, a random live timer is handed over: with few
+//! timers, cache lines travel between caches; with many, they come from memory.
 
 use std::hint::spin_loop;
 use std::mem;
@@ -29,19 +29,19 @@ fn amounts(job: Job) -> (u64, usize) {
     job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2))
 }
 
-/// The results of one party in an interval.
+/// The results of one party in an interval. A party is one of the two threads or tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interval {
     /// The time until all hand-overs, cancels and collections were done.
     pub elapsed: Duration,
-    /// Spent in calls of `cancel`.
+    /// The time spent in calls of `cancel`.
     pub busy: Duration,
     /// Timers of the other party that this party cancelled.
     pub cancelled: u64,
     pub handed: u64,
     /// Handed-over timers that this party collected.
     pub collected: u64,
-    /// Whether the thread kept its core.
+    /// Whether the thread had no involuntary context switch.
     pub undisturbed: bool,
 }
 
@@ -95,7 +95,6 @@ impl<T: Owner> Party<T> {
             == (self.exchange.to_hand, self.exchange.to_cancel)
     }
 
-    /// Hands over a batch, collects, and cancels a batch, if possible.
     fn step(&mut self) {
         let in_flight = (self.done.handed - self.done.collected) as usize;
         let hands = self.done.handed < self.exchange.to_hand && in_flight + BATCH <= IN_FLIGHT;
@@ -152,7 +151,7 @@ impl<T: Owner> Party<T> {
         true
     }
 
-    /// Runs all intervals. In a task, yields after each batch.
+    /// Runs all intervals. In a task, yields after each step.
     async fn run(mut self, intervals: usize, is_task: bool) -> Vec<Interval> {
         let mut all = Vec::with_capacity(2 * intervals);
         for _ in 0..2 * intervals {
@@ -203,7 +202,7 @@ pub fn in_tasks<T: Owner + Send + 'static>(job: Job, runtime: &Runtime) -> Vec<[
     })
 }
 
-/// Pairs the results of both parties, without those of the warm-up.
+/// Pairs the results of both parties, without the warm-up.
 fn pair_results(first: Vec<Interval>, second: Vec<Interval>) -> Vec<[Interval; 2]> {
     let warm_up = first.len() / 2;
     first.into_iter().zip(second).map(Into::into).skip(warm_up).collect()

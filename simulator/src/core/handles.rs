@@ -23,7 +23,7 @@ fn local(id: Id) -> Option<LocalHandle> {
     LOCAL.with_borrow(|handles| handles.get(&id).copied())
 }
 
-/// Makes a handle that other cores can use.
+/// Makes a local timer's handle usable on other cores.
 pub(super) fn share(id: Id) {
     if let Some(handle) = local(id)
         && with(|model| model.timer(id).shard == model.own_shard())
@@ -113,7 +113,8 @@ pub(super) fn is_pending(id: Id) {
     }
 }
 
-/// Runs in the destructor of a payload. May cancel another timer, and ends its own if that runs.
+/// Runs in a payload's destructor. Cancels another timer if the script says so, and marks the
+/// payload's running timer as ended.
 pub(crate) fn on_payload_drop(id: Id) {
     if let Some(Script::DropCancel(other)) = try_with(|model| model.timer(id).script) {
         cancel(other, CancelMethod::Handle);

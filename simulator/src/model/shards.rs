@@ -7,15 +7,16 @@ use corewheel::Counts;
 use super::{Asleep, Bug, Model, TurnModel};
 use crate::plan::{ClockMove, Id, Nanos, Step};
 
-/// Most messages that a turn consumes, and messages of one kind that wake a sleeping owner.
+/// Maximum number of messages that a turn consumes. This number of messages of one kind wakes a
+/// sleeping owner.
 pub(super) const MESSAGES_MAX: u64 = 1_024;
-/// Most requests about deadlines that a turn puts in order.
+/// Maximum number of remote adds and resets that a turn puts in order.
 const ORDERED_MAX: u64 = 4_096;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
     pub(crate) fired: usize,
-    /// The numbers of collected timers and of touched entries; a pass does not report them.
+    /// The collected timers and touched entries; None for a `Shard`, which reports neither.
     pub(crate) collected: Option<usize>,
     pub(crate) touched: Option<u64>,
     pub(crate) behind: bool,
@@ -24,7 +25,7 @@ pub(crate) struct TurnReport {
     pub(crate) abandoned: bool,
 }
 
-/// The default time within which an owner drops a payload that another thread cancelled.
+/// The default of `Config::drop_within`.
 const DROP_WITHIN: Nanos = 100_000_000;
 
 impl Model {
@@ -45,7 +46,7 @@ impl Model {
 
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
     pub(crate) fn move_clock(&mut self, step: Step, how: ClockMove, wait: Option<Nanos>) {
-        /// Longer waits would bring an episode to the end of time.
+        /// Longer waits would bring an episode to the clock's maximum.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         let (core, by) = (step.to, step.delay);
         self.coverage.count(match how {
@@ -77,7 +78,8 @@ impl Model {
 
     // ---- turns
 
-    /// Records a turn before its call. `wait` is the shard's wait before the turn.
+    /// Records a turn before its call. `wait` is the time that the shard reported until its next
+    /// turn.
     pub(crate) fn record_turn_begin(
         &mut self,
         number: usize,
@@ -88,7 +90,7 @@ impl Model {
         let now = self.read_clock(number);
         let is_late = self.bug == Some(Bug::LateTurns);
         let shard = &mut self.shards[number];
-        // At the end of time, the next deadline is never later.
+        // At the clock's maximum, no deadline is later.
         let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
         let is_wanted = wait == Some(0) && is_idle;
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
@@ -176,8 +178,8 @@ impl Model {
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
         let consumed = before.saturating_sub(left);
-        // An arrived message may be part of `left`, or replace an earlier one. A turn may consume
-        // none of more than `ORDERED_MAX` requests about deadlines.
+        // An arrived message may be part of `left`, or replace an earlier one. If more than
+        // `ORDERED_MAX` adds and resets are queued, a turn may consume none of them.
         let is_flooded = before + arrived > ORDERED_MAX;
         let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };
         let takes_all = budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned;
@@ -189,7 +191,8 @@ impl Model {
         });
     }
 
-    /// Checks that a turn left due timers only if it says so, and none due before a fired one.
+    /// Checks that a turn left due timers only if it says so, and no timer that was due before a
+    /// fired one.
     fn check_timers_left(&mut self, number: usize, report: TurnReport, order: u64) {
         let shard = &self.shards[number];
         // Timers with messages, and timers that were moved in the turn, are uncertain.
@@ -255,7 +258,7 @@ impl Model {
     pub(crate) fn check_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let (shard, now) = (&self.shards[number], self.latest_time(number));
         let start = shard.live.first().map(|&(tick, _)| shard.start(tick));
-        // A timer whose tick begins after the end of the clock never fires, and needs no turn.
+        // A timer whose tick begins at the clock's maximum or later never fires.
         let fires = start.filter(|&start| start < Nanos::MAX);
         let earliest = fires.map(|start| start.saturating_sub(now));
         let is_short = earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
@@ -289,7 +292,8 @@ impl Model {
         self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
     }
 
-    /// Checks that a sleeping core was woken at most once, if necessary, and not without a reason.
+    /// Checks that a sleeping core was woken at most once, if necessary, and never without a
+    /// reason.
     pub(crate) fn check_wake_ups(&mut self, number: usize, queued: u64) {
         let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
