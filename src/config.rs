@@ -12,7 +12,7 @@ use crate::{
     limits::{INDEX_MAX, RESERVE_MAX},
 };
 
-/// The configuration of a shard.
+/// The configuration of a thread's wheel or of a [`Shard`](crate::Shard).
 ///
 /// Call [`Config::install`] before the first use of [`local_timer`](crate::local_timer) in a
 /// thread. [`Cores`](crate::Cores) and [`Shard::with_config`](crate::Shard::with_config) also take
@@ -136,12 +136,12 @@ impl Config {
     /// Sets the largest number of live timers. A further timer is refused, and `try_add` returns
     /// its callback. The default, and the maximum, is 2^25 - 1.
     ///
-    /// The owner's own adds keep the limit exactly. If there is no room, the owner first drops
-    /// timers that other threads have cancelled. For a remote add ([`ShardRef`](crate::ShardRef)),
-    /// the limit applies to the unconsumed remote adds plus the live timers at the owner's last
-    /// turn or announced sleep. So remote adds may exceed the limit by the number of timers that
-    /// the owner has added since then. Remote adds ignore up to 1,024 cancelled timers that the
-    /// owner has not removed yet.
+    /// An add by the owner is refused exactly at the limit, after the owner has removed the timers
+    /// that other threads have cancelled. For a remote add ([`ShardRef`](crate::ShardRef)), the
+    /// limit applies to the unconsumed remote adds plus the live timers at the owner's last turn or
+    /// announced sleep. So remote adds may exceed the limit by the number of timers that the owner
+    /// has added since then. For remote adds, up to 1,024 cancelled timers that the owner has not
+    /// removed yet do not count.
     ///
     /// # Examples
     ///
@@ -213,9 +213,9 @@ impl Config {
     ///
     /// If another thread has added the timer by a [`ShardRef`](crate::ShardRef), the canceller
     /// usually drops the callback. The owner drops all other callbacks. If the owner is in a sleep
-    /// longer than `time`, the first remote cancel that leaves it a callback wakes it. From then
-    /// on, each sleep is at most `time` long. This ends when the owner has had no such callback to
-    /// drop for a period of `time`. For this purpose, remote cancels cause at most two extra
+    /// longer than `time`, the first remote cancel that leaves the owner a callback wakes the
+    /// owner. From then on, each sleep is at most `time` long, until the owner has had no such
+    /// callback to drop for `time`. For this purpose, remote cancels cause at most two extra
     /// wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and turn after each sleep. Without the

@@ -171,7 +171,7 @@ impl From<Instant> for When {
     }
 }
 
-/// The position of the next spread timer in its range, as a fraction of 2^64.
+/// The position of the next spread timer in its range, in units of 2^-64 of the range.
 #[derive(Debug, Default)]
 pub(crate) struct Spread(AtomicU64);
 
@@ -186,8 +186,9 @@ impl Spread {
     /// Returns the offset of the next spread timer in its range, in nanoseconds.
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly,
-    /// however many are taken. Timers without a spread take no multiple. Otherwise those with a
-    /// spread might get only every 55th multiple, which would fill the range unevenly.
+    /// however many are taken. Timers without a spread take no multiple. Otherwise timers with a
+    /// spread might get, for example, only every 55th multiple, which would fill the range
+    /// unevenly.
     pub(crate) fn next(&self, range: Duration) -> u64 {
         if range.is_zero() {
             return 0;

@@ -12,7 +12,7 @@ macro_rules! counts {
         pub struct Counts { $($(#[$doc])* pub $field: u64,)* }
 
         impl Counts {
-            /// Returns the fields; in loom models only the first two.
+            /// Returns the fields as words; in loom models only the first two fields.
             #[inline]
             pub(crate) fn to_words(self) -> [u64; WORD_COUNT] {
                 let words = [$(self.$field),*];
@@ -53,12 +53,13 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. Includes the library's own messages to a core: the batches of a
-        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and two messages for each
+        /// Timers added. A remote add counts after the owner has consumed its message. Includes the
+        /// library's own messages to a core: the batches of a
+        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages for each
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
-        /// Timers that have not ended, and the cancelled timers that `held` counts. A periodic
-        /// timer is live during its runs.
+        /// Pending timers, and the cancelled timers that `held` counts. A periodic timer is live
+        /// during its runs too.
         pub live: u64,
         /// One-shot timers that fired.
         pub fired: u64,
@@ -70,15 +71,15 @@ counts! {
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
         /// The part of `live` that other threads have cancelled and whose messages the owner has
-        /// not consumed. Exact for the owner, except that it misses a timer until its message is
-        /// queued. If a cancel meets a move by another thread, that thread queues the message after
-        /// its move. Other threads read the number of queued messages about cancelled timers. That
-        /// number is inexact from 3,072 on, and includes timers that the owner has not counted as
-        /// live.
+        /// not consumed. Exact for the owner, except that a timer does not count before its message
+        /// is queued. If another thread is moving the timer during the cancel, that thread queues
+        /// the message after its move. Other threads read the number of queued messages about
+        /// cancelled timers. That number is inexact from 3,072 on, and includes timers that the
+        /// owner has not yet counted as live.
         pub held: u64,
         /// Messages from other threads about cancelled, moved and added timers that the owner has
-        /// not consumed. Exact for the owner. Other threads read an inexact number from 3,072
-        /// queued messages on, until the owner has consumed these.
+        /// not consumed. Exact for the owner. Once 3,072 messages of one kind are queued, other
+        /// threads may read an inexact number, until the owner has consumed these messages.
         pub queued: u64,
         /// Resets by the owner.
         pub resets: u64,
@@ -89,7 +90,7 @@ counts! {
         /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
         /// run of a periodic timer.
         pub runs: u64,
-        /// Panics caught in callbacks, destructors, delayed operations and the wake hook.
+        /// Panics caught in callbacks, destructors, delayed operations, wakers and the wake hook.
         pub panicked: u64,
         /// Clock readings that were earlier than a previous one.
         pub clock_regressions: u64,

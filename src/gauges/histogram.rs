@@ -78,8 +78,8 @@ fn upper_bound_of(cell: usize) -> u64 {
 /// A histogram of durations.
 ///
 /// It counts durations in 130 ranges. Durations below 1,024 ns share the first range. Durations
-/// above about 73 minutes share the last range, and are reported as the longest duration. In the
-/// other ranges, the end exceeds the durations by at most a quarter.
+/// above about 73 minutes share the last range, and are reported as the longest duration. The end
+/// of each other range exceeds its durations by at most a quarter.
 ///
 /// # Examples
 ///

@@ -50,8 +50,8 @@ pub(crate) struct Gauges {
     longest_turn: AtomicU64,
     lateness: [AtomicHistogram; 2],
     callbacks: AtomicHistogram,
-    /// Nonzero if a thread has requested `occupied_slots`. They cost more to publish than the other
-    /// numbers, so they are published on request only.
+    /// Nonzero if a thread has requested `occupied_slots`. These cost more to publish than the
+    /// other numbers, so the owner publishes them only on request.
     occupancy_requested: AtomicU64,
     occupied_slots: [AtomicU64; SHARD_WHEEL_LEVELS],
     stalls: AtomicU64,
@@ -81,8 +81,8 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// Creates zeroed gauges. In loom models, where each word adds interleavings, shards without a
-    /// name publish nothing.
+    /// Creates the gauges of a new shard. In loom models, where each word adds interleavings,
+    /// shards without a name publish nothing.
     pub(crate) fn new(has_name: bool) -> Self {
         Self {
             has_name,
@@ -174,7 +174,7 @@ impl Gauges {
         }
     }
 
-    /// Sets `undriven_grace` to `UNDRIVEN_GRACE[1]`.
+    /// Sets the longer grace period, for a `Shard` or a wheel of `Timers::per_worker`.
     pub(crate) fn set_long_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -182,7 +182,7 @@ impl Gauges {
         }
     }
 
-    /// Raises `undriven_grace` to at least `UNDRIVEN_GRACE[1]`.
+    /// Raises a shorter grace period to the longer one, for a registered driver.
     pub(crate) fn extend_undriven_grace(&self) {
         if self.is_enabled() {
             // Relaxed: an independent word.
@@ -191,7 +191,7 @@ impl Gauges {
     }
 
     /// Returns true if the caller must report a timer that has been overdue for `overdue`
-    /// nanoseconds. Returns true once, and then false until the owner has lost another driver.
+    /// nanoseconds. Returns true once, and then false until the owner has lost its last driver.
     pub(crate) fn claim_undriven_report(&self, overdue: u64) -> bool {
         // Relaxed, both: the swap gives the value to only one caller.
         self.is_enabled()

@@ -1,19 +1,19 @@
-//! The interface of a thread's wheel for other modules: clients with many timers, and drivers.
+//! The interface of a thread's wheel for purgatories, which are its clients, and for drivers.
 
 use std::marker::PhantomData;
 
 use super::inner::Local;
 
-/// A module that keeps many timers on a thread's wheel, and does work at the end of turns.
+/// A purgatory: keeps many timers on a thread's wheel, and does work at the end of turns.
 pub(crate) trait Client {
     /// Expires the client's timer `index`.
     fn expire(&self, index: u32);
 
-    /// Sends the queued messages to other cores.
+    /// Sends the client's queued messages to other cores.
     fn flush(&self);
 
-    /// Frees some spare memory, or all of it before a long sleep. Returns true if it must be called
-    /// again in the next turn.
+    /// Frees some spare memory, or all spare memory before a long sleep. Returns true if the next
+    /// turn must call `trim` again.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 

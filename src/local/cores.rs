@@ -101,15 +101,16 @@ struct CoresShared {
     stopping: Box<[AtomicBool]>,
 }
 
-/// The number of messages by which a thread gets a request to stop. The callback of each message
-/// sends the next one. The first comes after the caller's earlier requests. The third comes after
-/// the turn that runs closures which the thread has submitted to itself. The second may come in
-/// that turn, if the first was consumed behind a message that an earlier turn had left.
+/// The number of messages in a request to stop. The callback of each message sends the next one.
+/// Messages run in FIFO order, so the first runs after the caller's earlier requests. Closures that
+/// the thread has submitted to itself run by the end of the turn that consumes the first. The
+/// second may run in this turn too, if an earlier turn has left the first in the backlog. The third
+/// message always runs in a later turn.
 const STOP_MESSAGES: u32 = 3;
 
 impl CoresShared {
-    /// Sends thread `index` the first of `messages` messages, the last of which makes the thread
-    /// stop.
+    /// Sends thread `index` a chain of `messages` messages, the last of which sets the thread's
+    /// flag.
     fn post_stop(shared: &Arc<Self>, index: usize, messages: u32) {
         let this = Arc::clone(shared);
         shared.shards[index].post(move || match messages {
@@ -198,7 +199,7 @@ impl Core {
         &self.shared.shards
     }
 
-    /// Drives the wheel of a thread that only runs timers, until the thread [should
+    /// Drives this thread's wheel, and does nothing else, until the thread [should
     /// stop](Self::is_stopping).
     ///
     /// The thread parks between its turns. A wake hook in the configuration ([`Config::on_wake`])
@@ -252,7 +253,7 @@ impl Cores<()> {
     /// If there are more threads than cores, pinning continues from the first core. To exclude a
     /// core, start the program under `taskset` or in a cpuset. If containers share a machine by
     /// quotas only, disable [pinning](CoresBuilder::pin): otherwise the threads of all containers
-    /// are pinned to the first cores.
+    /// are pinned to the same cores.
     ///
     /// # Examples
     ///
@@ -347,13 +348,13 @@ impl<R> Cores<R> {
     ///
     /// A thread in an announced sleep is woken. Each thread normally processes the request within
     /// three turns. After that, its [`Core::is_stopping`] returns true, and the thread decides when
-    /// to end. Further calls have no further effect.
+    /// to end. Further calls change only the counts of the wheels.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is
     /// work that a thread's budget defers beyond two turns.
     ///
-    /// In the counts of each wheel, the request counts as three timers.
+    /// In the counts of each wheel, each call counts as three timers.
     ///
     /// # Examples
     ///
@@ -457,7 +458,7 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or a configuration is invalid; see
+    /// If a thread cannot be started, or its wheel cannot be created; see
     /// [`start_with`](Self::start_with).
     ///
     /// # Panics
@@ -491,7 +492,7 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or a configuration is invalid. For an invalid configuration,
+    /// If a thread cannot be started, or its wheel cannot be created. In the second case,
     /// [`io::Error::get_ref`] returns the [`ConfigError`]. In both cases no thread enters `run`,
     /// and threads that were started have ended.
     ///

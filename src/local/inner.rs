@@ -46,10 +46,10 @@ per_thread! {
 /// Whether a loop drives the wheel.
 #[derive(Clone, Copy, Debug)]
 enum DriverState {
-    /// A loop has turned or asked how long it may sleep, and is not in a turn.
+    /// A loop has turned or computed a sleep, and is not in a turn.
     BetweenTurns,
     InTurn,
-    /// A driver has registered, and has neither turned nor asked how long it may sleep.
+    /// A driver has registered, and has neither turned nor computed a sleep.
     Registered,
     /// No driver is registered.
     Undriven,
@@ -79,7 +79,7 @@ pub(crate) struct Local {
     /// The wakers of the driving tasks that have announced a sleep.
     driver_tasks: RefCell<Vec<(DriverTaskId, Arc<Waker>)>>,
     next_driver_task: Cell<u32>,
-    /// A registered loop drives the wheel, besides the `TimerFd`s and tasks.
+    /// True if the wheel also has a driver other than `TimerFd`s and tasks.
     has_registered_loop: Cell<bool>,
     clients: RefCell<Vec<Weak<dyn Client>>>,
     requested_work: Cell<EndOfTurnWork>,
@@ -208,7 +208,7 @@ impl Local {
     /// its wheel or is dropping it.
     #[inline]
     pub(crate) fn has_ended() -> bool {
-        // Costs one load, and returns `Some` if the thread owns a live wheel.
+        // `current_shard` costs one load, and returns `Some` if the thread owns a live wheel.
         Owner::current_shard().is_none() && Self::is_ended_or_gone()
     }
 
@@ -221,7 +221,8 @@ impl Local {
     }
 
     /// Moves a timer of this thread to the deadline that `due` returns, and ends an announced sleep
-    /// that would miss it. Returns the deadline, or `None` if the timer is running or has ended.
+    /// that would miss the deadline. Returns the deadline in nanoseconds, or `None` if the timer is
+    /// running or has ended.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
@@ -246,8 +247,8 @@ impl Local {
         step(&mut self.engine.borrow_mut())
     }
 
-    /// Adds a timer, and ends an announced sleep that would miss it. Takes the callback unless the
-    /// add is refused.
+    /// Adds a timer, and ends an announced sleep that would miss its deadline. Takes the callback
+    /// unless the add is refused.
     #[inline]
     pub(crate) fn add<B: BuildInPlace<Callback>>(
         &self,
@@ -278,8 +279,8 @@ impl Local {
         Ok(self.engine.borrow_mut())
     }
 
-    /// Drops timers that other threads have cancelled, until there is room for another timer. Also
-    /// calls [`report_if_undriven`](Self::report_if_undriven).
+    /// Allows further adds, after [a check for a missing loop](Self::report_if_undriven). If the
+    /// wheel is full, first removes timers that other threads have cancelled.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<(), AddErrorReason> {
@@ -442,7 +443,7 @@ impl Local {
         let mut engine = local.engine.borrow_mut();
         match (now, local.driver.get()) {
             (None, _) => _ = engine.read_clock(),
-            // A nested turn does not take the reading.
+            // Nested turns and turns after a drain ignore `now`.
             (_, DriverState::InTurn | DriverState::Ended) => {}
             (Some(now), _) => engine.use_loop_reading(now),
         }
@@ -503,7 +504,7 @@ impl Local {
     }
 
     /// Consumes remote requests: runs callbacks that are already due, and drops callbacks of
-    /// cancelled timers. At the beginning of a pass, consumes only urgent messages.
+    /// cancelled timers. Before the due timers of a turn fire, consumes only adds and resets.
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
@@ -587,7 +588,7 @@ impl Local {
     #[cold]
     fn publish_live_after_cancel(&self) {
         self.with_engine(|engine| {
-            // Other threads may need the capacity that a cancel has freed.
+            // Remote adds may need the room that the cancel has freed.
             engine.publish_live();
             if let DriverState::Undriven = self.driver.get() {
                 let _ = engine.publish_before_first_turn();
@@ -646,7 +647,8 @@ impl Local {
         if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
     }
 
-    /// Frees spare memory before a long sleep, and announces a sleep until the wheel needs a turn.
+    /// Announces a sleep until the wheel needs a turn. Before a sleep of a second or more, frees
+    /// spare memory.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         if !self.begin_driving() && matches!(self.driver.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
@@ -661,7 +663,8 @@ impl Local {
         self.announced_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, is_long, || {
             let time = self.with_engine(|engine| engine.time_until(until));
-            // A hook called by this announcement may have queued messages, which a turn must send.
+            // A wake hook that the last flush called may have queued messages, which a turn must
+            // send.
             if self.flush_is_pending() { Some(Duration::ZERO) } else { time }
         })
     }
@@ -695,8 +698,8 @@ impl Local {
     /// timers would expire for a later client with the same identifier.
     pub(crate) fn register_client(&self, client: Weak<dyn Client>) -> ClientId {
         let mut clients = self.clients.borrow_mut();
-        // Clients keep their positions, because timers refer to clients by position.
-        // After a drain, no position is reused, because the returned timers refer to positions too.
+        // Clients keep their positions, because timers refer to clients by position. After a drain,
+        // no position is reused, because the timers that the drain returned refer to positions too.
         let is_drained = matches!(self.driver.get(), DriverState::Ended);
         let is_free = |client: &Weak<_>| !is_drained && client.strong_count() == 0;
         let free = clients.iter().position(is_free);
@@ -842,9 +845,10 @@ impl Local {
         Self::with_current_engine(|engine| engine.is_pending(handle)).unwrap_or(false)
     }
 
-    /// Adds a timer of a client, due `delay` from now, or returns `None` if there is no room. The
-    /// client must cancel the timer before it reuses `index`. After the add, it must call
-    /// [`wake_for_client_timer`](Self::wake_for_client_timer) once it no longer borrows its state.
+    /// Adds a timer of a client, due `delay` from now. Returns `None` if the client must call
+    /// [`engine_with_room`](Self::engine_with_room) first. The client must cancel the timer before
+    /// it reuses `index`. Once it no longer borrows its state, it must call
+    /// [`wake_for_client_timer`](Self::wake_for_client_timer).
     #[inline(always)]
     pub(crate) fn add_client_timer(
         client: ClientId,
@@ -900,7 +904,7 @@ impl Local {
         }
     }
 
-    /// Drops values one by one. If a destructor panics, reports the panic and goes on.
+    /// Drops values one by one. If a destructor panics, reports the panic and continues.
     pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
         values.into_iter().for_each(|value| Self::catch_panic(PanicPlace::Drop, || drop(value)));
     }
@@ -932,7 +936,7 @@ fn panic_without_driver() -> ! {
 impl Drop for Local {
     fn drop(&mut self) {
         let _ = CURRENT.try_with(|here| here.set(None));
-        // Destructors that run from here on use the shard's handles as a remote thread would.
+        // Destructors that run from here on use handles as a remote thread would.
         Owner::set_current(None);
     }
 }

@@ -115,10 +115,10 @@ pub struct Turn {
     pub live: usize,
     /// Number of times that a wheel entry was linked, moved, unlinked or fired during the turn.
     pub touched: u64,
-    /// Work is left for the next turn: this turn used up its budget, or more than 1,024 remote
-    /// requests waited.
+    /// True if work is left for the next turn: this turn used up its budget, or more than 1,024
+    /// remote requests waited.
     pub behind: bool,
-    /// The turn was called by a callback of another turn, and did nothing.
+    /// True if the turn was called inside another turn, and did nothing.
     pub nested: bool,
 }
 
@@ -259,9 +259,9 @@ impl LocalTimer {
         Self::insert::<RunRepeatedly<F>>(TimerKind::Periodic, CallSite::caller(), when, callback)
     }
 
-    /// Adds a timer as [`add`](Self::add) does. Only this thread can cancel or move the timer, so
-    /// firing or cancelling it needs no atomic swap. [`LocalHandle::share`] lets other threads
-    /// cancel and move it.
+    /// Runs `callback` once, after a delay or at an instant; see [`add`](Self::add). Only this
+    /// thread can cancel or move the timer, so firing or cancelling it needs no atomic swap.
+    /// [`LocalHandle::share`] lets other threads cancel and move it.
     ///
     /// # Panics
     ///
@@ -323,19 +323,19 @@ impl LocalTimer {
     /// Fires the due timers, in three steps:
     ///
     /// 1. The turn consumes remote adds and resets in FIFO order. It runs the closures of
-    ///    [`ShardRef::run`] at once, and fires added or reset timers that were already due at the
-    ///    last turn.
+    ///    [`ShardRef::run`] at once, and fires added or reset timers whose deadline the last turn
+    ///    had already reached.
     /// 2. Timers fire in tick order, regardless of which thread added them. The order within a tick
     ///    is unspecified.
     /// 3. The turn consumes remote cancels.
     ///
     /// A turn consumes up to 1,024 remote requests. Up to half of this number is reserved for
     /// waiting cancels. If work is left, [`Turn::behind`] is true, and
-    /// [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds fires
-    /// in a later turn. So does a timer that another thread adds after step 1.
+    /// [`time_until_next`](Self::time_until_next) returns zero. A timer that a callback adds, or
+    /// that another thread adds after step 1, fires in a later turn.
     ///
-    /// A panic of a callback is caught and reported, and the other callbacks still run. A turn that
-    /// a callback calls does nothing, and sets [`Turn::nested`].
+    /// A panic of a callback is caught and reported, and the other callbacks still run. A turn
+    /// called inside a turn does nothing, and sets [`Turn::nested`].
     ///
     /// Cost: if no timer is due and no request waits, one reading of the clock and some tens of
     /// nanoseconds. Otherwise a constant for each fired timer, plus its callback. In proportion to
@@ -425,11 +425,11 @@ impl LocalTimer {
     }
 
     /// Returns the time until the [`next_deadline`](Self::next_deadline); zero if that moment has
-    /// passed.
+    /// passed, and `None` if the wheel needs no turn.
     ///
-    /// A loop calls this before it sleeps. The call reads the clock, sends the messages of the
-    /// thread's purgatories to other cores, and records the loop's wake-up time for
-    /// [`metrics`](crate::metrics).
+    /// Use it in a loop that no other thread must wake: it announces no sleep. The call reads the
+    /// clock, sends the messages of the thread's purgatories to other cores, and records the loop's
+    /// wake-up time for [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -461,8 +461,7 @@ impl LocalTimer {
     /// The timeout is zero if the wheel has ended, or if the thread cannot have a wheel. Such a
     /// thread must not sleep, because nothing would wake it.
     ///
-    /// Dropping the [`PreparedSleep`] ends the announcement. So keep the value until the sleep is
-    /// over, or use [`sleep_with`](Self::sleep_with).
+    /// Keep the [`PreparedSleep`] until the sleep is over, or use [`sleep_with`](Self::sleep_with).
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
     /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
@@ -517,9 +516,8 @@ impl LocalTimer {
     /// `is_over` returns true.
     ///
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
-    /// what `is_over` returns must wake the loop, by a request to this wheel such as
-    /// [`ShardRef::run`], or by unparking this thread. `run_until` also returns if the wheel has
-    /// ended.
+    /// the result of `is_over` must wake the loop, by a request to this wheel such as
+    /// [`ShardRef::run`], or by unparking this thread. The loop also ends when the wheel has ended.
     ///
     /// # Examples
     ///
@@ -567,8 +565,8 @@ impl LocalTimer {
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
     /// the thread without a driver, a loop registers again by its next turn.
     ///
-    /// Before the loop's first turn, an add by any thread may report an overdue timer, once. The
-    /// timer must be overdue by 100 ms, or by 1 s with a registered driver. See
+    /// Before the loop's first turn, an add or reset by any thread may report an overdue timer,
+    /// once. The timer must be overdue by 100 ms, or by 1 s with a registered driver. See
     /// [`metrics`](crate::metrics).
     ///
     /// # Examples
@@ -715,8 +713,7 @@ impl LocalTimer {
     }
 
     /// Returns the counts of this thread's wheel and the lateness of its timers; see
-    /// [`metrics`](crate::metrics). Returns `None` in an exiting thread and in a thread that cannot
-    /// have a wheel.
+    /// [`metrics`](crate::metrics). Returns `None` if the thread is exiting or cannot have a wheel.
     ///
     /// # Examples
     ///
@@ -837,10 +834,10 @@ impl LocalTimer {
     /// thread drops their callbacks.
     ///
     /// After the drain, the wheel fires nothing and refuses timers, as in an [exiting
-    /// thread](local_timer). A concurrent cancel by another thread still returns the true outcome.
-    /// The result includes the timers of waiting futures. Running or dropping a future's timer
-    /// wakes the future's task, whose next poll finds [no timer](crate::future#without-a-timer).
-    /// Later calls return an empty vector.
+    /// thread](local_timer). If another thread cancels a timer during the drain, the cancel
+    /// succeeds or the drain returns the timer. The result includes the timers of waiting futures.
+    /// Running or dropping a future's timer wakes the future's task, whose next poll finds [no
+    /// timer](crate::future#without-a-timer). Later calls return an empty vector.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -872,8 +869,8 @@ impl LocalTimer {
         drained.into_iter().map(PendingTimer::new).collect()
     }
 
-    /// Returns a file descriptor that is readable when this thread's wheel must turn. Later calls
-    /// return the same descriptor.
+    /// Returns a file descriptor that is readable when this thread's wheel must turn. All
+    /// `TimerFd`s of a thread share one descriptor.
     ///
     /// [Arm](TimerFd::arm) the descriptor before the first poll. A thread that wakes this thread
     /// makes the descriptor readable, and also calls the hook of
@@ -979,7 +976,8 @@ impl LocalHandle {
     }
 }
 
-/// Returns the result of `look` if `handle` refers to a pending timer of this thread.
+/// Returns the result of `look` if a timer with the index and generation of `handle` is pending.
+/// `look` checks the shard.
 fn with_pending<R>(
     handle: TimerHandle,
     look: impl FnOnce(&mut Engine<Callback>) -> Option<R>,

@@ -24,8 +24,8 @@ use crate::{
 /// keep-alive, the wait for a batch. For a timer that runs once, use [`LocalTimer::add`], whose
 /// result need not be kept.
 ///
-/// Cost: one allocation, when the timer is created. Arming costs as much as
-/// [`LocalTimer::add_local`], or as a reset if the timer is pending.
+/// Cost: one allocation, when the timer is created. Arming has the cost of
+/// [`LocalTimer::add_local`], or of a reset if the timer is pending.
 ///
 /// [`LocalTimer::add`]: crate::LocalTimer::add
 /// [`LocalTimer::add_local`]: crate::LocalTimer::add_local
@@ -69,7 +69,7 @@ struct OwnedTimerState<F: ?Sized> {
     armed_handle: Cell<Option<LocalHandle>>,
     /// True if the timer has fired since its last arming.
     has_fired: Cell<bool>,
-    /// The program has dropped the `OwnedTimer` that `new` returned.
+    /// True once the program has dropped the `OwnedTimer` that `new` returned.
     is_dropped: Cell<bool>,
     /// Borrowed while the callback runs. The borrow never fails, because the callback never runs
     /// inside itself.
@@ -158,8 +158,8 @@ impl OwnedTimer {
     ///
     /// # Errors
     ///
-    /// In the same cases as [`LocalTimer::try_add`](crate::LocalTimer::try_add). Then the timer is
-    /// not armed, and keeps its callback.
+    /// In the same cases as [`LocalTimer::try_add`](crate::LocalTimer::try_add). The timer is then
+    /// not armed, but keeps its callback.
     ///
     /// # Examples
     ///

@@ -135,7 +135,7 @@ impl ShardRef {
     /// timer at that moment, drops the callback. The owner changes the period by
     /// [`LocalTimer::set_period`](crate::LocalTimer::set_period).
     ///
-    /// On the owner's thread, this is [`LocalTimer::add_periodic`]. The cost is that of
+    /// On the owner's thread, this is [`LocalTimer::add_periodic`]. For the cost, see
     /// [`add`](Self::add).
     ///
     /// # Panics
@@ -209,8 +209,8 @@ impl ShardRef {
     ///
     /// Closures of one remote thread run in FIFO order. [`LocalTimer::turn`] limits the requests
     /// that one turn consumes. Later turns consume the others. If more than 4,096 closures, adds
-    /// and resets wait, each turn puts 4,096 of them in order. No closure runs until all are in
-    /// order. Closures that the owner itself submits run in no particular order.
+    /// and resets wait, each turn puts 4,096 of them into FIFO order. None of them runs until all
+    /// are in order. Closures that the owner itself submits run in no particular order.
     ///
     /// # Panics
     ///
@@ -324,12 +324,12 @@ impl ShardRef {
 
     /// Returns the number of pending timers of the wheel.
     ///
-    /// During an announced sleep the answer is exact if the owner has since added and cancelled no
-    /// timer, and its mailbox is empty. Otherwise the answer may lack changes since the owner's
-    /// last publication. The owner publishes before each sleep, and at least every 64 turns. Remote
-    /// cancels that wait in the mailbox are already subtracted. A remote add is included from the
-    /// first publication after the owner has consumed it. Once the wheel has ended, the answer is
-    /// zero.
+    /// During an announced sleep, the answer is exact if the mailbox is empty and the owner has
+    /// added and cancelled no timer since the announcement. Otherwise the answer may lack changes
+    /// since the owner's last publication. The owner publishes before each sleep, and at least
+    /// every 64 turns. Remote cancels that wait in the mailbox are already subtracted. A remote add
+    /// is included from the first publication after the owner has consumed it. Once the wheel has
+    /// ended, the answer is zero.
     ///
     /// Cost: some loads, which never delay the owner.
     ///
@@ -370,7 +370,7 @@ impl ShardRef {
     }
 
     /// Adds a remote timer whose callback is a `C` made of `closure`, and wakes the owner if
-    /// necessary. If the shard is full, asks the owner to make room.
+    /// necessary. If the shard is full, wakes the owner so that it makes room.
     #[inline(always)]
     fn send<C: IntoCallback<Closure: Send> + Send>(
         &self,

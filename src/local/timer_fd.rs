@@ -12,10 +12,10 @@
 //!   then arm at once                  then arm at once
 //! ```
 //!
-//! A remote thread may still act on the announcement of an earlier sleep. Its wake may then come
-//! before the owner's arming, which undoes the wake. But the remote thread had queued its request
-//! before the wake. So the owner has already consumed the request, or finds it in the check after
-//! the announcement.
+//! A remote thread may still act on the announcement of an earlier sleep. The remote thread's wake
+//! may then come before the owner's arming, which undoes the wake. But the remote thread had queued
+//! its request before the wake. So the owner has already consumed the request, or finds it in the
+//! check after the announcement.
 //!
 //! Between the announcement and the end of the sleep, the descriptor is armed only to expire at
 //! once.
@@ -172,8 +172,8 @@ impl TimerFd {
     /// then.
     ///
     /// Call it before the first poll, and after each [`LocalTimer::prepare_sleep`], whose
-    /// announcement replaces the one of the `TimerFd`. If the thread's wheel has ended, this call
-    /// disarms the descriptor.
+    /// announcement replaces the announcement of the `TimerFd`. If the thread's wheel has ended,
+    /// this call disarms the descriptor.
     ///
     /// # Examples
     ///

@@ -1,7 +1,8 @@
 //! The counts of every shard, and how late its timers fire.
 //!
-//! Every shard counts what its timers do, at the cost of a few instructions per timer. It publishes
-//! its counts when its loop computes its sleep, and about every 64 turns. Any thread can read the
+//! A shard is a thread's wheel, a [`Shard`](crate::Shard) or a wheel of `Timers::per_worker`. It
+//! counts the adds, runs and ends of its timers, at a few instructions per timer. It publishes its
+//! counts when its loop computes its sleep, and about every 64 turns. Any thread can read the
 //! published counts without delaying the owner. [`shards`] reads all shards of the process,
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
@@ -13,13 +14,13 @@
 //!
 //! # Wheels without a loop
 //!
-//! If no loop drives a wheel, an add or reset reports another of its timers that is overdue by at
-//! least 100 ms. A remote add or reset does the same on a thread's wheel. The report is an error
+//! If no loop drives a wheel, its owner's adds and resets report another timer that is overdue by
+//! at least 100 ms. On a thread's wheel, remote adds and resets do too. The report is an error
 //! event of `tracing`, or a line on the standard error without that feature. Each wheel is reported
 //! at most once, and once more after each loss of its last driver.
 //!
-//! On the following wheels, only timers that are overdue by at least 1 s are reported. Of the
-//! owner's calls, only adds look for them, at least one add in 256:
+//! Some wheels report only timers that are overdue by at least 1 s. Their owners' resets report
+//! nothing, and at least one add in 256 looks for such timers. These wheels are:
 //!
 //! * a [`Shard`](crate::Shard),
 //! * the wheel of a thread with a registered driver,
@@ -101,8 +102,8 @@ pub struct ShardMetrics {
     /// [`queued`](Counts::queued) and [`held`](Counts::held), which include the messages now in the
     /// mailbox. `turns` may leave out up to 64 idle turns.
     pub counts: Counts,
-    /// The lateness of timers that the first turn after their deadline fired. Lateness is the time
-    /// from the deadline, rounded up to a tick, to the beginning of the turn.
+    /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
+    /// time from the deadline, rounded up to a tick, to the beginning of the turn.
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///
@@ -124,18 +125,18 @@ pub struct ShardMetrics {
     /// made at least every 256 adds. A remote cancel of the overdue timer does not change this
     /// time.
     pub overdue: Duration,
-    /// How long the measured callbacks ran. Empty unless
-    /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables it.
+    /// The running times of the measured callbacks. Empty unless
+    /// [`Config::time_callbacks`](crate::Config::time_callbacks) enables measuring.
     pub callback_durations: Histogram,
     /// The levels of the shard's wheel, the finest first.
     ///
     /// The owner publishes the levels only on request, because this takes a few microseconds.
-    /// Another thread reads the levels that were published last, and thereby requests new ones. The
-    /// list is empty if none were published.
+    /// Another thread's reading returns the levels last published, and requests new ones. The list
+    /// is empty if none were published.
     pub levels: Vec<Level>,
     /// How often a [`Watch`] found the loop stalled.
     pub stalls: u64,
-    /// Identifies the shard: no other shard of the process ever has this number.
+    /// Identifies the shard: no other shard of the process ever has this serial.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for the exporter"))]
     pub(crate) serial: u64,
 }

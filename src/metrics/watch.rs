@@ -56,7 +56,7 @@ pub struct Stall {
 
 /// Watches all shards of the process for stalled loops.
 ///
-/// A loop is stalled for longer than the limit in these cases:
+/// The watch reports a loop in these cases:
 ///
 /// * Its turn lasts longer than the limit. The turn of a [`Shard`](crate::Shard) lasts until
 ///   `next_expired` returns `None`, or until the loop's next turn or call of `prepare_sleep` or
@@ -64,13 +64,13 @@ pub struct Stall {
 /// * Its next turn is late by more than the limit. The loop sets the due time of this turn by each
 ///   call of `prepare_sleep` or `time_until_next`, or by its `TimerFd`. Without such a call, only
 ///   the length of turns is watched.
-/// * The loop has not begun, and a timer is overdue by more than the limit. On a thread, this
-///   includes timers that other threads have added or moved. In a [`Shard`](crate::Shard), the
+/// * The loop has not begun, and a timer is overdue by more than the limit. On a thread's wheel,
+///   this includes timers that other threads have added or moved. In a [`Shard`](crate::Shard), the
 ///   timer may have been cancelled or moved since it became overdue.
 ///
 /// The watch is a thread, which ends when this value is dropped. The drop waits for a running
-/// `report`, so do not hold a lock that `report` needs. If `report` itself drops its watch, the
-/// drop does not wait. Times are measured by each shard's own clock.
+/// `report`, so do not drop the watch while you hold a lock that `report` needs. If `report` itself
+/// drops its watch, the drop does not wait. Times are measured by each shard's own clock.
 ///
 /// # Examples
 ///
@@ -148,7 +148,7 @@ impl Drop for Watch {
 }
 
 impl StopSignal {
-    /// Waits at most `wait` for the stop. Returns true after the stop.
+    /// Waits for the stop of the watch, at most for `wait`. Returns true after the stop.
     fn wait_for_stop(&self, wait: Duration) -> bool {
         let is_stopped = self.is_stopped.lock().unwrap_or_else(PoisonError::into_inner);
         let waited =
@@ -185,7 +185,7 @@ fn watch(limit: Duration, mut report: impl FnMut(&Stall), stop_signal: &StopSign
                         stall.has_turned,
                     );
                 };
-                // A subscriber may panic. Its panic has been printed.
+                // A `tracing` subscriber may panic. Its panic has been printed.
                 catch_panic_silently(event);
                 report(&stall);
             }
@@ -213,7 +213,8 @@ fn check_stall(number: u32, shared: &Shared, limit: Duration) -> Option<(TurnSta
 
 impl TurnState {
     /// Returns the time, in nanoseconds of the owner's clock, at which the current turn began or
-    /// the next turn is due. Returns `None` if no turn is in progress and none is needed.
+    /// the next turn is due. Returns `None` between turns if no turn is needed, or if the last turn
+    /// began at or after the due time.
     fn stalled_since(self) -> Option<u64> {
         if self.is_in_turn { Some(self.began_at) } else { self.next_turn_due() }
     }
