@@ -714,7 +714,7 @@ impl Owner {
         OWNER.try_with(Cell::get).ok().flatten()
     }
 
-    fn is_in_turn() -> bool {
+    pub(crate) fn is_in_turn() -> bool {
         Self::current().is_some_and(|owner| (owner.ops.is_turning)())
     }
 }

@@ -270,21 +270,22 @@ impl Shared {
         now.saturating_add(saturating_nanos(delay))
     }
 
-    /// Returns the deadline, before rounding, of a timer that is added or moved now. With slack,
-    /// chooses the tick in the allowed range that is divisible by the largest power of two, so that
-    /// timers share ticks.
+    /// Returns the deadline, before rounding, of a timer that is added or moved now.
     #[inline]
     pub(crate) fn due(&self, when: When) -> u64 {
         match (when.start, when.delay()) {
             (_, Some(delay)) => self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero()),
             (Start::AtNanos(nanos), _) => nanos,
-            _ => self.due_slow(when),
+            _ => self.due_with_slack(when, self.nanos_after(Duration::ZERO)),
         }
     }
 
+    /// Returns the deadline of a timer that is added or moved at `now`. With slack, chooses the
+    /// tick in the allowed range that is divisible by the largest power of two, so that timers
+    /// share ticks.
     #[inline(never)]
-    fn due_slow(&self, when: When) -> u64 {
-        let nanos = self.due_without_slack(when, self.nanos_after(Duration::ZERO));
+    pub(crate) fn due_with_slack(&self, when: When, now: u64) -> u64 {
+        let nanos = self.due_without_slack(when, now);
         let first = self.tick.deadline_tick(nanos);
         let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
         if first < last { self.tick.start_nanos(coarsest_tick(first.max(1), last)) } else { nanos }

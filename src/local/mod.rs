@@ -35,7 +35,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{Callback, IntoCallback, RunOnce, RunRepeatedly},
-        handle::{LocalHandle, TimerHandle},
+        handle::{LocalHandle, Owner, TimerHandle},
         state::TimerKind,
     },
     error::{AddError, ConfigError},
@@ -519,6 +519,10 @@ impl LocalTimer {
     /// the result of `is_over` must wake the loop, by a request to this wheel such as
     /// [`ShardRef::run`], or by unparking this thread. The loop also ends when the wheel has ended.
     ///
+    /// # Panics
+    ///
+    /// If the loop would sleep during a turn, for example in a callback: its turns would do nothing.
+    ///
     /// # Examples
     ///
     /// ```
@@ -530,14 +534,21 @@ impl LocalTimer {
     /// local_timer().add(Duration::from_millis(5), move || told.set(Some(42)));
     /// local_timer().run_until(|| answer.get().is_some());
     /// ```
+    #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
         while !is_over() && !Local::has_ended() {
+            assert!(!Owner::is_in_turn(), "a callback cannot drive its wheel");
             self.prepare_sleep().park();
             self.turn();
         }
     }
 
     /// Drives a thread that only runs timers, until [no timer is live](Self::is_empty).
+    ///
+    /// # Panics
+    ///
+    /// If a timer is live during a turn, for example in a callback. See
+    /// [`run_until`](Self::run_until).
     ///
     /// # Examples
     ///
@@ -548,6 +559,7 @@ impl LocalTimer {
     /// local_timer().add(Duration::from_millis(5), || println!("five milliseconds later"));
     /// local_timer().run_until_empty();
     /// ```
+    #[track_caller]
     pub fn run_until_empty(self) {
         self.run_until(|| self.is_empty());
     }

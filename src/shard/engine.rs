@@ -235,9 +235,13 @@ impl<T> Engine<T> {
     /// Returns the deadline, before rounding, of a timer that is moved now.
     #[inline(always)]
     pub(crate) fn reset_due(&mut self, when: When) -> u64 {
-        match when.delay() {
-            Some(delay) => self.due_after(delay),
-            None => self.shared.due(when),
+        match (when.start, when.delay()) {
+            (_, Some(delay)) => self.due_after(delay),
+            (Start::AtNanos(nanos), _) => nanos,
+            _ => {
+                let now = self.read_clock().max;
+                self.shared.due_with_slack(when, now)
+            }
         }
     }
 

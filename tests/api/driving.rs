@@ -23,7 +23,8 @@ use crate::{
     runtime::{Task, drives_the_wheel},
     support::{
         Counter, HOUR, Log, Poller, TICK, expired, from_another_thread, in_virtual_time,
-        must_not_run, on_a_thread, panic_message, panics, with_counted_wakes,
+        must_not_run, on_a_core, on_a_thread, panic_message, panics, turn_after,
+        with_counted_wakes,
     },
 };
 
@@ -438,6 +439,19 @@ fn run_until_checks_before_it_sleeps_and_is_woken_remotely() {
     shard.run(|| ());
     let turns = owner.join().expect("no panic");
     assert!(turns < 20, "the owner does not sleep: {turns} turns");
+}
+
+#[test]
+fn run_until_panics_in_a_callback_if_it_would_sleep() {
+    on_a_core(|clock| {
+        local_timer().add(HOUR, || ());
+        local_timer().add(TICK, || {
+            local_timer().run_until(|| true);
+            assert!(panics(|| local_timer().run_until_empty()));
+        });
+        assert_eq!(turn_after(clock, 1).fired, 1);
+        assert_eq!(local_timer().counts().panicked, 0);
+    });
 }
 
 // ---- `future::drive`

@@ -209,6 +209,25 @@ fn turn_at_does_not_read_the_clock() {
 }
 
 #[test]
+fn delays_count_from_the_instant_of_the_last_turn_at() {
+    // The clock is real, so it stays behind the instant.
+    let mut shard = Shard::new();
+    let delays = [When::after(TICK), When::after(TICK).slack(TICK)];
+    let added = shard.add(TICK, ());
+    let instant = shard.now() + HOUR;
+    shard.turn_at(instant);
+    assert!(shard.next_expired().is_some_and(|expired| expired.handle == added));
+    for delay in delays {
+        let timer = shard.add(delay, ());
+        assert!(shard.deadline(timer) >= Some(instant + TICK), "an add: {delay:?}");
+        for delay in delays {
+            assert!(shard.reset(timer, delay));
+            assert!(shard.deadline(timer) >= Some(instant + TICK), "a reset: {delay:?}");
+        }
+    }
+}
+
+#[test]
 fn a_nested_turn_at_does_not_move_the_time() {
     on_a_core(|clock| {
         let later = clock.now() + HOUR;
