@@ -104,7 +104,7 @@ impl Timers for LocalTimers {
         handle.reset(Duration::from_millis(deadline - self.now))
     }
 
-    /// Runs due callbacks, which do not return their payloads.
+    /// Runs due callbacks. They do not return their payloads, so the last argument is not called.
     #[inline]
     fn advance(&mut self, now: u64, _: impl FnMut(Payload)) {
         self.now = now;

@@ -1,8 +1,8 @@
 //! Operations of `local_timer`: callbacks, remote requests, purgatories and async sleeps.
 //!
-//! Remote operations run in batches on a second thread, and both threads block while they wait. The
-//! number of batches does not depend on the number of iterations, so the difference of two runs
-//! excludes the hand-overs.
+//! Remote operations run in batches on a second thread. Each of the two threads blocks while it
+//! waits for the other. The number of batches does not depend on the number of iterations, so the
+//! difference of two runs excludes the hand-overs.
 
 use std::{
     cell::Cell,
@@ -68,9 +68,9 @@ pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
     }
 }
 
-/// Advances to the next deadline, where a callback adds itself again a round later.
+/// Advances to the next deadline, where a callback adds itself again, behind all other timers.
 pub(crate) fn fire_add(live: usize, iterations: usize) {
-    /// `captured[1]` is the delay.
+    /// Adds this callback again. `captured[1]` is the delay in milliseconds.
     fn fire(captured: Payload) {
         local_timer().add(Duration::from_millis(captured[1]), move || fire(captured));
     }
@@ -84,13 +84,14 @@ pub(crate) fn fire_add(live: usize, iterations: usize) {
     }
 }
 
-/// The parts of a remote operation. The owner's part follows its turn.
+/// The parts of a remote operation. The owner's part runs after the owner has turned its wheel.
 struct Remote {
     /// Whether the other thread gets the handles of live timers.
     takes_handles: bool,
     /// Uses the handles or returns new ones. The last argument is the size of the batch.
     other: fn(&ShardRef, &mut Draws, &mut Vec<TimerHandle>, usize),
-    /// Gets the owner's handles, the positions of those handed over, and the returned handles.
+    /// Gets the owner's handles, the positions of the handles that the other thread got, and the
+    /// returned handles.
     owner: fn(&mut [TimerHandle], &[usize], &mut Draws, &mut Vec<TimerHandle>),
 }
 
@@ -149,7 +150,8 @@ pub(crate) fn remote_cancel(live: usize, iterations: usize) {
     remote.run(live, iterations);
 }
 
-/// Another thread moves a timer, half of them to an earlier deadline; the owner turns.
+/// Another thread moves a timer, about as often to an earlier as to a later deadline; the owner
+/// turns.
 pub(crate) fn remote_reset(live: usize, iterations: usize) {
     let remote = Remote {
         takes_handles: true,
@@ -313,7 +315,8 @@ pub(crate) fn sleep(live: usize, iterations: usize) {
     }
 }
 
-/// Moves a random async sleep to a minute from now, and polls it again, as a packet does.
+/// Moves a random async sleep to a minute from now, and polls it again, as a server does for a
+/// packet.
 pub(crate) fn packet(live: usize, iterations: usize) {
     let (_clock, mut draws) = (install(), Draws::new(live));
     let mut context = Context::from_waker(Waker::noop());
@@ -338,7 +341,7 @@ fn collected<R>(step: impl FnOnce() -> R) -> R {
 pub(crate) fn path_add_fire(live: usize, _: usize) {
     let clock = install();
     black_box(fill(live, &mut Draws::new(live)));
-    // The first add and the first turn allocate, so they are not collected.
+    // Adds and turns once first, so that no allocation of a first add or turn is collected.
     local_timer().add(Duration::from_millis(1), callback(0));
     clock.advance(Duration::from_millis(1));
     assert_eq!(local_timer().turn().fired, 1);

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use crate::timers::{Timers, not_due, payload};
 
 const SEED: u64 = 1;
-/// Warm-up operations, which the difference of two runs excludes.
+/// The number of warm-up operations, which the difference of two runs excludes.
 pub(crate) const WARM_UP: usize = 2_000;
 /// The ticks between consecutive timers of `fire_add`: each of 1,000 timers fires once a second.
 pub(crate) const STEP: u64 = 1;
@@ -40,7 +40,7 @@ impl Draws {
         self.rng.u64(1_000..60_000)
     }
 
-    /// Returns 1 to 60 s, or for this share of the timers 2 to 60 minutes.
+    /// Returns 1 to 60 s, or, for `far_percent` of the timers, 2 to 60 minutes.
     fn delay_or_far(&mut self, far_percent: u32) -> u64 {
         if far_percent != 0 && self.rng.u32(..100) < far_percent {
             self.rng.u64(120_000..3_600_000)
@@ -84,7 +84,7 @@ pub(crate) fn reset<T: Timers>(live: usize, iterations: usize) {
     }
 }
 
-/// Advances by one tick in which no timer is due. All are due in the minute after the run.
+/// Advances by one tick in which no timer is due. All timers are due in the minute after the run.
 pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let ticks = (WARM_UP + iterations) as u64;
@@ -96,7 +96,7 @@ pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
     }
 }
 
-/// Advances to the next deadline, and adds the fired timer again, for a round later.
+/// Advances to the next deadline, and adds the fired timer again, behind all other timers.
 pub(crate) fn fire_add<T: Timers>(live: usize, iterations: usize) {
     let mut timers = T::new();
     for id in 0..live {

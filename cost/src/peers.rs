@@ -1,4 +1,5 @@
-//! The sources of the benches' peers, because their package needs a newer Rust and more packages.
+//! The peers, included as source files, because `corewheel-bench` needs a newer Rust and more
+//! packages.
 
 #![allow(
     dead_code,

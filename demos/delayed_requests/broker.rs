@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A request waits on the core of its connection, with a watch on the core of its partition. If
-//! these are different cores, the purgatory sends messages between them.
+//! these are different cores, the purgatories send messages between them.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -29,7 +29,7 @@ pub(crate) enum Key {
     Readers(u32),
 }
 
-/// Returns the group of all cores' purgatories. A partition's core is its number modulo the number
+/// Returns the group of all cores' purgatories. Partition `n` belongs to core `n` modulo the number
 /// of cores.
 pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
     PurgatoryGroup::by(|key| match *key {
@@ -116,8 +116,8 @@ impl Broker {
             Kind::Fetch => (readers, position),
             Kind::Follow => {
                 data.follow(follower, position)?;
-                // Notifies even if the other follower is behind: of two concurrent updates, each
-                // may miss the other.
+                // Notifies even if the other follower seems to be behind: each of two concurrent
+                // updates may read the old position of the other follower.
                 self.purgatory.notify(&producers);
                 self.purgatory.notify(&readers);
                 (readers, position + 1)

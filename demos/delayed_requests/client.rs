@@ -19,8 +19,9 @@ pub(crate) struct Record {
     pub(crate) sent: Instant,
     pub(crate) timeout: Duration,
     pub(crate) expected: Expected,
-    /// The numbers of answers that report a completion, and that report a timeout.
+    /// The number of answers that report a completion.
     pub(crate) completed: u64,
+    /// The number of answers that report a timeout.
     pub(crate) timed_out: u64,
     pub(crate) answered: Option<Instant>,
 }
@@ -56,7 +57,7 @@ impl Client {
         let _ = self.stream.try_write(&wire::line(&request));
     }
 
-    /// Changes the expected answer to the pending request.
+    /// Sets the answer that the client expects to its pending request.
     pub(crate) fn expect(&mut self, expected: Expected) {
         if let Some(record) = self.records.last_mut().filter(|_| !self.is_idle) {
             record.expected = expected;

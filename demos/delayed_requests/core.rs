@@ -14,7 +14,7 @@ use tokio::task::spawn_local;
 use crate::broker::Broker;
 use crate::common::server;
 
-/// The longest time that an ending core waits for other cores to remove their watches.
+/// The longest time that an ending core waits until no operation watches its keys.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 

@@ -40,11 +40,11 @@ const MIN_TIMEOUT_MS: u64 = 100;
 /// also runs the clients.
 ///
 /// A producer's request waits until the followers have its bytes. A request of a consumer or a
-/// follower waits for new bytes. Followers stall at planned times, so the load knows which requests
-/// must time out. The verdict says whether each request was answered exactly once and as expected,
-/// and how late the timeouts were, by the clocks of the clients. The limit of the lateness is
-/// raised by the longest delay that the machine caused to a thread of the clients. Exit status: 0
-/// if the verdict is ok, 1 if it is not, 2 if the run was not possible.
+/// follower waits for new bytes. One follower stalls at planned times, so the clients know which
+/// requests must time out. The verdict says whether each request was answered exactly once and as
+/// expected, and how late the timeouts were, by the clocks of the clients. The limit of the
+/// lateness is raised by the longest delay that the machine caused to a thread of the clients. Exit
+/// status: 0 if the verdict is ok, 1 if it is not, 2 if the run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "delayed_requests")]
 struct Args {

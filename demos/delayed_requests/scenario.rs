@@ -27,7 +27,8 @@ pub(crate) const CONSUMERS: Range<usize> = 6..10;
 
 /// The maximum number of requests that a producer sends within one timeout.
 const PRODUCES_PER_TIMEOUT: u32 = 5;
-/// The largest planned time between a contested condition and the timeout, in either order.
+/// In a contested stall, the condition of a producer's request is planned to become true at most
+/// this long before or after the request times out.
 const CONTEST: Duration = Duration::from_millis(2);
 const CONTEST_STEPS: u32 = 8;
 /// How long the load waits for answers after the planned end.
@@ -51,7 +52,7 @@ impl Plan {
     }
 
     /// Returns the last time at which a stall may begin, so that the stall and the last timeouts of
-    /// the followers end before the run.
+    /// the followers precede the end of the run.
     pub(crate) fn last_stall_start(&self) -> Duration {
         self.run.saturating_sub(self.timeout + self.follower_timeout() + self.timeout / 2)
     }
@@ -60,7 +61,8 @@ impl Plan {
         self.run + ANSWER_TIMEOUT
     }
 
-    /// Returns a timeout longer than a stall, after whose beginning the log does not grow.
+    /// Returns the timeout of `Follow` requests. It is longer than a stall, because the log does
+    /// not grow after a stall has begun.
     pub(crate) fn follower_timeout(&self) -> Duration {
         self.timeout * 2
     }
@@ -69,7 +71,8 @@ impl Plan {
         self.timeout / PRODUCES_PER_TIMEOUT
     }
 
-    /// Returns the time from a request to its contested condition, in the stall of this number.
+    /// Returns the planned time from a producer's request until its condition becomes true, in the
+    /// contested stall of this number.
     pub(crate) fn contested(&self, stall: u32) -> Duration {
         // 7 and 9 have no common divisor, so every step occurs.
         self.timeout.saturating_sub(CONTEST)
@@ -156,10 +159,10 @@ impl Partition<'_> {
             if self.now() >= plan.last_stall_start() {
                 break;
             }
-            // One follower stalls. Each producer produces once, and each consumer fetches more than
-            // they produce. These requests must time out before the follower continues. Every other
-            // round is contested: the follower continues about when the producers' requests time
-            // out.
+            // One follower stalls. Each producer produces once, and each consumer requests more
+            // than the producers append. In every other round, all these requests must time out
+            // before the follower continues. The other rounds are contested: the follower continues
+            // at about the time when the producers' requests time out.
             let contest = (stall % 2 == 1).then(|| self.now() + plan.contested(stall));
             self.stall(contest.is_some());
             while !self.are_idle(PRODUCERS.start..CONSUMERS.end) {
@@ -235,7 +238,8 @@ impl Partition<'_> {
         self.next_produce.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
     }
 
-    /// Sends a request of every producer and consumer that cannot complete during the stall.
+    /// Sends a request of every producer and consumer. No such request can complete during the
+    /// stall.
     fn stall(&self, is_contested: bool) {
         let clients = &mut self.clients.borrow_mut();
         let producers = &mut clients[PRODUCERS];

@@ -14,11 +14,12 @@ use crate::core::CoreReport;
 pub(crate) struct Report {
     #[serde(flatten)]
     answers: Answers,
-    /// Requests whose partition belongs to another core.
+    /// Requests whose partition belongs to another core than the connection.
     elsewhere: u64,
     timers: Timers,
     lateness_us: Lateness,
-    /// The longest delay that the machine caused a thread of the load. Added to the limit.
+    /// The longest delay that the machine caused to a thread of the clients. It is added to the
+    /// limit of the lateness.
     held_up_us: u64,
 }
 

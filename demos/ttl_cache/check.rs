@@ -65,7 +65,8 @@ pub(crate) fn other(args: &Args, server: SocketAddr) -> io::Result<Verdict<Repor
     Ok(Verdict::new(report, failures))
 }
 
-/// Runs the checks of any server. A key may be returned up to `tolerance_us` after its deadline.
+/// Runs the checks that apply to any server. A key may be returned up to `tolerance_us` after its
+/// deadline.
 fn check(
     args: &Args,
     server: SocketAddr,

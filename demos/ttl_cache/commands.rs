@@ -96,7 +96,7 @@ fn flush(keys: &mut Keys, _: &[Bytes]) -> Answer {
     Ok(simple("OK"))
 }
 
-/// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
+/// Executes EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
 fn expire(keys: &mut Keys, words: &[Bytes]) -> Answer {
     let name = words[0].to_ascii_lowercase();
     let deadline = deadline(&name, parse_integer(&words[2])?, keys.now())
@@ -104,8 +104,9 @@ fn expire(keys: &mut Keys, words: &[Bytes]) -> Answer {
     Ok(flag(keys.expire_at(&words[1], deadline)))
 }
 
-/// Returns a deadline since the Unix epoch, or `None` if it is too far away. The unit ends in "at"
-/// if the number counts from the epoch, and starts with "p" if it counts milliseconds.
+/// Returns a deadline since the Unix epoch, or `None` if it is too far away. `unit` is a command or
+/// an option of SET. It ends in "at" if `number` counts from the epoch, and starts with "p" if
+/// `number` counts milliseconds.
 fn deadline(unit: &[u8], number: i64, now: Duration) -> Option<Duration> {
     let millis = if unit.starts_with(b"p") { number } else { number.checked_mul(1_000)? };
     let start = if unit.ends_with(b"at") { Duration::ZERO } else { now };
@@ -119,7 +120,7 @@ fn persist(keys: &mut Keys, words: &[Bytes]) -> Answer {
     Ok(flag(keys.find(&words[1]).is_some_and(Entry::persist)))
 }
 
-/// Rounds to the nearest second, as Redis does.
+/// Executes TTL. Rounds the remaining time to the nearest second, as Redis does.
 fn ttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
     Ok(remaining(keys, words, |left| (left.as_millis() + 500) / 1_000))
 }
@@ -144,7 +145,7 @@ fn simple(text: &'static str) -> Frame {
     Frame::SimpleString(Bytes::from_static(text.as_bytes()))
 }
 
-/// `text` must be one line.
+/// Returns an error frame. `text` must be one line.
 pub(crate) fn error(text: impl Into<Bytes>) -> Frame {
     Frame::Error(text.into())
 }

@@ -16,12 +16,12 @@ use tokio::net::TcpStream;
 use crate::commands::error;
 use crate::worker::Worker;
 
-/// A longer incomplete command is a protocol error.
+/// The maximum number of bytes of an incomplete command. A longer one is a protocol error.
 const INCOMPLETE_MAX: usize = 1 << 20;
 /// The maximum number of commands that are executed together.
 const BATCH: usize = 256;
 const READ_MAX: usize = 16 << 10;
-/// Answers of this size are sent before the batch is complete.
+/// Answers are sent before their batch is complete if they have at least this many bytes.
 const WRITE_MIN: usize = 256 << 10;
 
 /// Serves a client until it disconnects or is idle.

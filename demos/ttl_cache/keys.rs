@@ -6,11 +6,11 @@
 //! DEL k            cancels it              the timer fires: frees the key and its value
 //! ```
 //!
-//! From its deadline on, no lookup finds a key, even if its timer has not fired yet: the lookup
-//! removes the key. Without a lookup, the timer removes it. The timer fires within a tick of the
-//! deadline, or later if the thread is busy or the budget of a turn is exhausted.
+//! From a key's deadline on, no lookup finds the key, even if its timer has not fired yet: such a
+//! lookup removes the key. Without a lookup, the timer removes it. The timer fires within a tick of
+//! the deadline, or later if the thread is busy or the budget of a turn is exhausted.
 //!
-//! A timer ends exactly once, so a cancelled timer never fires for the next key of that name.
+//! A timer ends exactly once, so a cancelled timer never removes a later key with the same name.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,11 +23,11 @@ use corewheel::{LocalHandle, local_timer};
 pub(crate) struct Keys {
     entries: HashMap<Rc<[u8]>, Entry>,
     capacity: usize,
-    /// The time of creation, by both clocks. The wall clock is read only once, so that setting it
-    /// expires no keys.
+    /// The time of creation, by the monotonic and by the wall clock. The wall clock is read only
+    /// once, so that setting it expires no keys.
     created_at: Instant,
     created_since_epoch: Duration,
-    /// Upgraded for the callbacks of the timers.
+    /// The callbacks of the timers capture upgraded clones.
     own: Weak<RefCell<Self>>,
 }
 
@@ -43,7 +43,7 @@ impl Entry {
         self.expiry.map(|(deadline, _)| deadline)
     }
 
-    /// Removes the deadline. Returns true if there was one.
+    /// Removes the deadline and cancels its timer. Returns true if there was one.
     pub(crate) fn persist(&mut self) -> bool {
         self.expiry.take().map(|(_, timer)| timer.cancel()).is_some()
     }
@@ -54,7 +54,8 @@ impl Keys {
         let created_since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Rc::new_cyclic(|own| {
             RefCell::new(Self {
-                // Allocates the final size: growing a table of a million keys stops the core.
+                // Allocates the final size, because growing a table of a million keys would stall
+                // the core.
                 entries: HashMap::with_capacity(capacity),
                 capacity,
                 created_at: Instant::now(),
@@ -69,7 +70,7 @@ impl Keys {
         self.created_since_epoch + self.created_at.elapsed()
     }
 
-    /// Returns the number of keys, with expired ones whose timer has not fired yet.
+    /// Returns the number of keys, including expired keys whose timer has not fired yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -45,7 +45,7 @@ struct Args {
     #[arg(long, default_value_t = 4_000_000)]
     max_keys: usize,
 
-    /// Maximum number of clients, with equal shares of the cores; a further client is refused
+    /// Maximum number of clients, shared equally among the cores; a further client is refused
     #[arg(long, default_value_t = 1_000)]
     max_clients: usize,
 
@@ -65,7 +65,7 @@ struct Args {
     #[arg(long, value_name = "ADDRESS")]
     against: Option<SocketAddr>,
 
-    /// Number of keys that expire within one second of a check
+    /// Number of keys that a check lets expire within one second
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     expiring: u32,
 

@@ -46,7 +46,7 @@ pub(crate) struct Worker {
     /// Chooses the core of a key by a secret, so that no client can put all keys on one core.
     hasher: RandomState,
     shards: Vec<ShardRef>,
-    /// The number of executed requests of other cores.
+    /// The number of other cores' requests that this core has executed.
     served: Cell<u64>,
 }
 
@@ -54,7 +54,8 @@ thread_local! {
     static WORKER: OnceCell<Rc<Worker>> = const { OnceCell::new() };
 }
 
-/// Starts a worker per core. Each returns the number of executed requests of other cores.
+/// Starts a worker per core. Each worker returns the number of other cores' requests that it has
+/// executed.
 pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
     let (hasher, args) = (RandomState::new(), args.clone());
     let (address, listeners) = server::listeners(port, args.options.cores())?;
@@ -85,7 +86,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
         let is_full =
             Rc::strong_count(&client) - 2 >= args.max_clients.div_ceil(worker.shards.len());
         spawn_local(async move {
-            // Fails if the client has disconnected.
+            // Fails if the client has disconnected or was idle.
             let _ = if is_full {
                 stream.write_all(TOO_MANY_CLIENTS).await
             } else {
@@ -97,7 +98,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
 }
 
 impl Worker {
-    /// Executes commands, each on its key's core or on all cores. Returns the answers in order.
+    /// Executes each command on the cores of its [`Route`]. Returns the answers in order.
     pub(crate) async fn answer(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
         let cores = self.shards.len();
         let mut answers = vec![None; commands.len()];

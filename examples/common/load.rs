@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Each user keeps a clone while it has actions left.
 pub(crate) type ActiveToken = Arc<()>;
 
-/// The users of a thread, and the longest delay that the machine caused it.
+/// The users of a thread, and the longest delay that the machine caused to the thread.
 type UsersAndDelay<U> = (Vec<U>, Duration);
 
 pub(crate) struct Load<U> {
@@ -27,7 +27,8 @@ pub(crate) struct Load<U> {
 }
 
 impl<U: Send + 'static> Load<U> {
-    /// Starts a task for each user. `run` gets the user's number, and the start of the run.
+    /// Starts a task for each user. `run` gets the user's number, the start of the run, and a
+    /// token.
     pub(crate) fn start<F: Future<Output = io::Result<U>> + 'static>(
         users: u32,
         run: impl Fn(u32, (Instant, ActiveToken)) -> F + Clone + Send + 'static,
@@ -48,7 +49,7 @@ impl<U: Send + 'static> Load<U> {
     }
 
     /// Waits for the users, which end when the server has closed their connections. Returns them,
-    /// and the longest delay that the machine caused a thread.
+    /// and the longest delay that the machine caused to a thread.
     pub(crate) fn join(self) -> io::Result<UsersAndDelay<U>> {
         let (mut all, mut longest) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {

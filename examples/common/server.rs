@@ -25,7 +25,7 @@ pub(crate) struct Server<R> {
 }
 
 impl<R: Send + 'static> Server<R> {
-    /// Starts `run` on each core with an endpoint of the server. The server listens at `address`.
+    /// Starts `run` on each core with one of the `endpoints`, which listen at `address`.
     pub(crate) fn start<E: Send + 'static>(
         cores: CoresBuilder,
         address: SocketAddr,
@@ -78,8 +78,8 @@ pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<
     Ok((address, listeners))
 }
 
-/// Waits until the core is asked to stop. A stop turns the wheel, and after a turn a runtime polls
-/// its main task.
+/// Waits until the core has a request to stop. The request causes a turn, and after a turn, a
+/// runtime polls its main task again.
 #[allow(dead_code, reason = "a loop without a runtime polls `is_stopping`")]
 pub(crate) async fn stopped(core: &Core) {
     poll_fn(|_| if core.is_stopping() { Poll::Ready(()) } else { Poll::Pending }).await;

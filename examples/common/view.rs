@@ -104,7 +104,7 @@ fn levels(core: &ShardMetrics) -> String {
             format!("{} of {} of {:?}", level.occupied, level.slot_count, level.slot_span)
         })
         .collect();
-    // A loop publishes its levels in the turn after the first request.
+    // A loop publishes its levels in a turn after the first call of `metrics::shards`.
     let levels = if levels.is_empty() { "not published yet".to_owned() } else { levels.join(", ") };
     format!("    slots in use: {levels}")
 }

@@ -69,8 +69,8 @@ impl Plan {
         }
     }
 
-    /// Returns the shortest run. The first sixth is for connecting. In the rest, a connection can
-    /// talk, cancel its timer and stay silent for more than a timeout.
+    /// Returns the shortest allowed run. The first sixth is for connecting. In the rest, a
+    /// connection can talk, cancel its timer and stay silent for more than a timeout.
     pub(crate) fn shortest_run(idle: Duration) -> Duration {
         (idle * 3 + Duration::from_secs(1)) * 6 / 5
     }

@@ -9,8 +9,9 @@
 //! This code is generic over the socket: the server runs it on real ones, and
 //! `tests/idle_connections.rs` on a hundred thousand simulated ones in virtual time.
 //!
-//! A key may be reused as soon as its connection is closed. A key needs no generation: a timer that
-//! `close` has cancelled never fires, so it cannot close the next connection with this key.
+//! The slab can reuse a connection's key as soon as the connection is closed. A key needs no
+//! generation: a timer that `close` has cancelled never fires, so it cannot close the next
+//! connection with this key.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,7 +33,7 @@ struct Table<S> {
 struct Connection<S> {
     socket: S,
     idle_timer: TimerHandle,
-    /// The arrival of its last packet, by the core's clock.
+    /// The arrival of the last packet, at first the time of the accept, by the core's clock.
     last_packet_at: Instant,
 }
 
@@ -73,7 +74,8 @@ impl<S: 'static> Connections<S> {
         Some(connection.socket)
     }
 
-    /// Runs `act`, which must not use `self`. Returns `None` if the connection is closed.
+    /// Runs `act` on the socket of a connection. `act` must not use `self`. Returns `None` if the
+    /// connection is closed.
     pub(crate) fn with<R>(&self, key: usize, act: impl FnOnce(&mut S) -> R) -> Option<R> {
         let mut open = self.table.open.borrow_mut();
         open.get_mut(key).map(|connection| act(&mut connection.socket))

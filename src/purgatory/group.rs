@@ -1,10 +1,10 @@
 //! The messages between the purgatories of several cores, and their delivery.
 //!
-//! Messages to one core travel together in a *batch*, a closure that `ShardRef::post` runs there.
-//! Batches may overtake one another. So a core sends a message that depends on an earlier message
-//! only after the earlier message was acknowledged.
+//! Messages to one core travel together in a *batch*, in a closure that `ShardRef::post` runs
+//! there. Batches may overtake one another. So a core sends a message that depends on an earlier
+//! message only after the earlier message was acknowledged.
 //!
-//! No message is repeated, and no core waits for an answer. If a batch cannot be delivered, usually
+//! No core repeats a message or waits for an answer. If a batch cannot be delivered, usually
 //! because the core or its purgatory has ended, the batch's destructor answers the messages: see
 //! [`Message::refusal`].
 
@@ -36,8 +36,8 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// by [`notify`](Self::notify). The core of the key then checks its operations that watch the key,
 /// and notifies other cores whose operations watch it.
 ///
-/// When a core's purgatory ends, events on its keys have no further effect. Operations of other
-/// cores that watch such a key are checked once more. Their other watches and their timeouts
+/// When a core's purgatory ends, later events on the core's keys have no effect. Operations of
+/// other cores that watch such a key are checked once more. Their other watches and their timeouts
 /// remain.
 ///
 /// # Examples
@@ -161,8 +161,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         }))
     }
 
-    /// Makes all cores check, in their turns, the operations that watch `key`. Any thread may call
-    /// it.
+    /// Reports an event on `key`: each core checks, in a turn, its operations that watch the key.
+    /// Any thread may call this method.
     ///
     /// The conditions see everything that the calling thread wrote before the call. On a core's own
     /// thread prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events
@@ -202,7 +202,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         self.0.post(self.0.core_of(key, shards.len()), Batch::new(&self.0, 0, event));
     }
 
-    /// Makes this thread core `index` of `shards`.
+    /// Returns the membership of this thread, as core `index` of `shards`.
     ///
     /// # Panics
     ///
@@ -481,8 +481,8 @@ enum Endpoint<K: Send + 'static> {
     Connected(Connection<K>),
 }
 
-/// The watches that other cores have requested. Events need no buffer, because each operation
-/// checks its condition when its watch is acknowledged.
+/// The watches that other cores requested before this thread joined. Events need no buffer, because
+/// each operation checks its condition when its watch is acknowledged.
 struct Buffer<K: Send + 'static> {
     /// Weak, so that the thread's endpoint does not keep the group alive.
     group: sync::Weak<Group<K>>,

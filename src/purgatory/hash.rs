@@ -14,8 +14,8 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 const PRIME: u64 = (1 << 61) - 1;
 
-/// Words with this value or more are split into two coefficients. The first coefficient has this
-/// bit set, so it differs from a word that is not split.
+/// Words with this value or more are split into two coefficients. The first coefficient has bit 58
+/// set, so it differs from a word that is not split.
 const SPLIT_FROM: u64 = 1 << 58;
 
 pub(super) struct BuildKeyHasher {
@@ -66,7 +66,7 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // Marks the end of the chunk: otherwise zeros at its end would not change the word.
+            // Marks the end of the chunk: otherwise trailing zeros would not change the word.
             word[chunk.len()] = 1;
             self.append(u64::from_le_bytes(word));
         }

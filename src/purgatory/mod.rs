@@ -1,9 +1,9 @@
 //! Delayed operations: requests that wait for a condition, with a timeout.
 //!
-//! Kafka calls this a purgatory. In Kafka, a produce request waits until followers have caught up,
-//! and a fetch waits for enough bytes. An operation is parked on one core, with a timer and a watch
-//! on each of its keys. When the program reports an event on a key, the purgatory checks the
-//! operations that watch the key.
+//! Kafka calls the place where such requests wait a purgatory. There, a produce request waits until
+//! followers have caught up, and a fetch waits for enough bytes. In corewheel, an operation is
+//! parked on one core, with a timer and a watch on each of its keys. When the program reports an
+//! event on a key, the purgatory checks the conditions of the operations that watch the key.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -44,19 +44,19 @@
 //! See the [guide](crate::guide::delayed_operations) for more.
 
 // An operation stays on the core where it was added, so threads do not race to complete it. A
-// parked operation ends when its timer fires, or when other code cancels this timer first. So it
-// ends only once. After the end of the thread's wheel, `ParkedOperation::completion` prevents a
-// second completion. While its `try_complete` runs, a parked operation is *checked out*. If its
-// timer fires or `force_complete` is called during that time, its `on_complete` runs after the
-// check.
+// parked operation ends when its timer fires, or when the purgatory cancels the timer first. Only
+// one of the two can succeed, so the operation ends once. After the end of the thread's wheel, no
+// cancel succeeds, and `ParkedOperation::completion` prevents a second completion. While its
+// `try_complete` runs, a parked operation is *checked out*. If its timer fires or `force_complete`
+// is called during the check, its `on_complete` runs after the check.
 //
 // When an operation ends, its watches on this core are removed at once, and its watches on other
 // cores by messages.
 //
 // A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
-// core has a watch on that core, and an event on the key sends a message back. When the other core
-// has acknowledged the watch, the operation is checked once more: an event may have preceded the
-// watch.
+// core has a watch on that core, and an event on the key sends a message to the operation's core.
+// When the key's core has acknowledged the watch, the operation is checked once more: an event may
+// have preceded the watch.
 //
 // When a purgatory ends, other cores' operations that watch its keys are checked once more.
 
@@ -104,21 +104,22 @@ use crate::{
 /// # Memory
 ///
 /// Besides its own size and its timer, an operation with one watch takes about 70 bytes. Each
-/// further watch takes about 50, and each watch has space for a key. The hash table takes up to 16
-/// bytes per key at the peak number of keys.
+/// further watch takes about 50 bytes. In addition, each watch has space for a key. The hash table
+/// takes up to 16 bytes for each key of the peak number of keys.
 ///
 /// Operations, further watches, and links to watches on other cores are three kinds of records, in
-/// separate pages of up to 1,024. Of each kind, up to eight empty pages are kept, so repeated
-/// bursts of up to 8,192 operations can reuse them. One waiting operation keeps its whole page.
-/// After every 64 turns, one kept page of each kind is freed if these turns did not need it. If the
-/// hash table was much too large throughout these turns, it shrinks in small steps. Before an
-/// announced sleep of a second or more, all kept pages are freed, and the table shrinks at once.
+/// separate pages of up to 1,024 records. Of each kind, up to eight empty pages are kept, so
+/// repeated bursts of up to 8,192 operations can reuse them. One waiting operation keeps its whole
+/// page. After every 64 turns, one of the empty pages of each kind is freed if these turns did not
+/// need it. If the hash table was much too large throughout these turns, it shrinks in small steps.
+/// Before an announced sleep of a second or more, all of these empty pages are freed, and the table
+/// shrinks at once.
 ///
 /// # Keys
 ///
-/// Keys may come from clients: their hash is keyed with a random secret of the purgatory, so
-/// clients cannot choose keys that collide. A client that can time single lookups to within a few
-/// nanoseconds may learn the secret.
+/// The program may use keys that clients choose. The hash of the keys uses a random secret of the
+/// purgatory, so clients cannot choose keys that collide. But a client that can time single lookups
+/// to within a few nanoseconds could learn the secret.
 ///
 /// # Examples
 ///
@@ -162,8 +163,8 @@ per_thread! {
 
 /// Returns this thread's purgatory for these types of keys and operations.
 ///
-/// The purgatory is created on first use and ends with the thread. In an exiting thread, a call may
-/// create another purgatory.
+/// The first call creates the purgatory, which ends with the thread. In an exiting thread, a call
+/// may return another, empty purgatory.
 ///
 /// Cost after the first use: at most one comparison for each pair of types in use.
 ///
@@ -233,15 +234,16 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         Self(Inner::new(None))
     }
 
-    /// Completes `operation` at once if its condition holds. Otherwise parks it until the condition
-    /// holds after an event on one of the `keys`, or until `timeout` has elapsed.
+    /// Completes `operation` at once if its condition holds. Otherwise parks it until a check finds
+    /// that the condition holds, or until `timeout` has elapsed. An event on one of the `keys`
+    /// causes a check.
     ///
     /// A key that is given twice is watched twice. An operation without keys completes by its
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If the
     /// first check completes the operation, no timer is added, and `keys` is not iterated.
     ///
     /// Cost: constant per key on average. The hash table grows in small steps, so each new key
-    /// moves only a few others.
+    /// moves only a few other keys.
     ///
     /// # Errors
     ///
@@ -284,10 +286,10 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
 
     /// Checks the operations that watch `key`, in the order in which their watches were added, and
     /// completes those whose condition holds. An operation of another core is checked on its own
-    /// core, after a message. Returns how many operations of this core these checks have completed
-    /// by their condition.
+    /// core, after a message. Returns the number of this core's operations that these checks
+    /// completed by their condition.
     ///
-    /// For a key of another core, finds no operation: use [`notify`](Self::notify).
+    /// This call finds no operation for a key of another core: use [`notify`](Self::notify).
     ///
     /// Cost: one lookup in a hash table, and a [`check`](Self::check) or a message per watch on the
     /// key.
@@ -359,7 +361,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.check_if_waiting(id)
     }
 
-    /// Checks the operations that watch `key`, on all cores.
+    /// Reports an event on `key`: each core checks its operations that watch the key.
     ///
     /// Events on another core's keys are sent to that core in batches. A batch is sent when it is
     /// full, and at the latest when this thread's loop next turns or prepares to sleep.
@@ -491,7 +493,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         self.0.drain()
     }
 
-    /// Returns the number of watches on `key` on this core, including those of other cores'
+    /// Returns the number of watches on `key` on this core, including the watches of other cores'
     /// operations.
     ///
     /// Cost: one step per watch.
@@ -738,9 +740,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(self.watch_remaining(id, changes, next, keys))
     }
 
-    /// Parks an operation with a timer and, if there is a `key`, with a watch on this key, which
-    /// must belong to this core. Returns operation and key if the wheel refuses the timer;
-    /// [`park_slow`](Self::park_slow) may make room.
+    /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
+    /// must belong to this core. Returns operation and key if the wheel refuses the timer:
+    /// [`park_slow`](Self::park_slow) then tries to make room.
     #[track_caller]
     #[inline(always)]
     fn try_park(
@@ -764,7 +766,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(id)
     }
 
-    /// The slow path of [`add`](Self::add): if necessary, registers with the wheel and makes room.
+    /// Parks an operation on the slow path of [`add`](Self::add): if necessary, first registers
+    /// with the wheel and makes room.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -786,8 +789,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Watches the remaining keys. If `change_count` then differs from `changes`, checks the
-    /// condition again.
+    /// Watches the keys `next` and `keys`. If `change_count` differs from `changes` afterwards,
+    /// checks the condition again.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -823,8 +826,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(client)
     }
 
-    /// Adds a watch of an operation on a key, or asks another core to add it. Returns false if the
-    /// operation has ended.
+    /// Adds a watch of an operation on a key. For a key of another core, sends a request to that
+    /// core. Returns false if the operation has ended.
     fn watch(&self, id: Id, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
             let waits = self.table.borrow_mut().is_parked(id);
@@ -868,8 +871,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         self.change_count.set(self.change_count.get() + 1);
     }
 
-    /// Checks the operations that watch the key of an event, or asks their cores to check them.
-    /// Returns how many these checks have completed by their condition.
+    /// Checks this core's operations that watch the key of an event, and asks other cores to check
+    /// theirs. Returns the number of operations that these checks completed by their condition.
     #[inline(never)]
     fn check_watchers(&self, mut event: EventWalk) -> usize {
         let mut completed = 0;
@@ -890,7 +893,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Returns true if the check has completed the operation.
+    /// Checks an operation, unless it has ended. If it is checked out, requests one more check.
+    /// Returns true if this call has completed it by its condition.
     fn check_if_waiting(&self, id: Id) -> bool {
         let operation = self.table.borrow_mut().check_out(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
@@ -1107,7 +1111,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
-    /// Tells watching operations of other cores that the keys of this core get no more events.
+    /// Notifies other cores, for each watch of their operations, that the keys of this core get no
+    /// more events.
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
         // Collects the operations first, because sending may call a wake hook, which may use the
@@ -1163,7 +1168,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
             Local::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();
-        // The keys that operations of other cores still watch.
+        // Drops the keys that operations of other cores still watch.
         Local::drop_each(self.table.get_mut().take_keys());
     }
 }

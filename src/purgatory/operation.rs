@@ -39,10 +39,10 @@ pub trait DelayedOperation: 'static {
     /// nothing: if it returns true, the purgatory calls [`on_complete`](Self::on_complete). A panic
     /// counts as false.
     ///
-    /// Called once or twice when the operation is added, then at events on its keys, and by
-    /// [`check`](crate::purgatory::Purgatory::check). For a key of another core, also called once
-    /// when the watch has been added there, and once if the purgatory of that core ends.
-    /// `try_complete` must be quick, and must not turn the wheel.
+    /// The purgatory calls `try_complete` once or twice when the operation is added, then at events
+    /// on its keys, and in [`check`](crate::purgatory::Purgatory::check). Each key of another core
+    /// causes one more call when that core has added the watch, and one if that core's purgatory
+    /// ends. `try_complete` must be quick, and must not turn the wheel.
     ///
     /// `try_complete` may cause an event on a key of this core. If its own operation watches the
     /// key and `try_complete` returns false, it runs a second time, but never a third. Other
@@ -140,8 +140,8 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum Outcome {
-    /// The operation has completed, usually by its condition. Code that ran during the add may
-    /// instead have forced, expired or removed it.
+    /// The operation does not wait, usually because it has completed by its condition. Code that
+    /// ran during the add may instead have forced, expired or removed it.
     Completed,
     /// The operation waits.
     Waits(OperationId),
@@ -236,6 +236,6 @@ pub struct PurgatoryCounts {
     pub watches: u64,
     /// Keys that are watched on this core.
     pub keys: u64,
-    /// Messages to other cores that wait for the next turn or sleep of the loop.
+    /// Queued messages to other cores, sent when the loop next turns or prepares to sleep.
     pub unsent: u64,
 }

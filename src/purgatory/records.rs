@@ -162,7 +162,7 @@ impl<T: Record> Records<T> {
     }
 
     /// Occupies the record at `index`, which must be the [`next_index`](Self::next_index). The
-    /// caller writes it.
+    /// caller writes the record.
     #[inline]
     pub(super) fn occupy(&mut self, index: u32) -> &mut T {
         self.len += 1;

@@ -39,7 +39,7 @@ pub(super) struct Table<K, Op> {
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
     /// [`at_key_limit`](Self::at_key_limit). Zero while the table grows. Otherwise half the number
-    /// of chains, or less if there were few keys since the trim interval began.
+    /// of chains, or less if there have been few keys since the trim interval began.
     key_limit: usize,
     is_removing_chains: bool,
     watch_count: usize,
@@ -65,8 +65,8 @@ struct ParkedOperation<K, Op> {
     operation: Option<Op>,
     /// Linked if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest [`RemoteWatch`], which links to the previous one, or
-    /// [`NONE`].
+    /// The index of the operation's latest [`RemoteWatch`], or [`NONE`]. Each `RemoteWatch` links
+    /// to the previous one.
     last_remote_watch: u32,
     /// How the operation was completed. Set while a completed operation is still checked out.
     completion: Option<Completion>,
@@ -90,7 +90,7 @@ struct Watch<K> {
     hash: u32,
     /// The first watch of the next key in the chain, if this is the first watch of a key.
     next_key: WatchIndex,
-    /// The neighbours in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
+    /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous: WatchIndex,
     next: WatchIndex,
     next_of_operation: WatchIndex,
@@ -298,10 +298,11 @@ impl<K, Op> Table<K, Op> {
         self.get(id)?.check_out()
     }
 
-    /// Ends a check, and returns what the caller must do next.
+    /// Ends a check, and returns the next step of the caller.
     ///
     /// If the condition does not hold and another check was requested during the first, a second
-    /// check follows. There is no third: checks that request another one would never end.
+    /// check follows. There is no third, because checks that always request another check would
+    /// never end.
     #[inline(always)]
     pub(super) fn end_check(
         &mut self,
@@ -396,8 +397,8 @@ impl<K, Op> Table<K, Op> {
         self.unlink(WatchIndex::extra(index), watch)
     }
 
-    /// Records a watch on `core` of an operation of this core. Returns false if the operation has
-    /// ended.
+    /// Records that an operation of this core has a watch on `core`. Returns false if the operation
+    /// has ended.
     pub(super) fn add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
         let latest = self.remote_watches.next_index();
         let Some(parked) = self.get(operation) else { return false };
@@ -450,8 +451,9 @@ impl<K, Op> Table<K, Op> {
         if is_last { WatchIndex::NONE } else { next }
     }
 
-    /// Unlinks a watch, whose record is already free, from its ring. If the key has no other watch,
-    /// the key is dropped later. Returns the next extra watch of the same operation.
+    /// Unlinks a watch from its ring. The record of the watch is already free. If the key has no
+    /// other watch, removes the key from its chain, and defers the drop of the key. Returns the
+    /// next extra watch of the same operation.
     #[inline(always)]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.watch_count -= 1;
@@ -503,7 +505,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes all keys out of a table without operations, which must not be used any more.
+    /// Takes all keys out of a table without operations. The table must not be used afterwards.
     pub(super) fn take_keys(&mut self) -> Vec<K> {
         self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
     }
@@ -522,8 +524,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns the first watch of the chain of a hash, to change it. The number of the chain is the
-    /// low bits of the hash, or, if there is no such chain yet, these bits without the highest one.
+    /// Returns a mutable reference to the first watch of the chain of a hash. The low bits of the
+    /// hash are the number of the chain. If there is no such chain yet, the highest of these bits
+    /// is cleared.
     #[inline]
     fn chain_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -586,14 +589,15 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns true if the table has many more chains than keys.
+    /// Returns true if the table has more than [`SPARE_CHAINS_MAX`] chains, and more than
+    /// [`CHAINS_PER_KEY_MAX`] per key.
     fn has_few_keys(&self) -> bool {
         self.chains.len() > SPARE_CHAINS_MAX
             && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
     }
 
-    /// Called at the end of each interval of [`TRIM_INTERVAL_TURNS`] turns. If there were few keys
-    /// during the whole interval, begins to remove chains.
+    /// Begins to remove chains if there were few keys during the whole trim interval. Called at the
+    /// end of each interval.
     fn end_chains_interval(&mut self) {
         if self.has_few_keys() {
             self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.key_limit);
@@ -602,8 +606,8 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Removes at most `max` chains, and then frees surplus memory of the array of chains, at most
-    /// `max_bytes`. The removal is complete when the keys are no longer few and the number of
-    /// chains is a power of two.
+    /// `max_bytes`. The removal is complete when [`has_few_keys`](Self::has_few_keys) is false and
+    /// the number of chains is a power of two.
     fn remove_chains(&mut self, max: usize, max_bytes: usize) {
         for _ in 0..max {
             if !self.has_few_keys() && self.chains.len().is_power_of_two() {
@@ -703,8 +707,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Called when few keys per chain seem to be left. Requests calls of [`trim`](Self::trim) if
-    /// there are few.
+    /// Requests calls of [`trim`](Self::trim) if there are few keys.
     #[inline(never)]
     fn trim_if_few_keys(&mut self) {
         if !self.is_trimming && self.has_few_keys() {
@@ -758,7 +761,7 @@ pub(super) struct EventWalk {
     next: WatchIndex,
     /// Set between two steps, while one of the table's cursors holds the next watch.
     is_suspended: bool,
-    /// The last number at the beginning of the event.
+    /// The last number that the table had assigned when the event began.
     last_number: NonZeroU64,
 }
 
@@ -881,8 +884,8 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Counts and returns a new watch, which the caller stores at `index`. If the key has no other
-    /// watch, adds the key to its chain. Otherwise the caller must then call
-    /// [`join_ring`](Self::join_ring).
+    /// watch, adds the key to its chain. Otherwise the caller must call
+    /// [`join_ring`](Self::join_ring) after it has stored the watch.
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
@@ -1154,7 +1157,7 @@ mod tests {
         for _ in 0..10 * TRIM_INTERVAL_TURNS {
             assert!(table.trim(false), "there is memory to free");
             add_and_remove(&mut table, 100);
-            // The first page has room for two more records.
+            // The first page has room for two more records than a later page.
             let now = capacities(&table);
             assert!(now.iter().zip(large).all(|(&now, large)| now + 2 >= large), "{now:?}");
         }

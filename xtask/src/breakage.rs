@@ -59,7 +59,8 @@ fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Runs `cargo xtask break`. Returns true if, of the mutants it runs, exactly the listed survive.
+/// Runs `cargo xtask break`. Returns true if, of the mutants that ran, exactly the listed survivors
+/// survived.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let (mut only, mut lists, mut skips_survivors) = ("", false, false);
     let mut options = options.iter();

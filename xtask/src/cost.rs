@@ -160,7 +160,7 @@ impl Program {
              {options}"
         ))?;
         let directory = root().join(lanes::target()).join("cost");
-        // The next build with other features replaces the file.
+        // Copies the file, because the next build with other features replaces it.
         let path = directory.join(format!("cost-{name}"));
         fs::copy(directory.join("cost"), &path)?;
         // Profiles contain the path without symbolic links.

@@ -93,7 +93,8 @@ impl Lane {
         if let Some((_, reason)) = UNBUILDABLE.iter().find(|(package, _)| names(package)) {
             return Some((reason.clone(), false));
         }
-        // Only the tools that come with Rust are required.
+        // In the group `test`, a missing tool is a failure, because these tools come with Rust.
+        // Only valgrind, which `cost` needs, does not.
         let is_needed = self.group == "test" && !self.command.contains("xtask cost");
         missing_tool(&self.command).map(|reason| (reason, is_needed))
     }

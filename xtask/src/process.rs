@@ -43,8 +43,8 @@ pub(crate) fn supervise(
             return Ok(Some(status));
         }
         if start.elapsed() > limit || should_stop() {
-            // The descendants are in the process group of xtask, so that an interrupt at the
-            // terminal reaches them too. The kill fails if a process has ended already.
+            // Lists the descendants: they share the process group of xtask, so that an interrupt at
+            // the terminal reaches them too. The kill fails if a process has ended already.
             let _ = output(&format!("kill -KILL {}", tree(&child.id().to_string()).join(" ")));
             child.wait()?;
             return Ok(None);
@@ -53,7 +53,8 @@ pub(crate) fn supervise(
     }
 }
 
-/// Supervises a command that writes to the file `log`, and also returns its output.
+/// Supervises a command whose output goes to the file `log`. Also returns the output. `should_stop`
+/// gets the output so far.
 pub(crate) fn supervise_log(
     log: &Path,
     command: &mut Command,

@@ -25,7 +25,7 @@ struct Row {
     took: Duration,
 }
 
-/// Runs the chosen lanes and prints a table of their results. Returns whether none failed.
+/// Runs the chosen lanes and prints a table of their results. Returns true if none failed.
 pub(crate) fn run(is_chosen: impl Fn(&Lane) -> bool) -> Result<bool> {
     let chosen: Vec<Lane> = lanes::all().iter().filter(|lane| is_chosen(lane)).cloned().collect();
     ensure!(!chosen.is_empty(), "no lane matches");

@@ -1,7 +1,7 @@
-//! The correct answers to each command, which are those of Redis.
+//! The correct answers to each command: the answers of Redis.
 //!
-//! The commands are sent one by one for several keys, which are probably on several cores. Then
-//! they are sent in one pipeline, whose answers must arrive in order.
+//! The commands are sent one by one for several keys, which are probably on several cores. Then the
+//! commands before the wait are sent again in one pipeline, whose answers must arrive in order.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;

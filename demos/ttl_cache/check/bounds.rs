@@ -18,7 +18,7 @@ const LIFE_MS: std::ops::Range<u32> = 40..140;
 const REQUESTS_MAX: usize = 256 << 20;
 /// How long the check waits until keys with a lifetime of half a second have expired.
 const LIFE_MAX: Duration = Duration::from_secs(5);
-/// A client that cannot write for this long is held back by the server.
+/// If a client cannot write for this long, the check assumes that the server holds it back.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How exactly keys expired. A client knows the deadline up to the duration of its SET: the
@@ -99,7 +99,8 @@ pub(super) fn keys(server: SocketAddr, room: u32, failures: &mut Failures) -> io
     Ok(())
 }
 
-/// Checks that the server stops reading from a client that reads no answers, and serves others.
+/// Checks that the server stops reading from a client that reads no answers, and still serves other
+/// clients.
 pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::Result<()> {
     let (mut greedy, mut other) = (Client::connect(server)?, Client::connect(server)?);
     other.ask(&format!("SET long {}", "x".repeat(10_000)))?;

@@ -19,8 +19,8 @@ const PROBE_PAUSE: Duration = Duration::from_micros(200);
 const QUIET: Duration = Duration::from_secs(1);
 const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
 const PIPELINE: u32 = 500;
-/// The assumed rates of SETs per second, one per attempt. The rate determines the first deadline. If
-/// it comes before all keys are set, the next rate is tried.
+/// The assumed rates of SETs per second, one per attempt. The rate determines the first deadline.
+/// If this deadline comes before all keys are set, the next rate is tried.
 const KEYS_PER_SECOND: [f64; 3] = [150_000.0, 50_000.0, 15_000.0];
 /// How long the removal of all keys may take.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -85,7 +85,7 @@ fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Relea
     Err(io::Error::other(format!("{expiring} keys expire before all are set; reduce --expiring")))
 }
 
-/// Sets keys whose deadlines are spread over the second from `first` on.
+/// Sets keys whose deadlines are spread over the second that begins at `first`.
 fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<()> {
     for begin in (0..expiring).step_by(PIPELINE as usize) {
         let numbers = begin..expiring.min(begin + PIPELINE);
@@ -117,7 +117,8 @@ fn observe_removal(client: &mut Client, expiring: u32, first: Duration) -> io::R
         late_seconds += f64::from(last.1) * at.saturating_sub(last.0).as_secs_f64();
         last = (at, late);
         if at > Duration::from_secs(1) && (left == 0 || at > REMOVAL_TIMEOUT) {
-            // Little's law: the integral of the number of late keys, divided by all keys.
+            // Little's law: the mean lateness is the integral of the number of late keys, divided
+            // by the number of all keys.
             let mean_lateness = Duration::from_secs_f64(late_seconds / f64::from(expiring));
             return Ok(Release {
                 mean_lateness_us: micros(mean_lateness),

@@ -66,7 +66,7 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
         }
         let around = functions.iter().rfind(|(_, body)| body.contains(&place.start));
         let function = around.map_or("", |(name, _)| name);
-        // A weaker fence than Acquire or Release is no fence.
+        // No fence is weaker than Acquire or Release, so the mutant has no fence.
         let weaker: &[_] = match (ordering, call) {
             ("Acquire" | "Release", "fence") => &["none"],
             ("Acquire" | "Release", _) => &["Relaxed"],

@@ -28,7 +28,8 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// `programs` are the options that choose test programs; `None` chooses all of the stage.
+    /// Creates a test of a stage. `programs` are the options that choose test programs; `None`
+    /// chooses all programs of the stage.
     fn new(stage: &'static Lane, programs: Option<&str>, name: &str) -> Self {
         let (start, all) = stage.command.split_once('{').expect("programs are in braces");
         let command = format!("{start}{}", programs.unwrap_or(all.trim_end_matches('}')));
@@ -137,7 +138,8 @@ fn failing_test(output: &str) -> String {
         |(_, result): &(&str, &str)| !["ok", "ignored"].iter().any(|word| result.starts_with(word));
     let named = failed.or_else(|| results(output).filter(unfinished).last());
     let name = named.map(|(name, _)| name.trim_end_matches(" - should panic"));
-    // A process that aborts may not have printed the test's name, which its thread has as well.
+    // A process that aborts may not have printed the test's name. The panic message contains it as
+    // the name of the thread.
     let thread = || {
         let panic = output.lines().find_map(|line| line.strip_prefix("thread '"))?;
         panic.split('\'').next()
