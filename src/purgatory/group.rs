@@ -21,7 +21,6 @@ use std::{
 
 use super::operation::{Id, WatchKey};
 use crate::{
-    cross_core::hooks::PanicPlace,
     limits::{BATCH_MESSAGES_MAX, SPARE_BATCHES_MAX},
     local::{Local, ShardRef},
     util::sync::{Ordering, SetOnce, fence, per_thread},
@@ -347,7 +346,7 @@ impl<K: Send + 'static> Member<K> {
             (count, if count >= BATCH_MESSAGES_MAX { place.take() } else { None })
         };
         if let Some(batch) = full {
-            self.post(core, batch);
+            self.group.post(core, batch);
         } else if count == 1 {
             let _ = Local::with(Local::request_flush);
         }
@@ -378,14 +377,9 @@ impl<K: Send + 'static> Member<K> {
         for (core, at) in (0..).zip(0..core_count) {
             let batch = self.unsent_batches.borrow_mut()[at].take();
             if let Some(batch) = batch {
-                self.post(core, batch);
+                self.group.post(core, batch);
             }
         }
-    }
-
-    fn post(&self, core: u32, batch: Batch<K>) {
-        // An undeliverable batch is dropped here, and the destructors of its keys may panic.
-        Local::catch_panic(PanicPlace::Drop, || self.group.post(core, batch));
     }
 
     pub(super) fn unsent_count(&self) -> u64 {
