@@ -375,10 +375,10 @@ impl TimerHandle {
     /// threads reset a timer concurrently and it stays pending, all get `true`, and one of their
     /// deadlines applies.
     ///
-    /// If a callback resets a timer of its own wheel, the turn in progress does not fire that
-    /// timer. The exception: the turn then processes the timer's remote add. A reset of a periodic
-    /// timer moves the next run, and later runs follow at its period. Slack and spread of earlier
-    /// calls no longer apply.
+    /// If a callback resets a timer of the same wheel, the turn in progress does not fire that timer,
+    /// unless the turn consumes the timer's remote add after the reset. A reset of a periodic timer
+    /// moves the next run, and later runs follow at its period. Slack and spread of earlier calls
+    /// no longer apply.
     ///
     /// Cost: constant, one reading of the clock, no lock, no allocation. A remote reset usually
     /// makes two or three compare-and-swaps on the timer, and at most one on the owner's mailbox.
