@@ -271,7 +271,7 @@ impl Shared {
     }
 
     /// Returns the deadline, before rounding, of a timer that is added or moved now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn due(&self, when: When) -> u64 {
         match (when.start, when.delay()) {
             (_, Some(delay)) => self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero()),
