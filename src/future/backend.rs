@@ -59,7 +59,7 @@ pub trait BackendOps: Debug + Unpin {
     fn period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason>;
 
     /// Adds a timer due at `nanos`, whose callback is `waker`. If another wheel takes the timer,
-    /// switches to that wheel, and converts `nanos` to the clock of that wheel.
+    /// `self` becomes that wheel, and `nanos` is converted to that wheel's clock.
     fn try_add(
         &mut self,
         nanos: &mut u64,

@@ -19,7 +19,7 @@ use crate::{
 const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
-/// executor, and drop it to stop.
+/// executor. Dropping the future stops the driving.
 ///
 /// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. When a sleep ends, the
 /// driving task turns the wheel and lets other tasks run. Then it turns the wheel again and sleeps,
@@ -28,11 +28,11 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
 /// The call registers a [driver](super#without-a-driver), until the future is dropped. So other
-/// futures may wait on the thread before the driving task is first polled. If two tasks drive the
-/// wheel, wake-ups go to the task that began to sleep last. When one of them is dropped, the other
-/// one takes over.
+/// futures may wait for this thread's wheel before the driving task is first polled. If two tasks
+/// drive the wheel, wake-ups go to the task that began to sleep last. When one of them is dropped,
+/// the other one takes over.
 ///
-/// A turn handles about 1,024 remote requests and 1,024 entries of the wheel at most. Then other
+/// A turn handles at most about 1,024 remote requests and 1,024 entries of the wheel. Then other
 /// tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive the wheel
 /// instead.
 ///
@@ -46,7 +46,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 ///
 /// # Examples
 ///
-/// With tokio's current-thread runtime and its own sleep:
+/// With tokio's current-thread runtime and tokio's sleep:
 ///
 /// ```ignore
 /// tokio::task::spawn_local(corewheel::future::drive(tokio::time::sleep));
@@ -61,12 +61,11 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
             sleep_or_wake(None::<S>, true).await;
-            // Other tasks may have run since the last turn. If a timer has fired now, the tasks
-            // that it woke must run soon, and then the wheel must turn again. So the next sleep is
-            // short.
+            // If this turn fires timers, the tasks that they woke must run soon, and then the wheel
+            // must turn again. So the next sleep is short.
             let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
-            // With a zero timeout, the task must not sleep, but lets other tasks run before its
+            // With a zero timeout, the task must not sleep, but it lets other tasks run before its
             // next turn.
             let must_yield = announced.timeout() == Some(Duration::ZERO);
             let timeout = announced.timeout().filter(|_| !must_yield);

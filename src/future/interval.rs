@@ -109,13 +109,13 @@ impl<H: Backend> Interval<H> {
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel, the length of a tick is unknown, so the period is not rounded up to it.
+        // Without a wheel, the length of a tick is unknown, so the period may be shorter.
         sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 
     /// Waits for the next tick. Returns the instant for which it was scheduled.
     ///
-    /// The future may be dropped before it is ready: no tick is lost.
+    /// Dropping the future before it is ready loses no tick.
     ///
     /// # Panics
     ///
@@ -154,8 +154,8 @@ impl<H: Backend> Interval<H> {
     /// # Errors
     ///
     /// If [no timer is available](super#without-a-timer). The next poll tries again. If the thread
-    /// had no wheel when the next tick was set, [`reset`](Self::reset) the interval before that
-    /// poll.
+    /// had no wheel when the interval was created or last reset, [`reset`](Self::reset) the
+    /// interval before that poll.
     ///
     /// # Panics
     ///

@@ -46,18 +46,19 @@
 //!
 //! # Without a driver
 //!
-//! If this thread has no driver, a poll that must add a timer to the thread's wheel panics, because
-//! the wait might never end. Most drivers register when they are created: [`drive`], a `TimerFd`,
-//! [`Cores`](crate::Cores), [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol
-//! and `io_uring`. A loop registers by its first call of [`turn`](crate::LocalTimer::turn),
+//! A *driver* is a loop or task that turns a thread's wheel. If this thread has no driver, a poll
+//! that must add a timer to the thread's wheel panics, because the wait might never end. Most
+//! drivers register when they are created: [`drive`], a `TimerFd`, [`Cores`](crate::Cores),
+//! [`VirtualTime`], the packages for tokio, compio, monoio, glommio, smol and `io_uring`. A loop
+//! registers by its first call of [`turn`](crate::LocalTimer::turn),
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
 //! before any of these calls must first call
 //! [`register_driver`](crate::LocalTimer::register_driver).
-//! [`Config::install`](crate::Config::install) registers too: it expects a loop. A task may be
-//! spawned, but must not wait, before the driver is created. After the last driver of a thread is
-//! dropped, a poll that must add a timer there panics again. A timer that is already pending fires
-//! when the wheel is turned again.
+//! [`Config::install`](crate::Config::install) also registers, because a program that configures a
+//! wheel is expected to turn it. Before the driver is created, a task may be spawned, but must not
+//! wait. After the last driver of a thread is dropped, a poll that must add a timer to its wheel
+//! panics again. A timer that is already pending fires when the wheel is turned again.
 //!
 //! # Without a timer
 //!

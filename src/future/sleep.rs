@@ -27,8 +27,8 @@ use crate::{
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
 /// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
-/// first poll adds the timer without a reading. If the deadline has elapsed by then, the next turn
-/// fires the timer. Further polls with the same waker only check whether the timer is pending.
+/// first poll adds the timer without a reading. If the deadline has already elapsed, the next turn
+/// fires this timer. Further polls with the same waker only check whether the timer is pending.
 /// Nothing is allocated in the steady state.
 ///
 /// # Panics
@@ -163,10 +163,10 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If a timer is pending, it moves to the new deadline, and wakes the task that polled last
-    /// when it fires. If that deadline has elapsed already, the next poll is ready, and the task is
-    /// woken at the wheel's next tick at the latest. If no timer is pending, the next poll that
-    /// must wait adds one.
+    /// If a timer is pending, the call moves this timer to the new deadline. When the timer fires,
+    /// it wakes the task that polled last. If the new deadline has elapsed already, the next poll
+    /// is ready, and the task is woken at the wheel's next tick at the latest. If no timer is
+    /// pending, the next poll that must wait adds one.
     ///
     /// Cost: at most one reading of the clock if a timer is pending. On this thread's wheel, moving
     /// the timer to a later deadline usually takes one more store.
@@ -328,8 +328,8 @@ impl<H: Backend> Sleep<H> {
             State::LongUnpolled => waker = Some(WakerCallback::new(cx.waker())),
             State::Unarmed => (),
         }
-        // Asks the clock: the end of a previous timer does not show that the deadline has elapsed,
-        // because the timer may have ended with its wheel.
+        // Checks the clock: the end of a previous timer does not show that the deadline has
+        // elapsed, because the timer may have ended with its wheel.
         let (waker, waker_id) = match waker {
             Some(waker) => waker,
             None if self.backend.has_elapsed(self.deadline)? => {

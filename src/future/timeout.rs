@@ -78,7 +78,7 @@ impl<F, H: Backend> Timeout<F, H> {
     /// Keeps the future while [no timer is available](super#without-a-timer), instead of giving it
     /// up. Use this for work that must not be refused under overload. Without a timer, the deadline
     /// wakes no task, but a poll after the deadline may still give up. Each poll that must wait
-    /// tries again to add a timer, unless the deadline was set without a wheel.
+    /// tries again to add a timer, unless the thread had no wheel when the deadline was set.
     ///
     /// # Examples
     ///

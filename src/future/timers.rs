@@ -35,7 +35,7 @@ use crate::{
 /// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
 /// available CPU, and the workers add to these wheels directly. With [`start`](Self::start) and
 /// [`new`](Self::new), each wheel belongs to one thread, to which the others send messages. Prefer
-/// `start` or `new` only if most timers fire, since several threads then fire them.
+/// `start` or `new` only if most timers fire, because several threads can then fire them.
 ///
 /// A thread that owns one of the wheels uses that wheel for the futures that it creates. Other
 /// threads are spread over the wheels, and each uses one wheel for its futures. If a wheel ends or
@@ -80,9 +80,9 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<SharedWheels>]>);
 
-/// All wheels of a [`Timers`]. A `Timers` has one copy per wheel, each in its own `Arc`, and a
-/// future holds the `Arc` of the wheel on which it begins. So threads that use different wheels do
-/// not contend for a reference count.
+/// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, each in its own
+/// `Arc`. A future holds the `Arc` of the wheel on which it begins. So threads that use different
+/// wheels do not contend for a reference count.
 #[repr(align(128))]
 struct SharedWheels {
     shards: Arc<[ShardRef]>,
@@ -213,7 +213,7 @@ impl Timers {
     /// configure the wheels.
     ///
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
-    /// another thread still has the wheel after several attempts, this thread sends a message
+    /// another thread still claims the wheel after several attempts, this thread sends a message
     /// instead. Then the watcher drops the waker of a cancelled timer within
     /// [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the wheel's
     /// earliest may wake the watcher.
@@ -510,7 +510,7 @@ impl Remote {
         &self.wheel_set.shards[self.wheel_index]
     }
 
-    /// Returns the wheel with index `at` if the wheels are those of `per_worker`.
+    /// Returns the wheel with index `at`, or `None` if the wheels belong to threads.
     #[inline]
     fn worker_wheel(&self, at: usize) -> Option<&WorkerWheel> {
         if let KeepAlive::Wheels { wheels, .. } = &self.wheel_set.keep_alive {

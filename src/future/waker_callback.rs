@@ -16,8 +16,8 @@ impl WakerCallback {
     pub(super) fn new(waker: &Waker) -> (Self, WakerId) {
         let clone = waker.clone();
         // Identifies the original, which the task's next poll usually passes again. If the clone
-        // has other data, the original's data may be freed and its address reused. Then identifies
-        // the clone.
+        // has other data, identifies the clone: the original's data may be freed and its address
+        // reused.
         let kept = if clone.data() == waker.data() { waker } else { &clone };
         let waker_id = WakerId::of(kept);
         (Self(Some(clone)), waker_id)

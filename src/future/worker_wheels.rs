@@ -1,7 +1,7 @@
 //! The wheels of [`Timers::per_worker`](super::Timers::per_worker), which belong to no thread.
 //!
-//! A wheel is a shard whose owner changes: a thread claims the wheel by one compare-and-swap, acts
-//! as the owner, and releases the wheel.
+//! Such a wheel is a shard whose owner changes: a thread claims the wheel by one compare-and-swap,
+//! acts as the owner, and releases the wheel.
 //!
 //! ```text
 //! a worker                                    the watcher
@@ -15,10 +15,10 @@
 //!
 //! The claim is an Acquire operation and its release a Release operation, so each owner sees the
 //! work of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
-//! before the claim, and run or dropped after the release. So a claim is short and never nested. A
-//! worker that finds a wheel claimed retries a few times. Then the worker acts as a remote thread,
-//! and sends a message if necessary. Only the watcher waits for a claim: after each callback, and
-//! when it ends the wheels.
+//! before the claim, and called or dropped after the release. So a claim is short and never nested.
+//! A worker that finds a wheel claimed retries a few times. Then the worker acts as a remote
+//! thread, and sends a message if necessary. Only the watcher waits until a wheel can be claimed:
+//! after each callback, and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
@@ -28,15 +28,16 @@
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
 //! watcher that is awake, or is being woken, claims the wheel again before its next long sleep, and
 //! so sees the new timer. Remote requests are made without a claim. They wake the watcher as they
-//! wake a sleeping owner, because the watcher checks the mailbox after each announcement (see
+//! wake a sleeping owner. The watcher also checks the mailbox after each announcement (see
 //! `cross_core/parker.rs`).
 //!
-//! If a worker has claimed a wheel, the watcher cannot announce its sleep there. So it sleeps
-//! briefly and tries again.
+//! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
+//! watcher sleeps briefly and tries again.
 //!
-//! After adds or resets have woken the watcher, its next sleeps end by the earliest of these
-//! deadlines, even if that timer was cancelled. So if equal timeouts are added and cancelled all
-//! the time, adds to a wheel wake the watcher about once per timeout.
+//! An add or reset that wakes the watcher records its deadline. Until the earliest recorded
+//! deadline has elapsed, no sleep lasts beyond it, even if its timer was cancelled. So if timeouts
+//! of equal length are added and cancelled all the time, adds to a wheel wake the watcher only
+//! about once per length of a timeout.
 //!
 //! # The end
 //!
@@ -285,8 +286,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Drops remotely cancelled timers until there is room for a timer, no such timer is left, or
-    /// another thread has claimed the wheel.
+    /// Drops remotely cancelled timers until there is room for a timer, no remotely cancelled timer
+    /// is left, or another thread has claimed the wheel.
     #[cold]
     fn make_room(&self) {
         let next_cancelled = || {
@@ -455,8 +456,8 @@ impl WorkerWheels {
 /// Fires the timers of [`Timers::per_worker_with`](super::Timers::per_worker_with), from one
 /// thread.
 ///
-/// Dropping the watcher ends the wheels. This wakes their waiting futures, for which [no timer is
-/// available](super#without-a-timer) then.
+/// Dropping the watcher ends the wheels and wakes the futures that wait on them. These futures then
+/// find that [no timer is available](super#without-a-timer).
 ///
 /// # Examples
 ///
@@ -500,7 +501,7 @@ impl Watcher {
     }
 
     /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
-    /// returns. A timeout of `None` means until a wake-up.
+    /// returns. A timeout of `None` means that only a wake-up ends the sleep.
     ///
     /// During `wait`, a request that must [end the sleep](crate::LocalTimer::prepare_sleep) calls
     /// its wheel's hook [`Config::on_wake`](crate::Config::on_wake). Dropping the last of the

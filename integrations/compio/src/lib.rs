@@ -21,21 +21,22 @@ use corewheel::{Config, TimerFd, local_timer};
 /// The budget of a turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// Short, because compio's own timers have no tick.
+/// Short, to match the precision of compio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
-/// the output of the future. Unfinished tasks are then dropped, and timers stay until the thread
-/// ends.
+/// the output of the future. Unfinished tasks are then dropped. Pending timers stay in the wheel
+/// until the thread ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for one runtime per core. A thread without a wheel gets
-/// one with a tick of 20 us. For another tick, first install a [`Config`].
+/// Use it with [`Cores`](corewheel::Cores) for one runtime per core; a wheel of `Cores` keeps its
+/// configuration. A thread without a wheel gets one with a tick of 20 us. For another tick, first
+/// install a [`Config`].
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or the wheel cannot have a descriptor, as for [`spawn`].
+/// If the runtime cannot be created, or for the reasons of [`spawn`].
 ///
 /// # Examples
 ///
@@ -68,7 +69,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If the wheel cannot have a descriptor, as for [`spawn`].
+/// For the reasons of [`spawn`].
 ///
 /// # Examples
 ///
@@ -115,7 +116,7 @@ fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
     }
 }
 
-/// Spawns a task on the current runtime that drives this thread's wheel, until the handle is
+/// Spawns a task on the current runtime. The task drives this thread's wheel until the handle is
 /// dropped. A thread needs only one such task.
 ///
 /// Cost: for each wake that the wheel needs, two turns, a system call to arm the descriptor and one
@@ -135,7 +136,7 @@ pub fn spawn() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     Ok(compio_runtime::spawn(drive(timer)))
 }
 
-/// Returns only if the runtime fails to wait.
+/// Drives the wheel. Returns only if the runtime fails to wait for the descriptor.
 async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
     loop {
         timer.read_ready().await?;

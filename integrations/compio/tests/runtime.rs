@@ -17,7 +17,7 @@ use runtime::on_a_thread;
 
 const DRIVERS: [DriverType; 2] = [DriverType::IoUring, DriverType::Poll];
 
-/// Runs `future` with a driver of compio. Returns `None` if the kernel does not support the driver.
+/// Runs `future` with compio's `driver`. Returns `None` if the kernel does not support that driver.
 fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
     let mut proactor = ProactorBuilder::new();
     proactor.driver_type(driver);

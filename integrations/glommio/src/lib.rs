@@ -22,7 +22,7 @@ use corewheel::Config;
 use glommio::{LocalExecutorBuilder, timer};
 use io_uring::IoUring;
 
-/// Short, because glommio's own timers have no tick.
+/// Short, to match the precision of glommio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the

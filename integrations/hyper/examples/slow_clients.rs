@@ -55,7 +55,7 @@ mod linux {
         Ok(local_timer().counts().fired)
     }
 
-    /// Sends a request, all at once or byte by byte. Returns true if the server answers, and the
+    /// Sends a request, all at once or byte by byte. Returns whether the server answered, and the
     /// lifetime of the connection.
     fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> {
         const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -1,7 +1,7 @@
 //! corewheel as the timer of hyper's servers and clients: [`Timer`] is a [`hyper::rt::Timer`].
 //!
 //! hyper uses its timer for the timeout of request headers and for HTTP/2 keep-alive, and often
-//! resets these sleeps.
+//! resets the timer's sleeps.
 //!
 //! ```
 //! use corewheel_hyper::Timer;
@@ -13,9 +13,9 @@
 //! server.timer(Timer::new(time::timers())).header_read_timeout(Duration::from_secs(10));
 //! ```
 //!
-//! In a current-thread runtime of `corewheel_tokio::run`, `time::timers` returns the core's own
-//! wheel. In a multi-thread runtime it returns the workers' wheels by default. With another
-//! executor, use [`Timers::per_worker`].
+//! In a current-thread runtime of `corewheel_tokio::run`, `time::timers` returns the thread's own
+//! wheel. In a multi-thread runtime, it returns the wheels of [`Timers::per_worker`] by default.
+//! With another executor, use [`Timers::per_worker`].
 //!
 //! `header_read_timeout` also closes a kept-alive connection whose next request does not arrive in
 //! time, so it serves as the idle timeout of connections.

@@ -37,7 +37,7 @@ mod linux {
 
     use crate::{Task, lateness};
 
-    /// Short, because the ring's own timeouts have no tick.
+    /// Short, to match the precision of the ring's own timeouts.
     const TICK: Duration = Duration::from_micros(20);
 
     thread_local! {

@@ -7,7 +7,7 @@
 //! the ring polls.
 //!
 //! A ring can also poll a `TimerFd` (corewheel with the feature `fd`), like any file descriptor.
-//! Each wait then costs a submission and a system call.
+//! Each wait then costs an additional submission and system call.
 
 #![cfg(target_os = "linux")]
 
@@ -91,7 +91,7 @@ impl Driver {
     /// return, take the completions and call `turn`. The kernel measures the wait by its monotonic
     /// clock, even if the wheel has another clock.
     ///
-    /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, a submission.
+    /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///
     /// # Errors
     ///

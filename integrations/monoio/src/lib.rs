@@ -81,7 +81,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod descriptor {
     //! Waits for a `TimerFd`. monoio has no public wait for a foreign descriptor, but its sockets
-    //! can wait for readiness without reading, and so for any descriptor.
+    //! can wait for readiness without reading. So the driver treats the descriptor as a socket.
 
     use std::{
         convert::Infallible,

@@ -19,7 +19,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! quinn spawns its tasks with `tokio::spawn`, so these timers are `Send`.
+//! quinn spawns its tasks with `tokio::spawn`, so their timers must be `Send`.
 
 use std::{
     io,

@@ -24,7 +24,7 @@ use async_executor::LocalExecutor;
 use async_io::Timer;
 use corewheel::{Config, local_timer};
 
-/// Short, because smol's own timers have no tick.
+/// Short, to match the precision of smol's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// The budget of a turn, so that other tasks run between turns.

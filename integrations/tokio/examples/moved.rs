@@ -1,5 +1,5 @@
-//! A program written for `tokio::time` that only changed its `use` lines. A `DelayQueue` ends the
-//! sessions of clients that stop renewing. Requests have a timeout, and an interval ticks:
+//! A program written for `tokio::time` in which only the `use` lines have changed. A `DelayQueue`
+//! ends the sessions of clients that stop renewing. Requests have a timeout, and an interval ticks:
 //!
 //! ```sh
 //! cargo run --release -p corewheel-tokio --example moved
@@ -70,7 +70,7 @@ async fn table(mut renewals: mpsc::Receiver<Renewal>) -> Totals {
     }
 }
 
-/// Renews its session several times, always before it expires.
+/// Renews a client's session several times, always before the session expires.
 async fn client(client: u32, table: mpsc::Sender<Renewal>) -> Result<u32, time::error::Elapsed> {
     let mut kept = 0;
     for _ in 0..RENEWALS {

@@ -24,7 +24,7 @@ fn is_lost(request: u32) -> bool {
     request.is_multiple_of(100)
 }
 
-/// Answers each request by its own number.
+/// Answers each request with its number, except the lost ones.
 async fn serve(mut requests: mpsc::Receiver<(u32, oneshot::Sender<u32>)>) {
     let mut lost = Vec::new();
     while let Some((request, answer)) = requests.recv().await {

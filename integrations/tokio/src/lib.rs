@@ -1,14 +1,15 @@
 //! corewheel in tokio's current-thread and multi-thread runtimes. tokio's own timer is not needed.
 //!
-//! - **A current-thread runtime per core, on Linux**: [`run`], or [`run_in`] for an existing
-//!   runtime, or [`spawn_local`] for an existing `LocalSet`. Each drives the thread's wheel
-//!   ([`local_timer`](corewheel::local_timer)), whose callbacks run between the tasks.
+//! - **A current-thread runtime per core, on Linux and Android**: [`run`], or [`run_in`] for an
+//!   existing runtime, or [`spawn_local`] for an existing `LocalSet`. Each function drives the
+//!   thread's wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run between the
+//!   tasks.
 //! - **A multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and [`time::timers`]
-//!   for packages that take [`Timers`](corewheel::future::Timers). By default, all futures of a
-//!   thread use one shared wheel of [`Timers::per_worker`](corewheel::future::Timers::per_worker),
-//!   and a watcher thread fires the timers. If most timers fire, pass
-//!   [`Timers::start`](corewheel::future::Timers::start) to [`time::use_timers`]. For callbacks:
-//!   [`Shards`], timers on dedicated threads.
+//!   for packages that take [`Timers`](corewheel::future::Timers). By default, the futures of each
+//!   thread use one of the wheels of
+//!   [`Timers::per_worker`](corewheel::future::Timers::per_worker), and a watcher thread fires the
+//!   timers. If most timers fire, pass [`Timers::start`](corewheel::future::Timers::start) to
+//!   [`time::use_timers`]. For callbacks, [`Shards`] runs timers on dedicated threads.
 //! - **A program written for `tokio::time`**: [`time`] has the same names, for both runtimes.
 //!
 //! Callbacks may wake tasks by a `Notify`, a `oneshot` or a waker.

@@ -1,5 +1,5 @@
 //! Drives a thread's wheel in a current-thread runtime: a task waits for the wheel's file
-//! descriptor, and turns.
+//! descriptor, and turns the wheel.
 
 use std::{future::poll_fn, io, pin::pin, task::Poll, time::Duration};
 
@@ -15,16 +15,16 @@ use crate::time::{self, DriverGuard};
 /// The budget of a turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// Short, so that rounding adds little to the delay by busy tasks.
+/// Short, because rounding up to a tick adds to the lateness that busy tasks cause.
 const TICK: Duration = Duration::from_micros(100);
 
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
-/// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
-/// stay until the thread ends.
+/// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped. Pending
+/// timers stay in the wheel until the thread ends.
 ///
-/// Use it with [`Cores`](corewheel::Cores) for one runtime per core. A thread without a wheel gets
-/// one with a tick of 100 us. For another tick, first install a [`Config`]; with a longer tick,
-/// more timers share a wake-up.
+/// Use it with [`Cores`](corewheel::Cores) for one runtime per core; a wheel of `Cores` keeps its
+/// configuration. A thread without a wheel gets one with a tick of 100 us. For another tick, first
+/// install a [`Config`]; with a longer tick, more timers share a wake-up.
 ///
 /// A task that computes for a millisecond can make timers a millisecond late.
 ///
@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, as `Runtime::block_on` does. If `future` uses
+/// Like `Runtime::block_on`, if it is called inside another runtime. If `future` uses
 /// `tokio::time`, because this runtime has no tokio timer. To have both, build a runtime with
 /// `enable_all` and call [`run_in`].
 ///
@@ -124,8 +124,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Runs `future` on this thread, in a `LocalSet` and this current-thread runtime, and drives the
-/// thread's wheel. Returns the output of the future. Unfinished tasks are then dropped, and timers
-/// stay until the thread ends.
+/// thread's wheel. Returns the output of the future. Unfinished tasks of the `LocalSet` are then
+/// dropped. Pending timers stay in the wheel until the thread ends.
 ///
 /// A thread without a wheel gets one with a tick of 100 us. In a runtime with `enable_all`, tasks
 /// may use `tokio::time` too. The wheel turns before each run of the set's tasks, so a timer does
@@ -137,8 +137,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, as `Runtime::block_on` does. If `runtime` was built
-/// without `enable_io`.
+/// Like `Runtime::block_on`, if it is called inside another runtime. If `runtime` was built without
+/// `enable_io`.
 ///
 /// # Examples
 ///
@@ -175,22 +175,22 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     })))
 }
 
-/// Spawns a task on the current `LocalSet` that drives this thread's wheel, while the set runs and
-/// until the task is aborted. A thread has at most one driver. Dropping the handle does not end the
+/// Spawns a task on the current `LocalSet`. While the set runs, the task drives this thread's wheel
+/// until it is aborted. A thread has at most one such driver. Dropping the handle does not end the
 /// task. If the task is aborted, futures that wait for the wheel stay pending.
 ///
-/// The driver waits for the tasks that are ready before it. Under load, the runtime polls for
-/// events only once in 61 polls of tasks, tokio's `event_interval`. In [`run`] and [`run_in`], the
-/// turn comes before the tasks.
+/// The task runs only after the tasks that became ready before it. Under load, the runtime polls
+/// for events only once in 61 polls of tasks, tokio's `event_interval`. In [`run`] and [`run_in`],
+/// the wheel turns before the tasks run.
 ///
 /// Cost: two system calls for each turn that the wheel needs, to poll and to arm the descriptor. A
 /// task that adds the earliest deadline costs one more turn, which fires no timer.
 ///
 /// # Errors
 ///
-/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)): the wheel's
-/// time is virtual, or too many files are open. If the runtime does not accept the descriptor. If
-/// the wheel has a driver already, in any runtime of this thread; this error has the kind
+/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
+/// because the wheel's time is virtual. If the runtime does not accept the descriptor. If this
+/// package drives the wheel already, in any runtime of this thread; this error has the kind
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics
@@ -213,10 +213,11 @@ fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
     Ok((timer, driven))
 }
 
-/// Returns only when the runtime's I/O driver has ended.
+/// Drives the wheel. Returns only when the runtime's I/O driver has ended.
 async fn drive(timer: AsyncFd<TimerFd>, _driven: DriverGuard) -> io::Result<()> {
     loop {
-        // Cleared before the turn arms the descriptor, so that every later event is a new edge.
+        // Clears the readiness before the turn arms the descriptor, so that every later event is a
+        // new edge.
         timer.readable().await?.clear_ready();
         timer.get_ref().turn_within(BUDGET);
     }

@@ -9,18 +9,20 @@ use std::{
 use corewheel::{Cores, CoresBuilder, ShardRef};
 
 /// Threads that only run timers, for programs whose tasks move between threads. Each thread has one
-/// shard, and is pinned to a core by default. Tasks add timers through a [`ShardRef`]. Callbacks
-/// run on the shard's thread and should only wake a task, which does the work.
+/// wheel, called a shard, and is pinned to a core by default. Tasks add timers through a
+/// [`ShardRef`]. Callbacks run on the shard's thread and should only wake a task, which does the
+/// work.
 ///
-/// Every add is a remote add, which uses compare-and-swaps and no lock. An add wakes the shard's
+/// A task's add is a remote add, which uses compare-and-swaps and no lock. It wakes the shard's
 /// thread in three cases:
 ///
 /// - The new deadline is before the wake-up time of the thread.
 /// - The number of queued messages about deadlines reaches a multiple of 1,024.
 /// - The shard is full and cancelled timers could make room.
 ///
-/// For deadlines of tasks use [`time`](crate::time), or
-/// [`Timers::per_worker`](corewheel::future::Timers::per_worker), which keep their timers alive.
+/// For deadlines of tasks, use [`time`](crate::time) or
+/// [`Timers::per_worker`](corewheel::future::Timers::per_worker), whose futures keep their wheels
+/// alive.
 ///
 /// Keep this value while its timers are used. Dropping it ends the threads without waiting for
 /// them, and drops their pending callbacks. So do not pass [`all`](Self::all) to
@@ -69,10 +71,10 @@ impl Shards {
         Self::start_with(Cores::builder().shards(shards))
     }
 
-    /// Starts the threads of a builder, which sets their number, one per core by default, their
-    /// pinning, and the configuration of each shard. Idle threads park, and the default wake hook
-    /// unparks them. Another wake hook must unpark the thread, which is `thread::current()` in the
-    /// function given to [`CoresBuilder::config`].
+    /// Starts the threads of a builder. The builder sets their number, one per core by default,
+    /// whether they are pinned, and the configuration of each shard. Idle threads park, and the
+    /// default wake hook unparks them. Another wake hook must unpark the thread, which is
+    /// `thread::current()` in the function given to [`CoresBuilder::config`].
     ///
     /// # Errors
     ///
@@ -102,9 +104,9 @@ impl Shards {
         Ok(Self { shards: cores.shards().into(), cores: Some(cores) })
     }
 
-    /// Returns the shard of the current thread. A thread always gets the same shard. Threads are
-    /// assigned round-robin, so that the workers of a runtime are spread over all shards. Cost: a
-    /// few nanoseconds.
+    /// Returns the shard to which the current thread is assigned. A thread always gets the same
+    /// shard. Threads are assigned round-robin, so that the workers of a runtime are spread over
+    /// all shards.
     pub fn nearest(&self) -> &ShardRef {
         &self.shards[thread_number() % self.shards.len()]
     }

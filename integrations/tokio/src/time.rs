@@ -14,18 +14,18 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`, and [`IntervalStream`] those
-//! of the wrapper in `tokio_stream`.
+//! [`DelayQueue`] has the methods of the queue in `tokio_util::time`. [`IntervalStream`] has the
+//! methods of the wrapper in `tokio_stream`.
 //!
 //! # Which wheel a future uses
 //!
 //! The futures here are `Send` if their contents are. Each uses the first of these wheels that
 //! exists:
 //!
-//! 1. The thread's virtual time, after [`pause`].
+//! 1. The wheel of the thread's virtual time, after [`pause`].
 //! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_local`](crate::spawn_local)
 //!    drives it. The future may move to another thread; its timer does not.
-//! 3. The timers given to [`use_timers`]. Without that call, the first future calls
+//! 3. A wheel of the timers given to [`use_timers`]. Without that call, the first use calls
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
 //!
 //! Neither a tokio runtime nor `enable_time` is needed. Where tasks never change threads, the
@@ -39,14 +39,15 @@
 //! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
 //!   tokio panics if there is no runtime.
 //! - A future may stay pending after its runtime has ended. tokio's futures panic.
-//! - A [`Timeout`] checks its deadline even if its future has used up the task's cooperative
-//!   budget. The `Timeout` itself consumes no budget.
+//! - A [`Timeout`] consumes none of the task's cooperative budget, and checks its deadline even if
+//!   the budget is used up.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
-//!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock advances while
-//!   a `spawn_blocking` task runs; tokio's clock waits for the task.
+//!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The clock may advance
+//!   while a `spawn_blocking` task runs; tokio's clock waits for the task.
 //! - The clock advances automatically only in [`run`](crate::run), and in a runtime whose hook is
 //!   [`auto_advance`]. `#[tokio::test]` takes no hook, and `start_paused` stops only tokio's clock.
-//!   Instead, write a `#[test]` that calls [`run`](crate::run), and call [`pause`] first in it.
+//!   Instead, write a `#[test]` that calls [`run`](crate::run), and first call [`pause`] in its
+//!   future.
 //! - `std::time::Instant::now()` is never virtual: read the time by [`Instant::now`]. A
 //!   [`corewheel::Shard`] follows virtual time if it is configured with [`clock`].
 //! - [`DelayQueue`] is not `Sync`. Its page lists how its methods differ.

@@ -1,4 +1,5 @@
-//! Tests of `DelayQueue`: what tokio-util documents, and the clock. Most run in virtual time.
+//! Tests that `DelayQueue` behaves as tokio-util documents, and follows its clock. Most run in
+//! virtual time.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
@@ -286,7 +287,7 @@ fn an_entry_after_the_end_of_the_clock_is_pending() {
             queue.insert((), Duration::from_secs(1_000 * 365 * 86_400));
             time::advance(Duration::MAX).await;
             let poll = poll_fn(|cx| Poll::Ready(queue.poll_expired(cx)));
-            // tokio's budget would end a poll that spins.
+            // Otherwise tokio's budget would end a poll that spins.
             assert!(task::unconstrained(poll).await.is_pending());
         });
         done.send(()).expect("the test receives");

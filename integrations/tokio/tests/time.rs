@@ -1,5 +1,5 @@
-//! Tests of `corewheel_tokio::time`: what `tokio::time` documents, and the documented differences.
-//! Most tests run in virtual time.
+//! Tests that `corewheel_tokio::time` behaves as `tokio::time` documents, except for the documented
+//! differences. Most tests run in virtual time.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;

@@ -18,12 +18,13 @@
 //! ```
 //!
 //! A request that is answered at its first poll touches no timer. In a current-thread runtime of
-//! `corewheel_tokio::run`, `time::timers` returns the core's own wheel. In a multi-thread runtime
-//! it returns the workers' wheels by default. With another executor, use [`Timers::per_worker`].
+//! `corewheel_tokio::run`, `time::timers` returns the thread's own wheel. In a multi-thread
+//! runtime, it returns the wheels of [`Timers::per_worker`] by default. With another executor, use
+//! [`Timers::per_worker`].
 //!
 //! # With axum
 //!
-//! The services of a `Router` cannot fail, so a `HandleErrorLayer` turns errors into answers:
+//! The services of a `Router` cannot fail, so a `HandleErrorLayer` turns errors into responses:
 //!
 //! ```
 //! use axum::{BoxError, Router, error_handling::HandleErrorLayer, http::StatusCode, routing::get};

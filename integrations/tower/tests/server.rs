@@ -1,4 +1,4 @@
-//! The layer around a service of an HTTP server on tokio's runtimes.
+//! The timeout layer around a service of an HTTP server on tokio's runtimes.
 
 use std::{
     convert::Infallible,

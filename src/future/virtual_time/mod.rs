@@ -67,7 +67,7 @@ use crate::{clock::ManualClock, local::ShardRef};
 ///     let tasks = [0, 1].map(|core| {
 ///         let timers = timers.clone();
 ///         time.spawn_on(core, move || async move {
-///             sleep(Duration::from_secs(1)).await; // on the core's own timer
+///             sleep(Duration::from_secs(1)).await; // on the core's own wheel
 ///             timers.sleep(Duration::from_secs(1)).await;
 ///             core
 ///         })
@@ -281,8 +281,8 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next. Before and after each step, runs
-    /// tasks and timers until all cores are idle.
+    /// Advances the clock by `by`, from one deadline to the next. Before the first and after each
+    /// of these advances, runs tasks and timers until all cores are idle.
     ///
     /// # Panics
     ///

@@ -14,7 +14,8 @@ use quinn::{
 
 pub(crate) const NAME: &str = "localhost";
 
-/// Creates a server, and a client that trusts its certificate. Both time out after `idle`.
+/// Creates a server, and a client that trusts its certificate. Connections end after a silence of
+/// `idle`.
 pub(crate) fn endpoints(runtime: &Arc<dyn Runtime>, idle: Duration) -> (Endpoint, Endpoint) {
     let certified = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("valid names");
     let certificate = certified.cert.der().clone();
@@ -41,7 +42,7 @@ pub(crate) fn endpoints(runtime: &Arc<dyn Runtime>, idle: Duration) -> (Endpoint
     (server, clients)
 }
 
-/// Accepts that many connections and echoes their streams, until all connections have ended.
+/// Accepts `connections` connections and echoes their streams, until all connections have ended.
 pub(crate) async fn serve(server: Endpoint, connections: usize) {
     let mut serving = tokio::task::JoinSet::new();
     for _ in 0..connections {

@@ -59,7 +59,7 @@ pub struct DelayQueue<T> {
     /// Contains indices of `entries`. Its ticks count from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
-    /// Set by the first insert or poll, because a new queue must not start the timers.
+    /// Set by the first insert or poll, because `new` must not start the default timers.
     start: Option<Instant>,
     /// The sleep until the next deadline that the last poll found, if any.
     delay: Option<Sleep>,
@@ -158,7 +158,7 @@ impl<T> DelayQueue<T> {
             if delay.deadline() < next {
                 return Poll::Pending; // The clock has reached its end.
             }
-            // The sleep may be older than `pause`, and have elapsed by another clock.
+            // The sleep may have been created before `pause`, and have elapsed by the real clock.
             self.delay = None;
         }
     }

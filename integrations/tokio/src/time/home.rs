@@ -14,11 +14,11 @@ thread_local! {
 /// The timers for threads whose wheel has no driver.
 static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 
-/// Sets the timers for all threads of the process whose wheel has no driver, such as
-/// [`run`](crate::run) or [`spawn_local`](crate::spawn_local).
+/// Sets the timers for all threads of the process whose wheel is not driven by [`run`](crate::run)
+/// or [`spawn_local`](crate::spawn_local).
 ///
-/// Call it before the program creates a future, uses a [`DelayQueue`](super::DelayQueue) or calls
-/// [`timers`], to set the number of wheels, their tick or a limit.
+/// Use it to set the number of wheels, their tick or a limit. Call it before the program creates a
+/// future of this module, uses a [`DelayQueue`](super::DelayQueue) or calls [`timers`].
 ///
 /// # Errors
 ///

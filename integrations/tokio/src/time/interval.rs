@@ -112,12 +112,12 @@ impl Interval {
         Pin::new(&mut self.delay).reset(deadline);
     }
 
-    /// Returns what happens after a missed tick.
+    /// Returns the behavior after a missed tick.
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
-    /// Sets what happens after a missed tick.
+    /// Sets the behavior after a missed tick.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }

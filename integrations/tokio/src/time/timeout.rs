@@ -39,8 +39,8 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 pin_project! {
     /// Gives up on a future at a deadline; from [`timeout`] and [`timeout_at`].
     ///
-    /// Each poll polls the future first, and the deadline only if the future is pending. A future
-    /// that is ready at its first poll touches no timer.
+    /// Each poll polls the future first, and checks the deadline only if the future is pending. A
+    /// future that is ready at its first poll adds no timer.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<T> {

@@ -22,7 +22,8 @@ use tokio::{
 thread_local! {
     /// Set by the first `pause` and never cleared, because this thread's instants stay virtual.
     static CURRENT: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
-    /// [`auto_advance`] has made the runtime poll for events; its next call advances the clock.
+    /// True if [`auto_advance`] has made the runtime poll for events. Then the next call of
+    /// `auto_advance` advances the clock.
     static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -54,7 +55,7 @@ enum Request {
     Recheck,
     /// Lets the clock follow real time.
     FollowRealTime(Resumed, Sender<bool>),
-    /// Stops the clock, and checks whether the runtime is idle.
+    /// Stops the clock, and begins to check whether the runtime is idle.
     Pause(Idle, Sender<bool>),
     /// Ends the checks of the runtime, because its hook advances the clock.
     HasHook,
@@ -87,7 +88,7 @@ impl Idle {
         #[cfg(target_has_atomic = "64")]
         let parked = Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
         #[cfg(not(target_has_atomic = "64"))]
-        let parked = None; // tokio does not count
+        let parked = None; // tokio does not count parks here
         let before = std::mem::replace(&mut self.parked, parked);
         parked.is_some() && parked == before
     }
@@ -162,12 +163,12 @@ pub async fn advance(duration: Duration) {
     yield_now().await;
 }
 
-/// Advances this thread's clock to the next deadline if it is [paused](pause). Pass it to
-/// `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does this itself.
+/// Advances this thread's clock to the next deadline if the clock is [paused](pause). Pass this
+/// function to `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does so.
 ///
 /// The hook first makes the runtime poll for events, so that ready sockets are served before the
-/// clock advances. In [`run`](crate::run), this is repeated whenever tasks of the `LocalSet` have
-/// run; elsewhere, the runtime polls once before the clock advances.
+/// clock advances. In [`run`](crate::run), the runtime polls again whenever tasks of the `LocalSet`
+/// have run; elsewhere, the runtime polls once before the clock advances.
 ///
 /// # Examples
 ///
@@ -199,7 +200,8 @@ pub fn auto_advance() {
     }
 }
 
-/// Polls `tasks`. After each poll, [`auto_advance`] polls for events before it advances the clock.
+/// Polls `tasks`. After each poll of `tasks`, [`auto_advance`] makes the runtime poll for events
+/// before it advances the clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) async fn watch<F: Future>(tasks: F) -> F::Output {
     let mut tasks = pin!(tasks);
@@ -245,7 +247,7 @@ pub fn clock() -> Clock {
 pub(super) fn timers() -> Option<Timers> {
     let here = here()?;
     if let Some(resumed) = here.resumed.get() {
-        // A new delay counts from now, and the helper sets the clock only when it wakes up.
+        // A new delay counts from the clock, which the helper sets only when it wakes up.
         here.clock.set(since(resumed));
     }
     Some(here.timers.clone())
@@ -269,13 +271,13 @@ fn paused() -> Option<Rc<VirtualTime>> {
     here().filter(|here| here.resumed.get().is_none())
 }
 
-/// Returns the virtual time now, after a `resume`.
+/// Returns the current virtual time, counted from the last `resume`.
 fn since((resumed, elapsed): Resumed) -> Duration {
     elapsed.saturating_add(resumed.elapsed())
 }
 
 impl VirtualTime {
-    /// Starts a helper whose clock follows real time.
+    /// Starts a helper. Its clock counts as resumed now, at zero.
     fn start() -> Self {
         let (clock, (helper, requests)) = (ManualClock::new(), channel());
         let (stuck_sender, stuck) = channel();
@@ -386,8 +388,8 @@ fn step(clock: &ManualClock) -> bool {
     true
 }
 
-/// Returns the time until the next deadline. A deadline that has passed, or at the end of the
-/// clock, counts as none.
+/// Returns the time until the next deadline, or `None` if this deadline has passed or is at the end
+/// of the clock.
 fn until_next(clock: &ManualClock) -> Option<Duration> {
     let is_before_the_end = |wait| clock.elapsed().checked_add(wait).is_some_and(is_representable);
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
