@@ -213,10 +213,10 @@ impl Timers {
     /// configure the wheels.
     ///
     /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
-    /// another thread still claims the wheel after several attempts, this thread sends a message
-    /// instead. Then the watcher drops the waker of a cancelled timer within
-    /// [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the wheel's
-    /// earliest may wake the watcher.
+    /// another thread still owns the wheel after several attempts, this thread acts as a remote
+    /// thread, and usually sends a message. Then the watcher drops the waker of a cancelled timer
+    /// within [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the
+    /// wheel's earliest may wake the watcher.
     ///
     /// # Errors
     ///

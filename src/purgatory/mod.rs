@@ -679,7 +679,7 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
     }
 }
 
-/// No field is borrowed while an operation's own code runs.
+/// No field is borrowed while an operation's own code runs. Keys are compared under a borrow.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,

@@ -96,7 +96,8 @@ struct Watch<K> {
     next_of_operation: WatchIndex,
 }
 
-/// The record of an extra watch. A free record has no key.
+/// The record of a further watch of an operation, or of another core's watch. A free record has no
+/// key.
 struct ExtraWatch<K> {
     /// The number in the [`Id`] of the operation. If the operation is on another core, a number of
     /// the watch itself. `None` if the record is free.
@@ -505,7 +506,8 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Takes all keys out of a table without operations. The table must not be used afterwards.
+    /// Takes all keys out of the table, which must contain no operation. The table must not be used
+    /// afterwards.
     pub(super) fn take_keys(&mut self) -> Vec<K> {
         self.extra_watches.iter_mut().filter_map(|extra| extra.watch.key.take()).collect()
     }

@@ -2,8 +2,8 @@
 //!
 //! A level is a ring of slots. Its slots are *numbered* from tick 0 on, and the numbers never wrap.
 //! A slot's *position* in the ring is its number modulo the ring's length. A *revolution* is
-//! 2^`BITS` slots of one level. It covers the same ticks as a slot of the level above, and has that
-//! slot's number.
+//! 2^`BITS` slots of one level. A revolution covers the same ticks as one slot of the level above,
+//! and has that slot's number.
 //!
 //! A level *reaches* the current revolution, and as many later ones as its ring has room for. The
 //! levels above the first, the *upper levels*, reach the current and the next revolution. In names,

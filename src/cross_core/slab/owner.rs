@@ -51,7 +51,7 @@ pub(crate) struct OwnerNodes<T> {
     /// The free nodes of the owner's pages, linked through `Links`.
     free_places: FreePlaces,
     adopted_pages: Vec<usize>,
-    /// The schedules of periodic timers, by page number and place.
+    /// The schedules of periodic timers, by page number and by place in the page.
     schedules: Vec<Vec<Schedule>>,
     freed_remote_nodes: FreedRemoteNodes,
     /// A `RefCell`, because announcing a sleep takes `&self` and frees pages.
