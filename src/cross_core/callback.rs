@@ -177,8 +177,6 @@ pub(crate) struct Callback(Closure);
 pub(crate) trait IntoCallback: BuildInPlace<Callback> {
     type Closure: 'static;
 
-    fn of(closure: Self::Closure) -> Self;
-
     fn into_closure(self) -> Self::Closure;
 }
 
@@ -191,10 +189,6 @@ pub(crate) struct RunRepeatedly<F>(pub(crate) F);
 impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
     type Closure = F;
 
-    fn of(closure: F) -> Self {
-        Self(closure)
-    }
-
     fn into_closure(self) -> F {
         self.0
     }
@@ -202,10 +196,6 @@ impl<F: FnOnce() + 'static> IntoCallback for RunOnce<F> {
 
 impl<F: FnMut() + 'static> IntoCallback for RunRepeatedly<F> {
     type Closure = F;
-
-    fn of(closure: F) -> Self {
-        Self(closure)
-    }
 
     fn into_closure(self) -> F {
         self.0

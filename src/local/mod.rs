@@ -192,7 +192,7 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        Self::insert::<RunOnce<F>>(TimerKind::Shared, CallSite::caller(), when.into(), callback)
+        Self::insert(TimerKind::Shared, CallSite::caller(), when.into(), RunOnce(callback))
     }
 
     /// Runs `callback` every `period` until the timer is cancelled. The first run is one period
@@ -256,7 +256,8 @@ impl LocalTimer {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         let when = When::after(period);
-        Self::insert::<RunRepeatedly<F>>(TimerKind::Periodic, CallSite::caller(), when, callback)
+        let callback = RunRepeatedly(callback);
+        Self::insert(TimerKind::Periodic, CallSite::caller(), when, callback)
     }
 
     /// Runs `callback` once, after a delay or at an instant; see [`add`](Self::add). Only this
@@ -311,12 +312,8 @@ impl LocalTimer {
         when: impl Into<When>,
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
-        let added = Self::insert::<RunOnce<F>>(
-            TimerKind::Private,
-            CallSite::caller(),
-            when.into(),
-            callback,
-        );
+        let callback = RunOnce(callback);
+        let added = Self::insert(TimerKind::Private, CallSite::caller(), when.into(), callback);
         added.map(LocalHandle::new)
     }
 
@@ -908,15 +905,14 @@ impl LocalTimer {
         TimerFd::open()
     }
 
-    /// Adds a timer whose callback is a `C` made of `closure`.
     #[inline]
     pub(super) fn insert<C: IntoCallback>(
         kind: TimerKind,
         call_site: CallSite,
         when: When,
-        closure: C::Closure,
+        callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
-        let mut callback = Some(C::of(closure));
+        let mut callback = Some(callback);
         let added = Local::with(|local| local.add(kind, call_site, when, &mut callback));
         added.and_then(|added| added).map_err(|reason| {
             AddError::new(reason, callback.expect("a refused callback stays").into_closure())

@@ -200,7 +200,7 @@ impl ShardRef {
         }
         let period = self.shared.period_nanos(period);
         let due = self.shared.nanos_after(Duration::from_nanos(period));
-        self.send::<RunRepeatedly<F>>(Schedule { due, period }, CallSite::caller(), callback)
+        self.send(Schedule { due, period }, CallSite::caller(), RunRepeatedly(callback))
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. The
@@ -278,10 +278,10 @@ impl ShardRef {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
-            return LocalTimer::insert::<RunOnce<F>>(TimerKind::Shared, call_site, when, callback);
+            return LocalTimer::insert(TimerKind::Shared, call_site, when, RunOnce(callback));
         }
         let schedule = Schedule { due: self.shared.due(when), period: 0 };
-        self.send::<RunOnce<F>>(schedule, call_site, callback)
+        self.send(schedule, call_site, RunOnce(callback))
     }
 
     /// Returns the present time of the wheel's clock, which [`Config::clock`](crate::Config::clock)
@@ -369,16 +369,16 @@ impl ShardRef {
         Owner::owns(self.number) && Local::with(is_own).unwrap_or(false)
     }
 
-    /// Adds a remote timer whose callback is a `C` made of `closure`, and wakes the owner if
-    /// necessary. If the shard is full, wakes the owner so that it makes room.
+    /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, wakes the owner
+    /// so that it makes room.
     #[inline(always)]
     fn send<C: IntoCallback<Closure: Send> + Send>(
         &self,
         schedule: Schedule,
         call_site: CallSite,
-        closure: C::Closure,
+        callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
-        match self.shared.add(schedule, call_site, C::of(closure), false) {
+        match self.shared.add(schedule, call_site, callback, false) {
             Ok(RemoteOutcome { answer: RemoteTimer { index, generation }, wake }) => {
                 if let Some(asleep) = wake {
                     self.shared.wake(asleep);

@@ -104,8 +104,8 @@ fn memory_of_expired_operations_is_freed_before_a_sleep() {
 
 const BURST: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 
-/// Maximum number of bytes that one turn, or the end of one operation, frees: some pages of the
-/// wheel, a page of each kind of record, and a part of the table of keys.
+/// Maximum number of bytes that one turn, or the end of one operation, frees. It frees some pages of
+/// the wheel, a page of each kind of record, and a part of the table of keys.
 const FREED_AT_ONCE_MAX: i64 = 2 * 1024 * 1024;
 
 fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
