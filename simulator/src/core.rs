@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corewheel::{
     AddError, AddErrorReason, Cancel, Config, Counts, Expiry, PreparedSleep, Shard, ShardRef,
@@ -26,6 +26,13 @@ pub(crate) struct Core {
     /// The shards of payloads. Place 0, the thread's own wheel, is None.
     shards: [Option<Shard<Payload>>; PLACES],
     sleep: Option<PreparedSleep<'static>>,
+}
+
+#[derive(Clone, Copy)]
+enum TurnMethod {
+    Plain,
+    Within(usize),
+    At(Instant),
 }
 
 /// Runs the jobs of a core's thread. The first of `configs` is for the thread's own wheel.
@@ -91,9 +98,14 @@ impl Core {
             Act::SetPeriod => self.set_period(id, delay),
             Act::IsPending => handles::is_pending(id),
             Act::Share => handles::share(id),
-            Act::Turn => self.turn(place, None, None),
-            Act::TurnWithin => self.turn(place, Some(count), None),
-            Act::AbandonPass => self.turn(place, None, Some(count)),
+            Act::Turn => self.turn(place, TurnMethod::Plain, None),
+            Act::TurnWithin => self.turn(place, TurnMethod::Within(count), None),
+            Act::TurnAt => {
+                let way = if count == 0 { AddMethod::At } else { AddMethod::AtPast };
+                let instant = with(|model| model.instant(self.numbers[place], way, delay));
+                self.turn(place, TurnMethod::At(instant), None);
+            }
+            Act::AbandonPass => self.turn(place, TurnMethod::Plain, Some(count)),
             Act::Inspect => self.inspect(place),
             Act::Sleep => self.fall_asleep(place),
             Act::Drain => self.drain(place),
@@ -265,19 +277,19 @@ impl Core {
 
     // ---- turns
 
-    fn turn(&mut self, place: usize, budget: Option<usize>, give_up: Option<usize>) {
+    fn turn(&mut self, place: usize, method: TurnMethod, give_up: Option<usize>) {
         let (number, before) = (self.numbers[place], self.counts(place));
         let wait = self.time_until_next(place);
-        count(match (place, budget) {
-            (0, None) => "turn",
-            (0, Some(_)) => "turn_within",
-            (_, None) => "Shard::turn",
-            (_, Some(_)) => "Shard::turn_within",
-        });
-        with(|model| model.record_turn_begin(number, budget, before, wait));
+        let (operations, budget, instant) = match method {
+            TurnMethod::Plain => (["turn", "Shard::turn"], None, None),
+            TurnMethod::Within(most) => (["turn_within", "Shard::turn_within"], Some(most), None),
+            TurnMethod::At(instant) => (["turn_at", "Shard::turn_at"], None, Some(instant)),
+        };
+        count(operations[usize::from(place > 0)]);
+        with(|model| model.record_turn_begin(number, budget, instant, before, wait));
         let mut report = match &mut self.shards[place] {
-            None => turn_local(budget),
-            Some(shard) => pass(shard, place == 1, budget, give_up),
+            None => turn_local(method),
+            Some(shard) => pass(shard, place == 1, method, give_up),
         };
         report.wait = self.time_until_next(place);
         let after = self.counts(place);
@@ -359,9 +371,13 @@ impl Core {
     }
 }
 
-fn turn_local(budget: Option<usize>) -> TurnReport {
+fn turn_local(method: TurnMethod) -> TurnReport {
     let timer = local_timer();
-    let turn = budget.map_or_else(|| timer.turn(), |budget| timer.turn_within(budget));
+    let turn = match method {
+        TurnMethod::Plain => timer.turn(),
+        TurnMethod::Within(budget) => timer.turn_within(budget),
+        TurnMethod::At(instant) => timer.turn_at(instant),
+    };
     let live = timer.len();
     check(!turn.nested && turn.live == live, || format!("{turn:?}, but {live} live"));
     let (collected, touched) = (Some(turn.collected), Some(turn.touched));
@@ -374,12 +390,13 @@ fn turn_local(budget: Option<usize>) -> TurnReport {
 fn pass(
     shard: &mut Shard<Payload>,
     borrows: bool,
-    budget: Option<usize>,
+    method: TurnMethod,
     give_up: Option<usize>,
 ) -> TurnReport {
-    match budget {
-        Some(budget) => shard.turn_within(budget),
-        None => shard.turn(),
+    match method {
+        TurnMethod::Plain => shard.turn(),
+        TurnMethod::Within(budget) => shard.turn_within(budget),
+        TurnMethod::At(instant) => shard.turn_at(instant),
     }
     let mut fired = 0;
     let mut abandoned = give_up == Some(0);

@@ -73,6 +73,8 @@ pub(crate) enum Act {
     Share,
     Turn,
     TurnWithin,
+    /// Turns at an instant before the clock's time, or after it if `count` is 0.
+    TurnAt,
     /// Begins a turn and takes at most `count` expired payloads.
     AbandonPass,
     Inspect,
@@ -141,7 +143,7 @@ pub(crate) enum Script {
 
 /// The weight of each act. Acts on shards of payloads have twice the weight, because half of the
 /// steps name the thread's own wheel.
-const ACTS: [(u64, Act); 40] = [
+const ACTS: [(u64, Act); 41] = [
     (760, Act::Add(AddMethod::Plain)),
     (95, Act::Add(AddMethod::At)),
     (47, Act::Add(AddMethod::AtPast)),
@@ -164,6 +166,7 @@ const ACTS: [(u64, Act); 40] = [
     (100, Act::Share),
     (720, Act::Turn),
     (360, Act::TurnWithin),
+    (240, Act::TurnAt),
     (120, Act::AbandonPass),
     (400, Act::Inspect),
     (200, Act::Sleep),
@@ -275,7 +278,7 @@ impl Draw<'_, '_> {
             self.local_timers[core].insert(0, id);
         }
         let delay = match act {
-            Act::Clock(ClockMove::Forward) => self.ticks(3),
+            Act::Clock(ClockMove::Forward) | Act::TurnAt => self.ticks(3),
             Act::Clock(ClockMove::Far) => self.magnitude() >> 16,
             Act::Clock(ClockMove::Back) if self.below(4) == 0 => self.magnitude() >> 8,
             Act::Clock(ClockMove::Back) => self.ticks(50),

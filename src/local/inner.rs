@@ -261,7 +261,7 @@ impl Local {
         let due = engine.due(when, kind);
         let handle = engine.insert(due, kind, call_site, callback)?;
         drop(engine);
-        if self.is_sleep_announced() {
+        if self.may_be_asleep() {
             self.wake_for_timer(handle);
         }
         Ok(handle)
@@ -771,8 +771,9 @@ impl Local {
         ShardRef::new(self.with_engine(|engine| engine.number()), Arc::clone(&self.shared))
     }
 
+    /// Returns true if the thread has announced a sleep, or if its loop has not begun.
     #[inline]
-    pub(super) fn is_sleep_announced(&self) -> bool {
+    pub(super) fn may_be_asleep(&self) -> bool {
         self.announced_until.get() != AWAKE
     }
 
@@ -784,7 +785,7 @@ impl Local {
     /// Ends an announced sleep that would miss a deadline of this thread at `nanos`.
     #[inline]
     pub(super) fn wake_for_deadline(&self, nanos: u64) {
-        if self.is_sleep_announced() {
+        if self.may_be_asleep() {
             self.wake_for_deadline_slow(nanos);
         }
     }
@@ -876,7 +877,7 @@ impl Local {
     #[inline]
     pub(crate) fn wake_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|local| {
-            if local.is_sleep_announced() {
+            if local.may_be_asleep() {
                 local.wake_for_timer(timer.handle());
             }
         });

@@ -875,10 +875,10 @@ impl<K: Eq, Op> Table<K, Op> {
     ) -> u32 {
         let index = self.extra_watches.next_index();
         let (at, first) = (WatchIndex::extra(index), entry.first);
-        let watch = self.link(at, entry);
+        let new_watch = self.link(at, entry);
         let extra = self.extra_watches.occupy(index);
         (extra.number, extra.core, extra.operation) = (Some(number), core, operation);
-        extra.watch = watch;
+        extra.watch = new_watch;
         if first != WatchIndex::NONE {
             self.join_ring(first, at);
         }

@@ -38,6 +38,14 @@ impl Model {
         shard.latest
     }
 
+    /// Records and returns an instant that the owner's loop has read, clamped to the latest reading.
+    fn use_loop_reading(&mut self, shard: usize, instant: Instant) -> Nanos {
+        let now = self.nanos_at(shard, instant);
+        let shard = &mut self.shards[shard];
+        shard.latest = shard.latest.max(now);
+        shard.latest
+    }
+
     /// Returns the time of a request from another core: the latest time that the shard can know.
     pub(crate) fn latest_time(&self, shard: usize) -> Nanos {
         let shard = &self.shards[shard];
@@ -84,15 +92,20 @@ impl Model {
         &mut self,
         number: usize,
         budget: Option<usize>,
+        instant: Option<Instant>,
         before: Counts,
         wait: Option<Nanos>,
     ) {
-        let now = self.read_clock(number);
+        let now = match instant {
+            None => self.read_clock(number),
+            Some(instant) => self.use_loop_reading(number, instant),
+        };
         let is_late = self.bug == Some(Bug::LateTurns);
+        let is_at_present = now == self.latest_time(number);
         let shard = &mut self.shards[number];
         // At the clock's maximum, no deadline is later.
         let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
-        let is_wanted = wait == Some(0) && is_idle;
+        let is_wanted = wait == Some(0) && is_idle && is_at_present;
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let in_order_after = (before.queued <= most).then_some(shard.turn_tick);
         let reached = if is_late { now.saturating_add(3 * shard.tick) } else { now };

@@ -35,7 +35,7 @@ pub(crate) struct Backlog {
     /// This pass has taken queued low-priority messages.
     has_taken_low: bool,
     /// The kinds that this pass does not poll again, since a poll may miss the cache.
-    kinds_polled: [bool; 2],
+    polling_done: [bool; 2],
     phase: Phase,
     /// The number of messages that may be consumed now.
     budget: usize,
@@ -49,7 +49,7 @@ impl Backlog {
     #[inline]
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.has_taken_low = false;
-        self.kinds_polled = [false; 2];
+        self.polling_done = [false; 2];
         self.phase = Phase::Remaining;
         self.reversals_left = REVERSED_PER_PASS_MAX;
         self.budget = budget;
@@ -95,7 +95,7 @@ impl Backlog {
         }
         self.budget += mem::take(&mut self.reserved_for_low);
         self.phase = Phase::Remaining;
-        self.kinds_polled = [true, self.has_taken_low];
+        self.polling_done = [true, self.has_taken_low];
     }
 
     /// Reduces the budget by `messages`, the number of further messages that the last one
@@ -122,10 +122,10 @@ impl Backlog {
     #[inline]
     fn take_kind(&mut self, kind: usize, stack: &Stack) {
         let is_left = if kind == URGENT { self.has_urgent() } else { self.taken[kind].first != 0 };
-        if is_left || self.kinds_polled[kind] {
+        if is_left || self.polling_done[kind] {
             return;
         }
-        self.kinds_polled[kind] = true;
+        self.polling_done[kind] = true;
         if stack.has_messages() {
             let taken = stack.take_all();
             self.has_taken_low |= kind == LOW;
@@ -187,7 +187,7 @@ impl Backlog {
 
     #[inline]
     pub(crate) fn has_unpolled_kind(&self) -> bool {
-        self.kinds_polled != [true; 2]
+        self.polling_done != [true; 2]
     }
 
     /// Removes the next low-priority message, regardless of the budget, for an add that needs room.
