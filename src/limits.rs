@@ -135,6 +135,9 @@ pub(crate) const SPARE_CHAINS_MAX: usize = if TINY { 16 } else { 1024 };
 /// A purgatory removes chains if there were more than this many per key for a whole trim interval.
 pub(crate) const CHAINS_PER_KEY_MAX: usize = 16;
 
+/// A purgatory keeps memory for up to this many completions that nesting has deferred.
+pub(crate) const SPARE_DEFERRED_MAX: usize = 1024;
+
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
 pub(crate) const SPARE_BATCHES_MAX: usize = if TINY { 1 } else { 16 };
 

@@ -242,14 +242,17 @@ impl TimerHandle {
         ask: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
         let mut payload_out = None;
-        let asked =
-            registry::with_shard(self.shard(), |shared| Some(ask(shared?, &mut payload_out)));
-        let RemoteOutcome { answer, wake } = asked?;
+        let asked = registry::with_shard(self.shard(), |shared| {
+            let shared = shared?;
+            let serial = shared.gauges.serial();
+            Some((ask(shared, &mut payload_out), serial))
+        });
+        let (RemoteOutcome { answer, wake }, serial) = asked?;
         if let Some(asleep) = wake {
             self.wake(asleep);
         }
         if let Some(payload) = payload_out {
-            self.drop_cancelled_payload(payload);
+            self.drop_cancelled_payload(payload, serial);
         }
         Some(answer)
     }
@@ -264,13 +267,14 @@ impl TimerHandle {
         }
     }
 
-    /// Drops the callback of a cancelled timer, and reports a panic of its destructor.
+    /// Drops the callback of a cancelled timer, and reports a panic of its destructor to the shard
+    /// with this serial.
     #[cold]
-    fn drop_cancelled_payload(self, payload: SendCallback) {
+    fn drop_cancelled_payload(self, payload: SendCallback, serial: u64) {
         let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) else { return };
         let shared =
             registry::with_shard(self.shard(), |shared| shared.map(|shared| shared.to_arc()));
-        match shared {
+        match shared.filter(|shared| shared.gauges.serial() == serial) {
             Some(shared) => shared.hooks.report_panic(PanicPlace::Drop, panic),
             // The shard has ended, so nothing can be reported.
             None => catch_panic_silently(|| panic::resume_unwind(panic)),

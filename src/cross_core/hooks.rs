@@ -222,7 +222,7 @@ impl Hooks {
         let place = self.driver_task.get_or_init(|| TryLock::new(None));
         let was_set = place.try_with(|set| mem::swap(set, &mut task)).is_some();
         // Dropping a waker may run user code, so it happens outside of the lock.
-        catch_panic_silently(|| drop(task));
+        self.drop_catching_panic(task);
         was_set
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, thread, time::Duration};
 
 use crate::{
     clock::{
-        Clock,
+        Clock, Reading,
         schedule::Schedule,
         tick::{TickLength, saturating_nanos},
     },
@@ -276,32 +276,44 @@ impl Shared {
         match (when.start, when.delay()) {
             (_, Some(delay)) => self.tick.adjusted_due(self.nanos_after(delay), delay.is_zero()),
             (Start::AtNanos(nanos), _) => nanos,
-            _ => self.due_with_slack(when, self.nanos_after(Duration::ZERO)),
+            _ => self.due_with_slack(when, Reading::exact(self.nanos_after(Duration::ZERO))),
         }
     }
 
     /// Returns the deadline of a timer that is added or moved at `now`. With slack, chooses the
-    /// tick in the allowed range that is divisible by the largest power of two, so that timers
+    /// future tick within the slack that is divisible by the largest power of two, so that timers
     /// share ticks.
     #[inline(never)]
-    pub(crate) fn due_with_slack(&self, when: When, now: u64) -> u64 {
-        let nanos = self.due_without_slack(when, now);
-        let first = self.tick.deadline_tick(nanos);
-        let last = self.tick.tick_at(nanos.saturating_add(saturating_nanos(when.slack)));
-        if first < last { self.tick.start_nanos(coarsest_tick(first.max(1), last)) } else { nanos }
+    pub(crate) fn due_with_slack(&self, when: When, now: Reading) -> u64 {
+        match self.due_and_slack(when, now) {
+            (nanos, 0) => nanos,
+            (nanos, slack) => {
+                let last = self.tick.tick_at(nanos.saturating_add(slack));
+                self.tick.start_nanos(coarsest_tick(self.tick.deadline_tick(nanos), last))
+            }
+        }
     }
 
-    /// Returns the deadline of a timer that is added or moved at `now`. Ignores the slack.
-    pub(crate) fn due_without_slack(&self, when: When, now: u64) -> u64 {
+    /// Returns the deadline and the slack of a timer that is added or moved at `now`. The slack is
+    /// zero unless it contains two future ticks. Otherwise the deadline is the first of them.
+    pub(crate) fn due_and_slack(&self, when: When, now: Reading) -> (u64, u64) {
         let start = match when.start {
-            Start::After(delay) => now.saturating_add(saturating_nanos(delay)),
+            Start::After(delay) => now.max.saturating_add(saturating_nanos(delay)),
             Start::At(instant) => self.clock.nanos_at(instant),
             Start::AtNanos(nanos) => nanos,
         };
-        let nanos = start.saturating_add(self.spread.next(when.range));
+        let start = start.saturating_add(self.spread.next(when.range));
+        let first = self.tick.deadline_tick(start).max(self.tick.tick_at(now.max) + 1);
+        let last = self.tick.tick_at(start.saturating_add(saturating_nanos(when.slack)));
+        let [first_nanos, last_nanos] = [first, last].map(|tick| self.tick.start_nanos(tick));
+        if first <= last && !when.slack.is_zero() {
+            return (first_nanos, last_nanos - first_nanos);
+        }
         // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
         let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
-        self.tick.adjusted_due(nanos, !is_later && nanos <= now)
+        let has_elapsed = !is_later && start <= now.max;
+        let start = if has_elapsed { start.min(now.min) } else { start };
+        (self.tick.adjusted_due(start, has_elapsed), 0)
     }
 
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {

@@ -325,7 +325,10 @@ impl<H: Backend> Sleep<H> {
                 }
                 self.state = State::Unarmed;
             }
-            State::LongUnpolled => waker = Some(WakerCallback::new(cx.waker())),
+            State::LongUnpolled => {
+                waker = Some(WakerCallback::new(cx.waker()));
+                self.state = State::Unarmed;
+            }
             State::Unarmed => (),
         }
         // Checks the clock: the end of a previous timer does not show that the deadline has
@@ -338,7 +341,13 @@ impl<H: Backend> Sleep<H> {
             }
             None => WakerCallback::new(cx.waker()),
         };
-        let handle = self.backend.try_add(&mut self.deadline, self.call_site, waker)?;
+        let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
+        // A long sleep's first poll has not compared its deadline with the clock.
+        if added.is_err() && self.backend.has_elapsed(self.deadline)? {
+            self.state = State::Elapsed;
+            return Poll::Ready(Ok(()));
+        }
+        let handle = added?;
         self.state = State::Armed(handle, waker_id);
         Poll::Pending
     }

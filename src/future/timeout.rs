@@ -18,7 +18,8 @@ pin_project! {
     ///
     /// Each poll polls the future first. If the future is pending and the deadline has elapsed, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
-    /// [`into_inner`](Self::into_inner) returns it.
+    /// [`into_inner`](Self::into_inner) returns it. The first poll of a timeout of more than a
+    /// second does not compare the deadline with the clock, so an elapsed one ends in the next turn.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///

@@ -166,7 +166,9 @@ impl Histogram {
     /// assert!(lateness.mean() <= lateness.max());
     /// ```
     pub fn mean(&self) -> Duration {
-        Duration::from_nanos(self.sum.checked_div(self.count()).unwrap_or(0))
+        // The sum may already include durations that the count does not.
+        let mean = self.sum.checked_div(self.count()).unwrap_or(0);
+        Duration::from_nanos(mean).min(self.max())
     }
 
     /// Returns the sum of the durations.

@@ -147,14 +147,16 @@ impl Local {
         Ok(local)
     }
 
-    /// Creates this thread's wheel and registers a driver.
-    pub(super) fn install(config: Config) -> Result<(), ConfigError> {
+    /// Creates this thread's wheel. If `has_loop`, registers a driver.
+    pub(super) fn install(config: Config, has_loop: bool) -> Result<(), ConfigError> {
         let installed = LOCAL.try_with(|place| {
             if place.get().is_some() {
                 return Err(ConfigError::AlreadyRunning);
             }
             let local = Self::set_current(place, Self::new(config)?);
-            local.register_driver();
+            if has_loop {
+                local.register_driver();
+            }
             Ok(())
         });
         installed.unwrap_or(Err(ConfigError::AlreadyRunning))
@@ -321,7 +323,7 @@ impl Local {
     fn forget_driver_task(&self, id: DriverTaskId) {
         let is_this = |known: &mut (DriverTaskId, _)| known.0 == id;
         let forgotten: Vec<_> = self.driver_tasks.borrow_mut().extract_if(.., is_this).collect();
-        catch_panic_silently(|| drop(forgotten));
+        self.shared.hooks.drop_catching_panic(forgotten);
     }
 
     /// Wakes the remaining tasks and `TimerFd`s, so that each turns and announces its own sleep.
@@ -468,7 +470,9 @@ impl Local {
             return turn;
         }
         if !matches!(self.driver.get(), DriverState::BetweenTurns) && !self.begin_driving() {
-            // The wheel was drained.
+            // The wheel was drained, but its clients may still have messages for other cores.
+            drop(engine);
+            self.flush();
             return turn;
         }
         self.driver.set(DriverState::InTurn);
@@ -669,17 +673,9 @@ impl Local {
         })
     }
 
-    /// Ends the wheel, and returns the pending callbacks with their deadlines.
-    ///
-    /// # Panics
-    ///
-    /// In a turn.
-    #[track_caller]
+    /// Ends the wheel, and returns the pending callbacks with their deadlines. No turn may be in
+    /// progress.
     pub(super) fn drain(&self) -> Vec<(Instant, Callback)> {
-        assert!(
-            !matches!(self.driver.get(), DriverState::InTurn),
-            "a callback cannot drain its wheel"
-        );
         self.flush();
         // `close` frees this shard's number. This thread must not seem to own a later shard with
         // this number.
@@ -936,6 +932,10 @@ fn panic_without_driver() -> ! {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        self.shared.hooks.set_driver_task(None);
+        for (_, task) in self.driver_tasks.take() {
+            self.shared.hooks.drop_catching_panic(task);
+        }
         let _ = CURRENT.try_with(|here| here.set(None));
         // Destructors that run from here on use handles as a remote thread would.
         Owner::set_current(None);

@@ -874,6 +874,7 @@ impl LocalTimer {
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<PendingTimer> {
+        assert!(!Owner::is_in_turn(), "a callback cannot drain its wheel");
         let drained = Local::with(Local::drain).unwrap_or_default();
         drained.into_iter().map(PendingTimer::new).collect()
     }
@@ -944,7 +945,18 @@ impl Config {
     /// # Ok::<(), ConfigError>(())
     /// ```
     pub fn install(self) -> Result<(), ConfigError> {
-        Local::install(self)
+        Local::install(self, true)
+    }
+
+    /// Like [`install`](Self::install), but registers no driver. For packages that then drive the
+    /// wheel by a `TimerFd` or a task.
+    ///
+    /// # Errors
+    ///
+    /// Like `install`.
+    #[doc(hidden)]
+    pub fn install_without_driver(self) -> Result<(), ConfigError> {
+        Local::install(self, false)
     }
 }
 

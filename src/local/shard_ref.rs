@@ -327,9 +327,10 @@ impl ShardRef {
     /// During an announced sleep, the answer is exact if the mailbox is empty and the owner has
     /// added and cancelled no timer since the announcement. Otherwise the answer may lack changes
     /// since the owner's last publication. The owner publishes before each sleep, and at least
-    /// every 64 turns. Remote cancels that wait in the mailbox are already subtracted. A remote add
-    /// is included from the first publication after the owner has consumed it. Once the wheel has
-    /// ended, the answer is zero.
+    /// every 64 turns. Remote cancels that wait in the mailbox are already subtracted, unless the
+    /// timer was moved from another thread since the last turn. A remote add is included from the
+    /// first publication after the owner has consumed it. Once the wheel has ended, the answer is
+    /// zero.
     ///
     /// Cost: some loads, which never delay the owner.
     ///

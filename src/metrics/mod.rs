@@ -103,7 +103,8 @@ pub struct ShardMetrics {
     /// mailbox. `turns` may leave out up to 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. Lateness is the
-    /// time from the deadline, rounded up to a tick, to the beginning of the turn.
+    /// time from the deadline, rounded up to a tick, to the beginning of the turn. The deadline of
+    /// a zero delay counts as the beginning of the tick in progress.
     pub loop_lateness: Histogram,
     /// The lateness of timers that an earlier turn left to a later one.
     ///

@@ -37,7 +37,8 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 ///
 /// When a core's purgatory ends, later events on the core's keys have no effect. Operations of
 /// other cores that watch such a key are checked once more. Their other watches and their timeouts
-/// remain.
+/// remain. Events are also lost between the [drain](crate::LocalTimer::drain) of a core's wheel and
+/// the end of its purgatory, so drop the purgatory first.
 ///
 /// # Examples
 ///

@@ -39,15 +39,16 @@ pub trait DelayedOperation: 'static {
     /// nothing: if it returns true, the purgatory calls [`on_complete`](Self::on_complete). A panic
     /// counts as false.
     ///
-    /// The purgatory calls `try_complete` once or twice when the operation is added, then at events
-    /// on its keys, and in [`check`](crate::purgatory::Purgatory::check). Each key of another core
-    /// causes one more call when that core has added the watch, and one if that core's purgatory
-    /// ends. `try_complete` must be quick, and must not turn the wheel.
+    /// The purgatory calls `try_complete` when the operation is added, and again if an event has
+    /// come during the add. Later, it calls `try_complete` at events on the operation's keys, and in
+    /// [`check`](crate::purgatory::Purgatory::check). Each key of another core causes one more call
+    /// when that core has added the watch, and one if that core's purgatory ends. `try_complete`
+    /// must be quick, and must not turn the wheel.
     ///
     /// `try_complete` may cause an event on a key of this core. If its own operation watches the
-    /// key and `try_complete` returns false, it runs a second time, but never a third. Other
-    /// operations that watch the key are checked inside the call. Nothing limits the depth of such
-    /// nested checks.
+    /// key and this call returns false, `try_complete` is called once more, but an event in that
+    /// second call causes no third. Other operations that watch the key are checked inside the
+    /// call. Nothing limits the depth of such nested checks.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on

@@ -337,9 +337,11 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Takes an operation whose timer has fired or was cancelled, and records its completion.
-    /// Returns `None` if the operation is checked out: it then completes after its check.
+    /// Returns `None` if the operation is checked out: it then completes after its check. A timer
+    /// that the user has drained may fire after its operation has completed, or when its record no
+    /// longer exists.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
-        let parked = self.operations.record_mut(index);
+        let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
         parked.completion = Some(how);
         operation
@@ -513,7 +515,11 @@ impl<K, Op> Table<K, Op> {
     }
 
     pub(super) fn next_key_to_drop(&mut self) -> Option<K> {
-        self.keys_to_drop.pop()
+        let key = self.keys_to_drop.pop();
+        if key.is_none() && self.keys_to_drop.capacity() > SPARE_CHAINS_MAX {
+            self.keys_to_drop = Vec::new();
+        }
+        key
     }
 
     /// Returns the first watch of the chain of a hash, or none.

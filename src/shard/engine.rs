@@ -227,9 +227,11 @@ impl<T> Engine<T> {
     /// fires the timer.
     #[inline(always)]
     fn due_after(&mut self, delay: Duration) -> u64 {
-        let now = self.read_clock().max;
+        let now = self.read_clock();
         let delay = saturating_nanos(delay);
-        self.time.tick.adjusted_due(now.saturating_add(delay), delay == 0)
+        // The next turn may use the same reading, of which it uses the lower bound.
+        let from = if delay == 0 { now.min } else { now.max };
+        self.time.tick.adjusted_due(from.saturating_add(delay), delay == 0)
     }
 
     /// Returns the deadline, before rounding, of a timer that is moved now.
@@ -239,7 +241,7 @@ impl<T> Engine<T> {
             (_, Some(delay)) => self.due_after(delay),
             (Start::AtNanos(nanos), _) => nanos,
             _ => {
-                let now = self.read_clock().max;
+                let now = self.read_clock();
                 self.shared.due_with_slack(when, now)
             }
         }
@@ -262,9 +264,9 @@ impl<T> Engine<T> {
 
     #[inline(never)]
     fn due_slow(&mut self, when: When) -> DueTime {
-        let now = self.read_clock().max;
-        let nanos = self.shared.due_without_slack(when, now);
-        DueTime { nanos, slack: saturating_nanos(when.slack), period: 0 }
+        let now = self.read_clock();
+        let (nanos, slack) = self.shared.due_and_slack(when, now);
+        DueTime { nanos, slack, period: 0 }
     }
 
     /// Returns true if the clock certainly shows `nanos` or more, by the lower bound of a reading.
@@ -435,7 +437,8 @@ impl<T> Engine<T> {
             self.wheel.relink(&self.nodes, node, deadline);
         }
         if periodic {
-            self.nodes.schedule_mut(index).due = due;
+            let start = self.time.tick.period_start(due, self.time.latest);
+            self.nodes.schedule_mut(index).due = start;
         }
     }
 
@@ -570,6 +573,7 @@ impl<T> Engine<T> {
         if is_idle {
             self.time.begin_turn(now);
             self.stats.counts.turns += 1;
+            self.publish_live();
         }
         is_idle
     }
@@ -613,10 +617,11 @@ impl<T> Engine<T> {
     }
 
     /// Publishes the lateness of the timers of an abandoned pass, before the next turn overwrites
-    /// `turn_start`. Also publishes the counts, if they are due.
+    /// `turn_start`. Counts the work left as an overrun, and publishes the counts if they are due.
     #[cold]
     fn publish_abandoned_pass(&mut self) {
         self.stats.publish_due_lateness(&self.time, &self.shared.gauges);
+        self.stats.counts.overruns += u64::from(self.is_behind());
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
             self.publish();
         }
@@ -731,7 +736,9 @@ impl<T> Engine<T> {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
-                self.nodes.schedule_mut(index).due = nanos;
+                // A reading after the move: the owner's latest one may be older.
+                let now = Reading::exact(self.time.now());
+                self.nodes.schedule_mut(index).due = self.time.tick.period_start(nanos, now);
             }
             let node = self.nodes.entry(index);
             let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline) else {
@@ -876,9 +883,11 @@ impl<T> Engine<T> {
     /// During a turn of a thread's wheel, records no sleep, because only a callback of that turn
     /// can call this function.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
-        let now = self.time.now();
-        self.record_sleep(now, turn);
-        turn.map(|nanos| Duration::from_nanos(nanos.saturating_sub(now)))
+        let (now, latest) = (self.time.clock.nanos(), self.time.latest.min);
+        self.record_sleep(now.max(latest), turn);
+        // If the clock is behind the latest reading, it must first catch up.
+        let wait = |nanos: u64| if nanos > latest { nanos.saturating_sub(now) } else { 0 };
+        turn.map(|nanos| Duration::from_nanos(wait(nanos)))
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
@@ -946,11 +955,13 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Publishes the number of live timers, which remote adds compare with the limit.
+    /// Publishes the number of live timers, which remote adds compare with the limit. Cancelled
+    /// timers in the backlog do not count. Remote adds subtract those in the mailbox themselves.
     #[inline]
     pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
-            self.shared.admission.set_live_count(self.stats.live);
+            let cancelled = self.backlog.cancelled_count();
+            self.shared.admission.set_live_count(self.stats.live.saturating_sub(cancelled));
         }
     }
 

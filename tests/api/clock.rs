@@ -78,3 +78,19 @@ fn fast_clock_instants_agree_with_the_monotonic_clock() {
     let late = deadline.duration_since(now + Duration::from_millis(1));
     assert!(late <= Duration::from_micros(1), "{late:?} is more than a tick");
 }
+
+/// A reading of the fast clock is an interval, which may contain the beginning of a tick.
+#[test]
+fn a_timer_without_delay_fires_in_the_next_turn_on_any_real_clock() {
+    for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time()] {
+        let config = Config::new().tick(Duration::from_micros(20)).clock(clock);
+        let mut shard = Shard::with_config(config).expect("valid");
+        for round in 0..operations(100_000) {
+            match round % 2 {
+                0 => shard.add(Duration::ZERO, round),
+                _ => shard.add(shard.now(), round),
+            };
+            assert_eq!(expired(&mut shard).len(), 1, "{round}");
+        }
+    }
+}

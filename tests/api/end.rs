@@ -1,18 +1,22 @@
 //! The end of a thread or shard ends each of its timers once, admitted or not (P11).
 
 use std::{
+    future::{Future, pending},
+    mem,
     panic::panic_any,
     sync::{
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    task::{Context, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
 
 use corewheel::{
     AddErrorReason, Cancel, Config, ConfigError, Counts, ManualClock, PendingTimer, Shard,
-    ShardRef, TimerHandle, Turn, Wheel, local_timer, purgatory::Purgatory,
+    ShardRef, TimerHandle, Turn, Wheel, future::drive, local_timer, purgatory::Purgatory,
 };
 
 use crate::support::{
@@ -197,6 +201,19 @@ fn a_drained_timer_does_not_reach_another_purgatory() {
     });
 }
 
+/// The purgatory has freed the records of operations that ended after the drain.
+#[test]
+fn a_drained_timer_may_run_after_the_end_of_its_operation() {
+    in_virtual_time(|_| {
+        let (seen, own) = (OpRecord::new(), Purgatory::new());
+        (0..20_000).for_each(|key| _ = add_waiting(&own, seen.op(), [key], 5));
+        let pending = local_timer().drain();
+        assert_eq!((pending.len(), own.drain().len()), (20_000, 20_000));
+        pending.into_iter().for_each(PendingTimer::run);
+        assert_eq!(seen.ended(), []);
+    });
+}
+
 #[test]
 fn a_callback_cannot_drain_its_wheel() {
     in_virtual_time(|clock| {
@@ -317,6 +334,59 @@ fn a_panicking_panic_payload_does_not_abort_an_exiting_thread() {
         move || own.take().is_some()
     });
     assert!(is_dropped);
+}
+
+/// An executor in another thread-local may drop the tasks that drive a wheel after the wheel.
+#[test]
+fn panicking_wakers_of_driving_tasks_do_not_abort_an_exiting_thread() {
+    struct PanicsOnDrop;
+    impl Wake for PanicsOnDrop {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("planned");
+        }
+    }
+    let panics = Counter::default();
+    on_a_thread(|| {
+        let count = panics.callback();
+        Config::new().on_panic(move |_| count()).install().expect("a new thread");
+        for _ in 0..2 {
+            let mut task = Box::pin(drive(|_| pending::<()>()));
+            let waker = Waker::from(Arc::new(PanicsOnDrop));
+            for _ in 0..4 {
+                assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            mem::forget(task);
+        }
+    });
+    assert_eq!(panics.get(), 2);
+}
+
+/// The destructor of a cancelled callback runs on the cancelling thread, and may outlive the wheel.
+#[test]
+fn a_panic_of_a_cancelled_callback_is_not_reported_to_a_successor() {
+    let panics_of_successor = || {
+        let (end, ended) = mpsc::channel::<()>();
+        let (shard, owner) = owner(Config::new(), move || assert!(ended.recv().is_err()));
+        let successor = Arc::new(Mutex::new(None));
+        let (mut wheel, place) = (Some((end, owner)), Arc::clone(&successor));
+        let replaces_wheel = OnDrop(move || {
+            let (end, owner) = wheel.take().expect("dropped once");
+            drop(end);
+            owner.join().expect("no panic");
+            *place.lock().expect("no panic") = Some(Shard::<()>::new());
+            panic!("planned");
+        });
+        let handle = shard.add(HOUR, move || _ = &replaces_wheel);
+        assert_eq!(handle.cancel(), Cancel::Cancelled);
+        let successor =
+            successor.lock().expect("no panic").take().expect("the callback is dropped");
+        let is_successor = successor.metrics().number == shard.metrics().number;
+        is_successor.then(|| successor.counts().panicked)
+    };
+    assert_eq!((0..1_000).find_map(|_| panics_of_successor()), Some(0));
 }
 
 // ---- bugs of other systems (`doc/history.md`)

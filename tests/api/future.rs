@@ -274,3 +274,22 @@ fn a_sleep_that_outlives_its_wheel_is_woken_and_fails() {
     assert_eq!(polls, (1, [Poll::Ready(Err(AddErrorReason::ShutDown)); 2]));
     assert_eq!((poller.woken(), poller.clones()), (1, 0));
 }
+
+/// The first poll of a sleep of more than a second does not read the clock before it adds a timer.
+#[test]
+fn an_elapsed_deadline_ends_a_wait_on_a_full_wheel() {
+    configured(Config::new().limit(1), |clock| {
+        local_timer().add(HOUR, || ());
+        let poller = Poller::new();
+        for wait in [TICK * 1_000, TICK * 1_001] {
+            let mut sleep = sleep(wait);
+            let mut refused = timeout(wait, future::pending::<()>());
+            let mut kept = timeout(wait, future::pending::<()>()).even_without_timer();
+            clock.advance(TICK * 3_000);
+            assert!(poller.poll(&mut sleep).is_ready());
+            let elapsed = Poll::Ready(Err(TimeoutError::Elapsed));
+            assert_eq!(poller.poll(&mut refused), elapsed);
+            assert_eq!(poller.poll(&mut kept), elapsed);
+        }
+    });
+}

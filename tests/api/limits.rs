@@ -212,3 +212,30 @@ fn adds_and_cancels_fit_a_small_stack() {
     assert_eq!(small.expect("a thread").join().expect("no panic"), 2_000);
     local_timer().turn();
 }
+
+/// An idle turn must publish what the owner has added and cancelled since the turn before.
+#[test]
+fn remote_adds_know_the_live_timers_at_the_last_turn_even_if_it_was_idle() {
+    with_limit(2, |clock| {
+        turn_after(clock, 1);
+        turn_after(clock, 1);
+        let handles = [(); 2].map(|()| local_timer().add(HOUR, must_not_run));
+        turn_after(clock, 1);
+        assert_eq!(count_accepted_remote_adds(1), 0);
+        assert!(handles.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+        turn_after(clock, 1);
+        assert_eq!(count_accepted_remote_adds(3), 2);
+    });
+}
+
+#[test]
+fn cancelled_timers_that_a_turn_has_left_make_room_for_remote_adds() {
+    with_limit(10, |_| {
+        let handles = [(); 10].map(|()| local_timer().add(HOUR, must_not_run));
+        local_timer().turn();
+        cancel_all_remotely(&handles);
+        let turn = local_timer().turn_within(1);
+        assert_eq!((turn.live, turn.behind, local_timer().counts().held), (9, true, 9));
+        assert_eq!(count_accepted_remote_adds(12), 10);
+    });
+}

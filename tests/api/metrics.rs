@@ -16,8 +16,8 @@ use corewheel::{
 
 use crate::support::{
     Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_BACKLOG, cancel_all_remotely, configured,
-    expired, from_another_thread, must_not_run, named_shard, on_a_core, on_a_thread, turn_after,
-    turn_at_each_tick,
+    expired, from_another_thread, manual_shard, must_not_run, named_shard, on_a_core, on_a_thread,
+    turn_after, turn_at_each_tick,
 };
 
 fn owner_metrics() -> ShardMetrics {
@@ -518,4 +518,18 @@ fn a_watch_may_be_dropped_in_its_own_report() {
     let listens = listener.clone();
     drop(Watch::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
     assert_eq!(listener.sharers(), 0);
+}
+
+#[test]
+fn an_abandoned_pass_that_leaves_work_is_an_overrun() {
+    let (mut shard, clock) = manual_shard();
+    (0..3).for_each(|payload| _ = shard.add(TICK, payload));
+    clock.advance(TICK);
+    for _ in 0..2 {
+        shard.turn();
+        assert!(shard.next_expired().is_some() && shard.is_behind());
+    }
+    shard.turn();
+    while shard.next_expired().is_some() {}
+    assert_eq!((shard.counts().turns, shard.counts().overruns), (3, 2));
 }

@@ -3,7 +3,7 @@
 
 use std::{mem, time::Duration};
 
-use corewheel::{Cancel, local_timer};
+use corewheel::{Cancel, Config, ManualClock, Shard, When, local_timer};
 
 use crate::support::{
     Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, from_another_thread,
@@ -70,4 +70,31 @@ fn a_forgotten_or_unwound_expiry_loses_no_payload() {
     drop(drained);
     assert_eq!(drops.get(), 1);
     assert_counts_add_up(shard.counts());
+}
+
+/// The period is counted from the reset itself, not from the beginning of its tick.
+#[test]
+fn a_run_after_a_reset_to_an_elapsed_time_is_followed_by_a_full_period() {
+    let clock = ManualClock::new();
+    let config = Config::new().clock(&clock).tick(TICK * 10);
+    let mut shard = Shard::with_config(config).expect("valid");
+    for is_remote in [false, true] {
+        for age in [0, 3, 64] {
+            let handle = shard.add_periodic(TICK * 100, ());
+            clock.advance(TICK * 69);
+            let begin = clock.elapsed() - TICK * age;
+            let when = match age {
+                0 => When::after(Duration::ZERO),
+                _ => When::at(clock.now() - TICK * age),
+            };
+            let by_owner = !is_remote && shard.reset(handle, when);
+            assert!(by_owner || on_a_thread(|| handle.reset(when)));
+            shard.turn();
+            assert!(shard.next_expiry().is_some() && shard.next_expiry().is_none());
+            let next = clock.elapsed() + shard.time_left(handle).expect("it is pending");
+            let expected = (begin + TICK * 100).as_millis().next_multiple_of(10);
+            assert_eq!(next.as_millis(), expected, "{age} ms ago, remote: {is_remote}");
+            assert_eq!(shard.cancel(handle), Some(()));
+        }
+    }
 }

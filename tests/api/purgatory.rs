@@ -318,6 +318,21 @@ fn events_are_sent_in_batches() {
     assert_eq!((cores.cores.turn(1).fired, seen.checks()), (1, 201));
 }
 
+#[test]
+fn a_turn_of_a_drained_wheel_sends_events() {
+    let cores = JoinedCores::start(2, &[0, 1]);
+    let seen = cores.add(1, &[1], 50);
+    cores.settle();
+    seen.set();
+    cores.on(0, |own| {
+        drop(local_timer().drain());
+        own.notify(&1);
+    });
+    cores.turn([0, 1]);
+    assert_eq!(cores.counts(0).unsent, 0);
+    seen.assert_ended(Completion::Condition);
+}
+
 /// A key that belongs to core `.0`. All clones share one reference count.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct SharedKey(usize, Arc<()>);

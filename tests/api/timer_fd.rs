@@ -277,3 +277,22 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
         end();
     }
 }
+
+/// After a turn at a future instant, nothing is due before the clock has reached the deadline, and
+/// an edge for a turn too early would be the last one.
+#[test]
+fn the_descriptor_is_readable_at_a_deadline_after_a_turn_in_the_future() {
+    with_timer_fd(Config::new(), |timer| {
+        let now = local_timer().now();
+        local_timer().turn_at(now + Duration::from_millis(50));
+        local_timer().add(Duration::from_millis(10), || ());
+        timer.arm();
+        let (mut poll, mut events) = (Poll::new().expect("a poll"), Events::with_capacity(1));
+        let fd = timer.as_raw_fd();
+        let registered = poll.registry().register(&mut SourceFd(&fd), Token(0), Interest::READABLE);
+        registered.expect("registered");
+        poll.poll(&mut events, Some(TOO_LONG)).expect("polled");
+        assert!(local_timer().now() >= now + Duration::from_millis(60));
+        assert_eq!(timer.turn().fired, 1);
+    });
+}

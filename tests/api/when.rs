@@ -265,3 +265,21 @@ fn turn_at_an_earlier_instant_uses_the_latest_reading() {
     assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(begun + TICK * 9));
     assert_eq!(shard.counts().clock_regressions, 3, "two adds and a turn");
 }
+
+/// Idle turns do not advance the wheel, so its time must not decide which ticks are in the future.
+#[test]
+fn slack_that_began_in_the_past_ends_at_the_same_tick_after_any_turn() {
+    let (mut shard, clock) = manual_shard();
+    let begun = shard.now();
+    for turns in [0, 1] {
+        clock.set(TICK * 1_000);
+        (0..turns).for_each(|_| shard.turn());
+        let when = When::at(begun + TICK * 10).slack(TICK * 1_000);
+        let [added, moved] = [shard.add(when, ()), shard.add(HOUR, ())];
+        assert!(shard.reset(moved, when));
+        for handle in [added, moved] {
+            let deadline = shard.deadline(handle).expect("it is pending");
+            assert_eq!(deadline - begun, TICK * 1_008, "the coarsest tick of 1,001 to 1,010");
+        }
+    }
+}

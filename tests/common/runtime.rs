@@ -6,10 +6,11 @@ pub(crate) mod wake_ups;
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    panic::{self, AssertUnwindSafe},
     pin::Pin,
     rc::Rc,
     sync::mpsc,
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -33,7 +34,21 @@ pub(crate) fn drives_the_wheel(run: impl Run) {
         on_a_thread(move || run(Box::pin(test())));
     }
     goes_on_with_timers_added_before(run.clone());
+    leaves_no_driver(run.clone());
     is_woken_from_other_threads(run);
+}
+
+/// A wait that nothing would end must panic, even if the runtime has created the thread's wheel.
+fn leaves_no_driver(run: impl Run) {
+    on_a_thread(move || {
+        if run(Box::pin(sleep(Duration::from_millis(1)))) {
+            let mut late = sleep(Duration::from_secs(1));
+            let polled = panic::catch_unwind(AssertUnwindSafe(|| {
+                Pin::new(&mut late).poll(&mut Context::from_waker(Waker::noop()))
+            }));
+            assert!(polled.is_err(), "a driver is left");
+        }
+    });
 }
 
 fn fires_in_order_and_never_early() -> Task<'static> {

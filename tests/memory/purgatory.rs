@@ -102,7 +102,7 @@ fn memory_of_expired_operations_is_freed_before_a_sleep() {
     assert_burst_memory_is_freed(30_000, false, || drop(local_timer().prepare_sleep()));
 }
 
-const BURST: u64 = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
+const BURST: u64 = 30_000;
 
 /// Maximum number of bytes that one turn, or the end of one operation, frees. It frees some pages of
 /// the wheel, a page of each kind of record, and a part of the table of keys.
@@ -188,4 +188,67 @@ fn a_core_frees_the_ended_watches_of_other_cores() {
         assert!(left < 192 * 1024, "{left} bytes were left");
     });
     free_garbage();
+}
+
+/// Completes a burst of operations by an event that is so deeply nested that their `on_complete` is
+/// deferred.
+#[test]
+fn memory_of_deferred_completions_is_freed() {
+    struct Chained(Rc<Cell<bool>>, Box<dyn FnOnce()>);
+    impl DelayedOperation for Chained {
+        fn try_complete(&mut self) -> bool {
+            self.0.get()
+        }
+        fn on_complete(self, _: Completion) {
+            (self.1)();
+        }
+    }
+    alone_in_virtual_time(|_| {
+        let (own, is_met) = (Purgatory::<u64, Chained>::new(), Rc::new(Cell::new(false)));
+        let add = |key, after: Box<dyn FnOnce()>| {
+            let op = Chained(Rc::clone(&is_met), after);
+            let _ = own.try_complete_else_watch(op, [key], TICK * 5).expect("there is room");
+        };
+        assert_memory_is_freed(|| {
+            is_met.set(false);
+            (0..BURST).for_each(|_| add(0, Box::new(|| ())));
+            for key in 1..=16 {
+                let next = own.clone();
+                add(key, Box::new(move || _ = next.check_and_complete(&(key - 1))));
+            }
+            is_met.set(true);
+            own.check_and_complete(&16);
+            assert!(own.is_empty());
+        });
+    });
+}
+
+#[test]
+fn memory_of_the_keys_of_one_operation_is_freed() {
+    struct Waits;
+    impl DelayedOperation for Waits {
+        fn try_complete(&mut self) -> bool {
+            false
+        }
+        fn on_complete(self, _: Completion) {}
+    }
+    alone_in_virtual_time(|_| {
+        let own = Purgatory::<String, Waits>::new();
+        assert_memory_is_freed(|| {
+            let keys = (0..BURST).map(|key| key.to_string());
+            let _ = own.try_complete_else_watch(Waits, keys, TICK * 5).expect("there is room");
+            assert_eq!(own.drain().len(), 1);
+        });
+    });
+}
+
+/// Asserts that almost no memory of `burst` is left after a thousand turns and a sleep.
+fn assert_memory_is_freed(burst: impl FnOnce()) {
+    allocate_spare_pages();
+    let before = allocated_bytes();
+    burst();
+    (0..1_000).for_each(|_| _ = local_timer().turn());
+    drop(local_timer().prepare_sleep());
+    let left = allocated_bytes() - before;
+    assert!(left < 192 * 1024, "{left} bytes are left");
 }

@@ -43,7 +43,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing, where glommio would panic.
     drop(IoUring::new(1)?);
     // Fails if the thread already has a wheel, which then stays.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(TICK).install_without_driver();
     let executor = LocalExecutorBuilder::default().make()?;
     Ok(executor.run(async {
         let driver = glommio::spawn_local(drive());

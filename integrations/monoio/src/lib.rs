@@ -23,7 +23,7 @@
 
 #![cfg(unix)]
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{convert::Infallible, future::poll_fn, io, pin::pin, task::Poll, time::Duration};
 
 use corewheel::Config;
 use monoio::{FusionDriver, RuntimeBuilder, time};
@@ -32,7 +32,8 @@ use monoio::{FusionDriver, RuntimeBuilder, time};
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
-/// output of the future. Unfinished tasks are then dropped.
+/// output of the future. monoio keeps an unfinished task as long as a timer or a descriptor may wake
+/// it.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`]. For other settings of the runtime, create a runtime and spawn [`drive`] on it.
@@ -42,16 +43,23 @@ const TICK: Duration = Duration::from_micros(20);
 /// If the runtime cannot be created.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which then stays.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(TICK).install_without_driver();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     Ok(runtime.block_on(async {
-        monoio::spawn(drive());
-        future.await
+        // Not a task: monoio does not drop a task that waits for a descriptor.
+        let (mut driver, mut future) = (pin!(drive()), pin!(future));
+        poll_fn(|cx| match driver.as_mut().poll(cx) {
+            Poll::Ready(never) => match never {},
+            Poll::Pending => future.as_mut().poll(cx),
+        })
+        .await
     }))
 }
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
-/// runtime, which must have its timer enabled.
+/// runtime, which must have its timer enabled. monoio never drops this task, because it waits for a
+/// descriptor. So if the thread outlives its runtime, poll this future beside the runtime's main
+/// future instead, as [`run`] does.
 ///
 /// This call registers the driver until the future is dropped, so other futures may wait before the
 /// first poll of the driver. If the wheel cannot have a descriptor, because its time is virtual or

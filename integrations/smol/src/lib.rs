@@ -37,18 +37,21 @@ const BUDGET: usize = 1_024;
 /// [`Config`].
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Fails if the thread already has a wheel, which then stays.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(TICK).install_without_driver();
     // The driver must be a task: the executor runs many tasks before it polls `future` again.
-    let _driver = tasks.spawn(drive());
+    let driver = tasks.spawn(drive());
     let mut running = pin!(tasks.run(future));
-    async_io::block_on(poll_fn(|cx| {
+    let output = async_io::block_on(poll_fn(|cx| {
         let output = running.as_mut().poll(cx);
         if output.is_pending() {
             // Fires timers that became due while tasks ran, before the reactor wakes more tasks.
             local_timer().turn_within(BUDGET);
         }
         output
-    }))
+    }));
+    // Dropping the task would drop the driver only when the executor runs again.
+    async_io::block_on(tasks.run(driver.cancel()));
+    output
 }
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's

@@ -155,7 +155,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// ```
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which then stays.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(TICK).install_without_driver();
     let (timer, driven) = {
         let _runtime = runtime.enter();
         register()?

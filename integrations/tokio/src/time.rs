@@ -38,6 +38,8 @@
 //! - [`Sleep`] is `Unpin`, so it does not need `tokio::pin!`.
 //! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
 //!   tokio panics if there is no runtime.
+//! - A wait of more than a second that is first polled after its deadline is pending once, and ends
+//!   in the next turn.
 //! - A future may stay pending after its runtime has ended. tokio's futures panic.
 //! - A [`Timeout`] consumes none of the task's cooperative budget, and checks its deadline even if
 //!   the budget is used up.

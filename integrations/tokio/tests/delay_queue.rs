@@ -5,7 +5,7 @@
 mod common;
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -320,4 +320,22 @@ fn a_sleeping_task_is_woken_by_an_earlier_insert() {
         .expect("a runtime");
     };
     thread::spawn(test).join().expect("no panic");
+}
+
+#[test]
+fn a_task_is_woken_when_its_queue_becomes_empty() {
+    let empty: [fn(&mut DelayQueue<u32>, &Key); 2] =
+        [|queue, key| _ = queue.remove(key), |queue, _| queue.clear()];
+    for empty in empty {
+        paused(move || async move {
+            let queue = Rc::new(RefCell::new(DelayQueue::new()));
+            let key = queue.borrow_mut().insert(7, 3_600 * SECOND);
+            let polled = Rc::clone(&queue);
+            let task = task::spawn_local(poll_fn(move |cx| polled.borrow_mut().poll_expired(cx)));
+            time::sleep(SECOND).await;
+            empty(&mut queue.borrow_mut(), &key);
+            let ended = time::timeout(SECOND, task).await.expect("woken").expect("no panic");
+            assert!(ended.is_none());
+        });
+    }
 }

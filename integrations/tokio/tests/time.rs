@@ -468,3 +468,34 @@ fn a_sleep_after_resume_is_not_early() {
         assert!(begun.elapsed() >= millis(30));
     });
 }
+
+#[test]
+fn timers_that_wake_no_task_do_not_stop_the_clock() {
+    paused(|| async {
+        let mut first = time::sleep(SECOND);
+        assert!(poll_once(&mut first).is_pending());
+        time::timers().shards()[0].add(SECOND, || ());
+        time::sleep(2 * SECOND).await;
+        assert!(first.is_elapsed());
+    });
+}
+
+/// A request may arrive between the turn that finds no due timer and the query for the next one.
+#[test]
+fn requests_of_other_threads_do_not_stop_the_clock() {
+    for _ in 0..10 {
+        paused(|| async {
+            let timers = time::timers();
+            let other = thread::spawn(move || {
+                for _ in 0..10_000 {
+                    let mut sleep = timers.sleep(3_600 * SECOND);
+                    let _ = sleep.poll_elapsed(&mut Context::from_waker(Waker::noop()));
+                }
+            });
+            for _ in 0..1_000 {
+                time::sleep(millis(1)).await;
+            }
+            other.join().expect("no panic");
+        });
+    }
+}

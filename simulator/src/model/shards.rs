@@ -52,6 +52,13 @@ impl Model {
         shard.latest.max(self.clock(shard.core))
     }
 
+    /// Returns the time until the clock shows `nanos`, or zero if the shard's latest reading has
+    /// reached that time.
+    fn time_until(&self, shard: usize, nanos: Nanos) -> Nanos {
+        let shard = &self.shards[shard];
+        if nanos > shard.latest { nanos.saturating_sub(self.clock(shard.core)) } else { 0 }
+    }
+
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
     pub(crate) fn move_clock(&mut self, step: Step, how: ClockMove, wait: Option<Nanos>) {
         /// Longer waits would bring an episode to the clock's maximum.
@@ -82,6 +89,15 @@ impl Model {
             _ => now.saturating_add(by),
         };
         of.clock.set(Duration::from_nanos(to));
+        if how == ClockMove::Back {
+            // The owner no longer knows when a timer was moved that it has not met yet.
+            for shard in self.shards.iter().filter(|shard| shard.core == core) {
+                for &id in &shard.queued {
+                    let [first, _] = &mut self.timers[id as usize].period_start;
+                    *first = first.saturating_sub(shard.tick - 1);
+                }
+            }
+        }
     }
 
     // ---- turns
@@ -227,7 +243,7 @@ impl Model {
     pub(crate) fn check_no_needless_turn(&mut self, number: usize, wait: Option<Nanos>) {
         let shard = &self.shards[number];
         let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.turn_tick);
-        let is_now = self.clock(shard.core) <= shard.turn_now && shard.turn_now < Nanos::MAX;
+        let is_now = self.latest_time(number) <= shard.turn_now && shard.turn_now < Nanos::MAX;
         // A callback may have added a timer for the next turn and moved it away since.
         let is_plain = shard.queued.is_empty() && !shard.behind && !shard.was_nested;
         let wants = wait == Some(0) && is_later && is_now && is_plain;
@@ -269,18 +285,20 @@ impl Model {
 
     /// Checks the length of a sleep. Cancelled payloads may shorten an announced sleep.
     pub(crate) fn check_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
-        let (shard, now) = (&self.shards[number], self.latest_time(number));
+        let shard = &self.shards[number];
         let start = shard.live.first().map(|&(tick, _)| shard.start(tick));
         // A timer whose tick begins at the clock's maximum or later never fires.
         let fires = start.filter(|&start| start < Nanos::MAX);
-        let earliest = fires.map(|start| start.saturating_sub(now));
+        let earliest = fires.map(|start| self.time_until(number, start));
+        let drop_within =
+            self.time_until(number, self.latest_time(number).saturating_add(DROP_WITHIN));
         let is_short = earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
         let is_urgent = shard.urgent && !shard.partial;
         let is_idle = shard.live.is_empty() && shard.queued.is_empty() && !shard.behind;
         let may_be_short = is_announced && shard.may_hold_payloads;
         let is_right = is_short
             && (!is_urgent || wait == Some(0))
-            && (!is_idle || wait.is_none() || may_be_short && wait <= Some(DROP_WITHIN));
+            && (!is_idle || wait.is_none() || may_be_short && wait <= Some(drop_within));
         self.check(is_right, || {
             format!(
                 "shard {number} sleeps {wait:?}; the next deadline is in {earliest:?}, \
@@ -292,15 +310,18 @@ impl Model {
     pub(crate) fn record_sleep(&mut self, number: usize, timeout: Option<Nanos>) {
         self.check_sleep(number, timeout, true);
         let (totals, now) = (*self.ledger.shard(number), self.latest_time(number));
+        let until = timeout.map_or(Nanos::MAX, |timeout| {
+            self.clock(self.shards[number].core).saturating_add(timeout)
+        });
         let needless = totals.wakes - self.shards[number].wakes;
         self.check(needless == 0, || format!("shard {number} was woken {needless} times, awake"));
         let asleep = Asleep {
-            until: timeout.map_or(Nanos::MAX, |timeout| now.saturating_add(timeout)),
+            until,
             wakes: totals.wakes,
             thrown: totals.thrown,
             may_wake: false,
             must_wake: false,
-            is_long: timeout.is_none_or(|timeout| timeout > DROP_WITHIN),
+            is_long: until > now.saturating_add(DROP_WITHIN),
         };
         self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
     }
@@ -332,8 +353,7 @@ impl Model {
         next: Option<Instant>,
         wait: Option<Nanos>,
     ) {
-        let now = self.latest_time(shard);
-        let until = next.map(|next| self.nanos_at(shard, next).saturating_sub(now));
+        let until = next.map(|next| self.time_until(shard, self.nanos_at(shard, next)));
         self.check(until == wait, || format!("{next:?} is in {until:?}, not in {wait:?}"));
     }
 }

@@ -134,8 +134,8 @@ impl<T> DelayQueue<T> {
 
     /// Polls for the next entry whose deadline has passed. Returns `None` if the queue is empty.
     ///
-    /// If the poll is pending, the task is woken at the next deadline, or by an insert or reset to
-    /// an earlier one.
+    /// If the poll is pending, the task is woken at the next deadline, by an insert or reset to an
+    /// earlier one, or when the queue becomes empty.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         loop {
             let start = *self.start.get_or_insert_with(now);
@@ -187,7 +187,9 @@ impl<T> DelayQueue<T> {
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         self.entry(key)?;
         self.wheel.remove(key.key);
-        Some(self.take(key.index))
+        let removed = self.take(key.index);
+        self.wake_if_empty();
+        Some(removed)
     }
 
     /// Moves an entry to `timeout` from now.
@@ -224,7 +226,9 @@ impl<T> DelayQueue<T> {
         self.delay = None;
         // Clears the wheel first, because the destructor of a value may panic.
         self.wheel.clear();
-        drop(self.entries.drain());
+        let entries = std::mem::take(&mut self.entries);
+        self.wake_if_empty();
+        drop(entries);
     }
 
     /// Returns the number of entries whose values fit without another allocation.
@@ -272,6 +276,13 @@ impl<T> DelayQueue<T> {
         let start = *self.start.get_or_insert_with(now);
         let ticks = when.duration_since(start).as_nanos().div_ceil(TICK.as_nanos());
         u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
+    /// Wakes the task if the queue is empty, since the next poll returns `None`.
+    fn wake_if_empty(&mut self) {
+        if self.entries.is_empty() {
+            self.waker.take().into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Wakes the task unless its sleep ends at `when` or before.

@@ -94,16 +94,19 @@ impl Idle {
     }
 }
 
-/// Stops the clock of this thread. Futures that the thread creates after this call use virtual
-/// time, which advances by [`advance`], and to the next deadline whenever the runtime is idle.
+/// Stops the clock of this thread, until [`resume`]. Futures that the thread creates after this
+/// call, even in a later runtime, use virtual time. This time advances by [`advance`], and to the
+/// next deadline whenever the runtime is idle. A deadline that another thread sets while the
+/// runtime is idle is noticed only when something else wakes the runtime.
 ///
 /// Call it first in a test, in [`run`](crate::run) or in a runtime with the hook [`auto_advance`].
 /// `#[tokio::test]` makes a runtime without the hook, in which only [`advance`] moves the clock.
 ///
 /// # Panics
 ///
-/// If the clock is paused already, or outside of a current-thread runtime. In a runtime without
-/// [`auto_advance`], a waiting future panics after the runtime has been idle for 1 to 2 s.
+/// If the clock is paused already, or outside of a current-thread runtime. If the runtime that
+/// calls this function has no [`auto_advance`], a waiting future panics after the runtime has been
+/// idle for 1 to 2 s.
 ///
 /// # Examples
 ///
@@ -189,10 +192,14 @@ pub fn auto_advance() {
     if !here.has_hook.replace(true) {
         let _ = here.helper.send(Request::HasHook);
     }
+    // If timers have fired, this hook must be called again: they may have woken no task of the
+    // runtime, which would then sleep for ever.
+    let mut is_called_again = true;
     if HAS_POLLED.replace(true) {
         HAS_POLLED.set(false);
-        here.request(Request::Step);
-    } else {
+        is_called_again = here.request(Request::Step);
+    }
+    if is_called_again {
         // Defers a wake-up, so that the runtime polls for events without blocking and then calls
         // this hook again.
         let mut cx = Context::from_waker(Waker::noop());
@@ -382,8 +389,12 @@ fn turn() -> bool {
 
 fn step(clock: &ManualClock) -> bool {
     while !turn() {
-        let Some(wait) = until_next(clock) else { return false };
-        clock.advance(wait);
+        match until_next(clock) {
+            Some(wait) => clock.advance(wait),
+            // Another thread has sent a request since the turn.
+            None if local_timer().time_until_next() == Some(Duration::ZERO) => {}
+            None => return false,
+        }
     }
     true
 }

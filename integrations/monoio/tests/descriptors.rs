@@ -1,0 +1,21 @@
+//! The descriptors of a monoio runtime. This test counts those of the process, so it is alone.
+#![cfg(target_os = "linux")]
+
+use std::{fs, thread, time::Duration};
+
+use corewheel::future::sleep;
+
+fn count_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("Linux").count()
+}
+
+/// monoio never drops a task that waits for a descriptor.
+#[test]
+fn a_run_leaks_no_descriptor() {
+    let before = count_descriptors();
+    for _ in 0..10 {
+        let run = || corewheel_monoio::run(sleep(Duration::from_millis(1)));
+        thread::spawn(run).join().expect("no panic").expect("a runtime");
+    }
+    assert_eq!(count_descriptors(), before);
+}
