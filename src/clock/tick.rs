@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use super::reader::Reading;
 use crate::limits::TICK_NANOS_MIN;
 
 /// The length of a tick, at least a microsecond.
@@ -91,12 +90,12 @@ impl TickLength {
         nanos.saturating_sub(if has_elapsed { self.nanos - 1 } else { 0 })
     }
 
-    /// Returns the time from which a periodic timer counts its period after a move to `due`. `now`
-    /// is a reading after the move. If `due` has elapsed, it may be
-    /// [adjusted](Self::adjusted_due), so the result is almost a tick later, but not after `now`.
-    pub(crate) fn period_start(self, due: u64, now: Reading) -> u64 {
-        let adjusted_by = self.nanos - 1 + (now.max - now.min);
-        due.saturating_add(adjusted_by).min(now.max).max(due)
+    /// Returns the time from which a periodic timer counts its period after a move to `due`. The
+    /// bounds are those of a clock reading after the move. If `due` has elapsed, it may be
+    /// [adjusted](Self::adjusted_due), so the result is almost a tick later, but not after `max`.
+    pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
+        let adjusted_by = self.nanos - 1 + (max - min);
+        due.saturating_add(adjusted_by).min(max).max(due)
     }
 
     /// Converts a period to nanoseconds; the minimum is a tick.

@@ -39,8 +39,8 @@ pub trait DelayedOperation: 'static {
     /// nothing: if it returns true, the purgatory calls [`on_complete`](Self::on_complete). A panic
     /// counts as false.
     ///
-    /// The purgatory calls `try_complete` when the operation is added, and again if an event has
-    /// come during the add. Later, it calls `try_complete` at events on the operation's keys, and in
+    /// The purgatory calls `try_complete` when the operation is added, and again if an event
+    /// comes during the add. Later, it calls `try_complete` at events on the operation's keys, and in
     /// [`check`](crate::purgatory::Purgatory::check). Each key of another core causes one more call
     /// when that core has added the watch, and one if that core's purgatory ends. `try_complete`
     /// must be quick, and must not turn the wheel.

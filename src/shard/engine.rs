@@ -437,7 +437,8 @@ impl<T> Engine<T> {
             self.wheel.relink(&self.nodes, node, deadline);
         }
         if periodic {
-            let start = self.time.tick.period_start(due, self.time.latest);
+            let Reading { min, max } = self.time.latest;
+            let start = self.time.tick.period_start(due, min, max);
             self.nodes.schedule_mut(index).due = start;
         }
     }
@@ -737,8 +738,8 @@ impl<T> Engine<T> {
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
                 // A reading after the move: the owner's latest one may be older.
-                let now = Reading::exact(self.time.now());
-                self.nodes.schedule_mut(index).due = self.time.tick.period_start(nanos, now);
+                let now = self.time.now();
+                self.nodes.schedule_mut(index).due = self.time.tick.period_start(nanos, now, now);
             }
             let node = self.nodes.entry(index);
             let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline) else {
