@@ -140,7 +140,7 @@ impl Config {
     /// that other threads have cancelled. For a remote add ([`ShardRef`](crate::ShardRef)), the
     /// limit applies to the unconsumed remote adds plus the live timers at the owner's last turn or
     /// announced sleep. So remote adds may exceed the limit by the number of timers that the owner
-    /// has added since then. For remote adds, up to 1,024 cancelled timers that the owner has not
+    /// has added since then. For remote adds, up to 2,048 cancelled timers that the owner has not
     /// removed yet do not count. A timer that another thread has added or moved, and then cancelled,
     /// since the owner's last turn counts until the next turn.
     ///

@@ -38,7 +38,7 @@ use crate::{
     gauges::Counts,
     limits::{
         GENERATION_MAX, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX, MOVES_APPLIED_MAX,
-        PUBLISH_EVERY_TURNS, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS,
+        PUBLISH_EVERY_TURNS, SHARD_WHEEL_BITS, SHARD_WHEEL_LEVELS, WAKE_BACKLOG,
     },
     metrics::ShardMetrics,
     wheel::{Entry, RawWheel, Storage},
@@ -782,7 +782,7 @@ impl<T> Engine<T> {
         if self.limit < INDEX_MAX {
             // The live count includes the timer before its reservation ends. So a remote add, which
             // reads both counts, never misses the timer; see `admission`.
-            self.shared.admission.set_live_count(self.stats.live);
+            self.publish_live();
             self.shared.admission.release();
         }
         let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
@@ -961,7 +961,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn publish_live(&self) {
         if self.limit < INDEX_MAX {
-            let cancelled = self.backlog.cancelled_count();
+            let cancelled = self.backlog.cancelled_count().min(WAKE_BACKLOG);
             self.shared.admission.set_live_count(self.stats.live.saturating_sub(cancelled));
         }
     }
