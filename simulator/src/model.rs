@@ -68,8 +68,8 @@ pub(crate) struct Timer {
     /// The earliest and the latest deadline that the request allows, and their ticks.
     due: [Nanos; 2],
     ticks: [u64; 2],
-    /// Bounds of the time from which a periodic timer counts its period.
-    period_start: [Nanos; 2],
+    /// The time from which a periodic timer counts its period.
+    period_start: Nanos,
     /// 0 for a timer that fires once.
     pub(crate) period: Nanos,
     /// The turns of its shard in which callbacks added and last moved it; 0 for none.
@@ -342,7 +342,7 @@ impl Model {
             timer.added_in = shard.turns;
         }
         self.link(id, due, true);
-        self.set_period_start(id, due[0], true);
+        self.timers[id as usize].period_start = due[0];
     }
 
     pub(crate) fn record_added_remote(&mut self, id: Id, due: Nanos) {
@@ -352,7 +352,7 @@ impl Model {
         shard.unadmitted += 1;
         self.enqueue(id, true);
         self.link(id, [due; 2], false);
-        self.set_period_start(id, due, false);
+        self.timers[id as usize].period_start = due;
     }
 
     fn link(&mut self, id: Id, due: [Nanos; 2], own: bool) {
@@ -364,14 +364,6 @@ impl Model {
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
         shard.record_due(timer.ticks);
-    }
-
-    /// Records the time from which a timer counts its period. If the owner meets a request of
-    /// another core only after its deadline, it may count from a later time in the same tick.
-    fn set_period_start(&mut self, id: Id, start: Nanos, is_exact: bool) {
-        let (timer, shard) = self.timer_and_shard(id);
-        let last = if is_exact { start } else { start.saturating_add(shard.tick - 1) };
-        timer.period_start = [start, last];
     }
 
     fn unlink(&mut self, id: Id) {
@@ -547,8 +539,7 @@ impl Model {
             }
             let due = self.shards[shard].due_after(now, delay);
             self.link(id, [due; 2], own);
-            let is_exact = own && !self.timer(id).unadmitted;
-            self.set_period_start(id, now.saturating_add(delay), is_exact);
+            self.timers[id as usize].period_start = now.saturating_add(delay);
         }
         answer
     }
@@ -675,18 +666,12 @@ impl Model {
             return;
         }
         let (now, period) = (shard.turn_now, timer.period);
-        let [first, last] = timer.period_start;
-        let due = [first, last].map(|start| {
-            let missed = now.saturating_sub(start) / period;
-            start.saturating_add(period.saturating_mul(missed.saturating_add(1)))
-        });
-        // Between the bounds, more or fewer runs may be missed.
-        let is_bounded = last - first < period && due[0] <= due[1];
-        let any = [now.saturating_add(1), now.max(last).saturating_add(period)];
-        let due = if is_bounded { due } else { any };
+        let missed = now.saturating_sub(timer.period_start) / period;
+        let elapsed = period.saturating_mul(missed.saturating_add(1));
+        let due = timer.period_start.saturating_add(elapsed);
         timer.state = State::Live;
         timer.period_start = due;
-        self.link(id, due, true);
+        self.link(id, [due; 2], true);
         // The next deadline is after this turn.
         self.timers[id as usize].moved_in = 0;
     }

@@ -329,6 +329,13 @@ impl Shared {
         self.tick.period_nanos(period)
     }
 
+    /// Tells the owner from when a periodic timer that is moved to `nanos` counts its period.
+    #[cold]
+    fn store_period_start(&self, node: &NodeView, nanos: u64) {
+        let now = self.nanos_after(Duration::ZERO);
+        node.linked_deadline().store_nanos(self.tick.period_start(nanos, now, now));
+    }
+
     /// Returns the sleep that this thread must end after it has requested the deadline `nanos()`.
     /// If no loop drives the owner, publishes this deadline. `depth` is the number of urgent
     /// messages after this thread's push, or 0 without a push.
@@ -423,9 +430,12 @@ impl Protected<'_, Shared> {
         match node.state.begin_move(generation) {
             MoveOutcome::Refused => return RemoteOutcome::without_wake(false),
             MoveOutcome::Superseded => return RemoteOutcome::without_wake(true),
-            MoveOutcome::Begun { deferrable } => {
+            MoveOutcome::Begun { deferrable, periodic } => {
                 let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
+                if periodic {
+                    self.store_period_start(&node, nanos);
+                }
                 if is_later && node.state.end_deferred_move() {
                     return RemoteOutcome::without_wake(true);
                 }

@@ -455,8 +455,13 @@ impl<T> Engine<T> {
             // Another thread is moving the timer. That move is ordered after this one, so its
             // deadline replaces `due`.
             MoveOutcome::Superseded => (),
-            MoveOutcome::Begun { .. } => {
+            MoveOutcome::Begun { periodic, .. } => {
                 node.requested_deadline().store_nanos(due);
+                if periodic {
+                    let Reading { min, max } = self.time.latest;
+                    let start = self.time.tick.period_start(due, min, max);
+                    node.linked_deadline().store_nanos(start);
+                }
                 if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }
@@ -737,9 +742,8 @@ impl<T> Engine<T> {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
-                // A reading after the move: the owner's latest one may be older.
-                let now = self.time.now();
-                self.nodes.schedule_mut(index).due = self.time.tick.period_start(nanos, now, now);
+                let start = self.nodes.entry(index).linked_deadline().load_nanos();
+                self.nodes.schedule_mut(index).due = start;
             }
             let node = self.nodes.entry(index);
             let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline) else {

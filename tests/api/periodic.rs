@@ -3,11 +3,12 @@
 
 use std::{mem, time::Duration};
 
-use corewheel::{Cancel, Config, ManualClock, Shard, When, local_timer};
+use corewheel::{Cancel, Config, ManualClock, Shard, ShardRef, When, local_timer};
 
 use crate::support::{
-    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, from_another_thread,
-    manual_shard, must_not_run, on_a_core, on_a_thread, panics, turn_at_each_tick,
+    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, configured,
+    from_another_thread, manual_shard, must_not_run, on_a_core, on_a_thread, panics,
+    turn_at_each_tick,
 };
 
 /// The admission must not overwrite a period that the owner has already set.
@@ -96,5 +97,45 @@ fn a_run_after_a_reset_to_an_elapsed_time_is_followed_by_a_full_period() {
             assert_eq!(next.as_millis(), expected, "{age} ms ago, remote: {is_remote}");
             assert_eq!(shard.cancel(handle), Some(()));
         }
+    }
+}
+
+/// The owner may turn only after the first run was due.
+#[test]
+fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
+    for is_remote in [false, true] {
+        configured(Config::new().tick(TICK * 10), |clock| {
+            clock.set(TICK * 1_000);
+            let add = |shard: &ShardRef| shard.add_periodic(TICK * 21, || ());
+            let own = local_timer().shard_ref();
+            let added = if is_remote { from_another_thread(add) } else { add(&own) };
+            let moved = local_timer().add_periodic(TICK * 100, || ());
+            let by_owner = !is_remote && moved.reset(TICK * 25);
+            assert!(by_owner || on_a_thread(|| moved.reset(TICK * 25)));
+            clock.set(TICK * 1_080);
+            assert_eq!(local_timer().turn().fired, 2);
+            let due = [added, moved].map(|handle| local_timer().time_left(handle));
+            // After 1,084 and 1,125 ticks of a millisecond, rounded up to ten of them.
+            assert_eq!(due, [Some(TICK * 10), Some(TICK * 50)], "remote: {is_remote}");
+        });
+    }
+}
+
+/// In the first tick, the adjustment of the deadline saturates.
+#[test]
+fn a_reset_in_the_first_tick_counts_the_period_from_the_reset() {
+    for is_remote in [false, true] {
+        let clock = ManualClock::new();
+        let config = Config::new().clock(&clock).tick(TICK * 10);
+        let mut shard = Shard::with_config(config).expect("valid");
+        let handle = shard.add_periodic(TICK * 105, ());
+        clock.set(TICK * 3);
+        let by_owner = !is_remote && shard.reset(handle, Duration::ZERO);
+        assert!(by_owner || on_a_thread(|| handle.reset(Duration::ZERO)));
+        clock.set(TICK * 9);
+        shard.turn();
+        assert!(shard.next_expiry().is_some() && shard.next_expiry().is_none());
+        let next = clock.elapsed() + shard.time_left(handle).expect("it is pending");
+        assert_eq!(next, TICK * 110, "remote: {is_remote}");
     }
 }

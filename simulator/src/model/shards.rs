@@ -89,15 +89,6 @@ impl Model {
             _ => now.saturating_add(by),
         };
         of.clock.set(Duration::from_nanos(to));
-        if how == ClockMove::Back {
-            // The owner no longer knows when a timer was moved that it has not met yet.
-            for shard in self.shards.iter().filter(|shard| shard.core == core) {
-                for &id in &shard.queued {
-                    let [first, _] = &mut self.timers[id as usize].period_start;
-                    *first = first.saturating_sub(shard.tick - 1);
-                }
-            }
-        }
     }
 
     // ---- turns

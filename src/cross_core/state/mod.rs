@@ -416,8 +416,9 @@ pub(crate) enum Mover {
 pub(crate) enum MoveOutcome {
     /// The caller must write the requested deadline and then end the move. If `deferrable` is true
     /// and the new deadline is not before the linked one, the caller first tries
-    /// [`end_deferred_move`](StateWord::end_deferred_move).
-    Begun { deferrable: bool },
+    /// [`end_deferred_move`](StateWord::end_deferred_move). If `periodic` is true, it also writes
+    /// the time from which the timer counts its period.
+    Begun { deferrable: bool, periodic: bool },
     /// Another thread's move of the timer is in progress. This move is ordered directly before that
     /// move, and is complete.
     Superseded,
@@ -881,7 +882,7 @@ impl StateWord {
             self.cas(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
         begun.map_or_else(
             |found| self.begin_move_slow(found, generation),
-            |()| MoveOutcome::Begun { deferrable: false },
+            |()| MoveOutcome::Begun { deferrable: false, periodic: false },
         )
     }
 
@@ -899,7 +900,10 @@ impl StateWord {
             let deferrable = word & DEFERRABLE;
             let to = Phase::Moving.set_in(word) | deferrable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => return MoveOutcome::Begun { deferrable: deferrable != 0 },
+                Ok(()) => {
+                    let periodic = word & PERIODIC != 0;
+                    return MoveOutcome::Begun { deferrable: deferrable != 0, periodic };
+                }
                 Err(found) => word = found,
             }
         }
