@@ -294,8 +294,9 @@ impl Shared {
         }
     }
 
-    /// Returns the deadline and the slack of a timer that is added or moved at `now`. The slack is
-    /// zero unless it contains two future ticks. Otherwise the deadline is the first of them.
+    /// Returns the deadline and the slack of a timer that is added or moved at `now`. If ticks
+    /// within the slack are in the future, the deadline is the first of them, and the slack ends
+    /// with the last. Otherwise the slack is zero.
     pub(crate) fn due_and_slack(&self, when: When, now: Reading) -> (u64, u64) {
         let start = match when.start {
             Start::After(delay) => now.max.saturating_add(saturating_nanos(delay)),

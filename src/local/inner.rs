@@ -932,13 +932,13 @@ fn panic_without_driver() -> ! {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        let _ = CURRENT.try_with(|here| here.set(None));
+        // Destructors that run from here on use handles as a remote thread would.
+        Owner::set_current(None);
         self.shared.hooks.set_driver_task(None);
         for (_, task) in self.driver_tasks.take() {
             self.shared.hooks.drop_catching_panic(task);
         }
-        let _ = CURRENT.try_with(|here| here.set(None));
-        // Destructors that run from here on use handles as a remote thread would.
-        Owner::set_current(None);
     }
 }
 
