@@ -330,13 +330,6 @@ impl Shared {
         self.tick.period_nanos(period)
     }
 
-    /// Tells the owner from when a periodic timer that is moved to `nanos` counts its period.
-    #[cold]
-    fn store_period_start(&self, node: &NodeView, nanos: u64) {
-        let now = self.nanos_after(Duration::ZERO);
-        node.linked_deadline().store_nanos(self.tick.period_start(nanos, now, now));
-    }
-
     /// Returns the sleep that this thread must end after it has requested the deadline `nanos()`.
     /// If no loop drives the owner, publishes this deadline. `depth` is the number of urgent
     /// messages after this thread's push, or 0 without a push.
@@ -431,17 +424,47 @@ impl Protected<'_, Shared> {
         match node.state.begin_move(generation) {
             MoveOutcome::Refused => return RemoteOutcome::without_wake(false),
             MoveOutcome::Superseded => return RemoteOutcome::without_wake(true),
-            MoveOutcome::Begun { deferrable, periodic } => {
+            MoveOutcome::BegunPeriodic => {
+                return self.end_periodic_reset(index, generation, nanos, payload_out);
+            }
+            MoveOutcome::Begun { deferrable } => {
                 let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
-                if periodic {
-                    self.store_period_start(&node, nanos);
-                }
                 if is_later && node.state.end_deferred_move() {
                     return RemoteOutcome::without_wake(true);
                 }
             }
         }
+        self.end_reset(&node, index, generation, payload_out)
+    }
+
+    /// Writes the deadline of a periodic timer, and the time from which it counts its period. Then
+    /// ends the move.
+    #[cold]
+    #[inline(never)]
+    fn end_periodic_reset(
+        &self,
+        index: u32,
+        generation: u64,
+        nanos: u64,
+        payload_out: &mut Option<SendCallback>,
+    ) -> RemoteOutcome<bool> {
+        let node = self.node(index).expect("the page of a pending timer");
+        let now = self.nanos_after(Duration::ZERO);
+        node.requested_deadline().store_nanos(nanos);
+        node.linked_deadline().store_nanos(self.tick.period_start(nanos, now, now));
+        self.end_reset(&node, index, generation, payload_out)
+    }
+
+    /// Ends a move after the requested deadline has been written, and tells the owner.
+    #[inline(always)]
+    fn end_reset(
+        &self,
+        node: &NodeView<'_>,
+        index: u32,
+        generation: u64,
+        payload_out: &mut Option<SendCallback>,
+    ) -> RemoteOutcome<bool> {
         let (answer, next) = node.end_move(payload_out);
         if payload_out.is_some() {
             // Another thread cancelled the timer during the move, so this thread has taken the

@@ -455,13 +455,11 @@ impl<T> Engine<T> {
             // Another thread is moving the timer. That move is ordered after this one, so its
             // deadline replaces `due`.
             MoveOutcome::Superseded => (),
-            MoveOutcome::Begun { periodic, .. } => {
+            MoveOutcome::Begun { .. } | MoveOutcome::BegunPeriodic => {
+                let Reading { min, max } = self.time.latest;
                 node.requested_deadline().store_nanos(due);
-                if periodic {
-                    let Reading { min, max } = self.time.latest;
-                    let start = self.time.tick.period_start(due, min, max);
-                    node.linked_deadline().store_nanos(start);
-                }
+                // Only read if the timer is periodic, since it is not *deferrable* yet.
+                node.linked_deadline().store_nanos(self.time.tick.period_start(due, min, max));
                 if node.state().end_move(Mover::Owner) == (true, FollowUp::Push) {
                     let _ = self.shared.mailbox.push(index, node.link(), Priority::Urgent);
                 }

@@ -272,7 +272,7 @@ fn with_remote_reset(
     let moved = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
             node.state.begin_move(timer.generation()),
-            MoveOutcome::Begun { deferrable: false, periodic: false }
+            MoveOutcome::Begun { deferrable: false }
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);

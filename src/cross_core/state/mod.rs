@@ -416,9 +416,10 @@ pub(crate) enum Mover {
 pub(crate) enum MoveOutcome {
     /// The caller must write the requested deadline and then end the move. If `deferrable` is true
     /// and the new deadline is not before the linked one, the caller first tries
-    /// [`end_deferred_move`](StateWord::end_deferred_move). If `periodic` is true, it also writes
-    /// the time from which the timer counts its period.
-    Begun { deferrable: bool, periodic: bool },
+    /// [`end_deferred_move`](StateWord::end_deferred_move).
+    Begun { deferrable: bool },
+    /// As `Begun`, but the caller must also write the time from which the timer counts its period.
+    BegunPeriodic,
     /// Another thread's move of the timer is in progress. This move is ordered directly before that
     /// move, and is complete.
     Superseded,
@@ -882,7 +883,7 @@ impl StateWord {
             self.cas(likely, Phase::Moving.set_in(likely), Ordering::Acquire, Ordering::Acquire);
         begun.map_or_else(
             |found| self.begin_move_slow(found, generation),
-            |()| MoveOutcome::Begun { deferrable: false, periodic: false },
+            |()| MoveOutcome::Begun { deferrable: false },
         )
     }
 
@@ -900,10 +901,8 @@ impl StateWord {
             let deferrable = word & DEFERRABLE;
             let to = Phase::Moving.set_in(word) | deferrable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => {
-                    let periodic = word & PERIODIC != 0;
-                    return MoveOutcome::Begun { deferrable: deferrable != 0, periodic };
-                }
+                Ok(()) if word & PERIODIC != 0 => return MoveOutcome::BegunPeriodic,
+                Ok(()) => return MoveOutcome::Begun { deferrable: deferrable != 0 },
                 Err(found) => word = found,
             }
         }

@@ -19,12 +19,12 @@ fn moved(kind: TimerKind) -> StateWord {
 
 /// Moves a timer remotely. Returns the mover's next step, or `None` if the move is refused.
 fn move_remotely(state: &StateWord) -> Option<FollowUp> {
-    (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false, periodic: false })
-        .then(|| {
-            let (lives, next) = state.end_move(Mover::Remote);
-            assert!(lives);
-            next
-        })
+    let begun = [MoveOutcome::Begun { deferrable: false }, MoveOutcome::BegunPeriodic];
+    begun.contains(&state.begin_move(GENERATION)).then(|| {
+        let (lives, next) = state.end_move(Mover::Remote);
+        assert!(lives);
+        next
+    })
 }
 
 fn fire(state: &StateWord) -> ClaimedRun {
@@ -152,10 +152,7 @@ fn an_owner_move_overrides_an_earlier_remote_move() {
 #[test]
 fn a_timer_does_not_fire_during_a_remote_move() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(
-        state.begin_move(GENERATION),
-        MoveOutcome::Begun { deferrable: false, periodic: false }
-    );
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.begin_move(GENERATION), MoveOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
@@ -173,10 +170,7 @@ fn a_timer_cancelled_during_a_move_is_freed_by_its_message() {
         [(false, ConsumedMessage::Cancelled { has_payload: true }), (true, ConsumedMessage::Freed)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(
-            state.begin_move(GENERATION),
-            MoveOutcome::Begun { deferrable: false, periodic: false }
-        );
+        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
         if own {
             assert_eq!(state.cancel_own(GENERATION), Ok(Freed::Later));
         } else {
@@ -207,10 +201,7 @@ fn a_cancel_after_a_move_sends_no_second_message() {
 #[test]
 fn a_message_consumed_during_a_move_is_followed_by_another() {
     let state = moved(TimerKind::Shared);
-    assert_eq!(
-        state.begin_move(GENERATION),
-        MoveOutcome::Begun { deferrable: false, periodic: false }
-    );
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Moved { periodic: false });
@@ -251,19 +242,13 @@ fn the_sweep_reports_pending_and_cancelled_timers() {
 #[test]
 fn a_move_that_ends_after_the_sweep_fails() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(
-        state.begin_move(GENERATION),
-        MoveOutcome::Begun { deferrable: false, periodic: false }
-    );
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: false });
     assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
     for (own, swept) in [(false, Swept::Cancelled { has_payload: true }), (true, Swept::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(
-            state.begin_move(GENERATION),
-            MoveOutcome::Begun { deferrable: false, periodic: false }
-        );
+        assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
         assert_eq!(if own { cancel_own(&state) } else { cancel(&state) }, Cancel::Cancelled);
         assert_eq!(state.sweep(), swept);
         assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
@@ -273,10 +258,7 @@ fn a_move_that_ends_after_the_sweep_fails() {
 #[test]
 fn a_sweep_during_a_second_move_reports_the_first_move() {
     let state = moved(TimerKind::Shared);
-    assert_eq!(
-        state.begin_move(GENERATION),
-        MoveOutcome::Begun { deferrable: false, periodic: false }
-    );
+    assert_eq!(state.begin_move(GENERATION), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.sweep(), Swept::HandedBack { moved: true });
     assert_eq!(state.end_move(Mover::Remote), (false, FollowUp::Nothing));
 }
@@ -335,10 +317,7 @@ fn a_cancel_before_admission_sends_no_second_message() {
 fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
     for by in [Mover::Remote, Mover::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(
-            state.begin_move(generation),
-            MoveOutcome::Begun { deferrable: false, periodic: false }
-        );
+        assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
         assert_eq!(state.cancel(generation), (Cancel::Cancelled, FollowUp::Nothing));
         if by == Mover::Remote {
             assert_eq!(state.end_move(by), (true, FollowUp::TakePayload));
@@ -354,10 +333,7 @@ fn a_remote_mover_of_a_cancelled_timer_takes_the_payload() {
 #[test]
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(
-        state.begin_move(generation),
-        MoveOutcome::Begun { deferrable: false, periodic: false }
-    );
+    assert_eq!(state.begin_move(generation), MoveOutcome::Begun { deferrable: false });
     assert_eq!(state.cancel_own(generation), Ok(Freed::Later));
     assert_eq!(state.end_move(Mover::Remote), (true, FollowUp::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::Freed);
