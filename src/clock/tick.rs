@@ -91,7 +91,7 @@ impl TickLength {
     }
 
     /// Returns the time from which a periodic timer counts its period after a move to `due`. The
-    /// bounds are those of a clock reading after the move. If `due` has elapsed, it may be
+    /// clock reading of the move was between `min` and `max`. If `due` has elapsed, it may be
     /// [adjusted](Self::adjusted_due), so the result is almost a tick later, but not after `max`.
     pub(crate) fn period_start(self, due: u64, min: u64, max: u64) -> u64 {
         let adjusted_by = self.nanos - 1 + (max - min);

@@ -3,10 +3,10 @@
 //! The owner checks its own adds against its exact count of live timers. It publishes this count in
 //! each turn, at each admission of a remote timer (`slab`), with each announced sleep, and after
 //! each cancel while a sleep is announced. Remote timers that are not yet admitted are counted
-//! separately. A remote add passes if the sum of both numbers is below the limit, without up to
-//! 1,024 cancelled timers whose messages the owner has taken, and up to 1,024 others whose messages
-//! are still in the mailbox. So remote adds may exceed the limit, by about the number of timers
-//! that the owner has added since its last publication. Without a limit, nothing is counted.
+//! separately. A remote add passes if the sum of both numbers is below the limit. Cancelled timers
+//! do not count: up to 1,024 whose messages the owner has taken, and up to 1,024 whose messages are
+//! still in the mailbox. So remote adds may exceed the limit, by about the number of timers that
+//! the owner has added since its last publication. Without a limit, nothing is counted.
 
 use crate::{
     limits::INDEX_MAX,

@@ -418,15 +418,22 @@ impl TimerHandle {
     }
 
     fn reset_remote_after(self, delay: Duration) -> bool {
-        self.reset_remote(When::after(delay))
+        if delay.is_zero() {
+            return self.reset_remote(When::after(delay));
+        }
+        self.send_request(|shared, payload_out| {
+            let due = (shared.nanos_after(delay), None);
+            shared.reset(self.index(), self.generation, due, payload_out)
+        })
+        .unwrap_or(false)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn reset_remote(self, when: When) -> bool {
-        let reset = |shared: Protected<'_, Shared>, payload_out: &mut Option<SendCallback>| {
-            shared.reset(self.index(), self.generation, shared.due(when), payload_out)
-        };
-        self.send_request(reset).unwrap_or(false)
+        self.send_request(|shared, payload_out| {
+            shared.reset(self.index(), self.generation, shared.reset_due(when), payload_out)
+        })
+        .unwrap_or(false)
     }
 
     /// Returns a guard that cancels the timer when the guard is dropped.

@@ -280,6 +280,17 @@ impl Shared {
         }
     }
 
+    /// Returns the deadline, before rounding, of a timer that is moved now. If the deadline may be
+    /// adjusted, also returns the time from which the timer counts its period.
+    pub(crate) fn reset_due(&self, when: When) -> (u64, Option<u64>) {
+        if let Start::AtNanos(nanos) = when.start {
+            return (nanos, None);
+        }
+        let now = self.nanos_after(Duration::ZERO);
+        let nanos = self.due_with_slack(when, Reading::exact(now));
+        (nanos, Some(self.tick.period_start(nanos, now, now)))
+    }
+
     /// Returns the deadline of a timer that is added or moved at `now`. With slack, chooses the
     /// future tick within the slack that is divisible by the largest power of two, so that timers
     /// share ticks.
@@ -410,61 +421,34 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Moves a timer to the deadline `nanos`, in nanoseconds of the clock. Pushes no message if one
-    /// is queued, if another move is in progress, or if the owner need not know yet (`state`).
-    #[inline]
+    /// Moves a timer to the deadline `nanos`, in nanoseconds of the clock. If the timer is periodic
+    /// and `nanos` may be adjusted, it counts its period from `period_start`. Pushes no message if
+    /// one is queued, if another move is in progress, or if the owner need not know yet (`state`).
+    #[inline(always)]
     pub(crate) fn reset(
         &self,
         index: u32,
         generation: u64,
-        nanos: u64,
+        (nanos, period_start): (u64, Option<u64>),
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::without_wake(false) };
         match node.state.begin_move(generation) {
             MoveOutcome::Refused => return RemoteOutcome::without_wake(false),
             MoveOutcome::Superseded => return RemoteOutcome::without_wake(true),
-            MoveOutcome::BegunPeriodic => {
-                return self.end_periodic_reset(index, generation, nanos, payload_out);
-            }
             MoveOutcome::Begun { deferrable } => {
                 let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
+                if let Some(start) = period_start
+                    && node.state.is_periodic()
+                {
+                    node.linked_deadline().store_nanos(start);
+                }
                 if is_later && node.state.end_deferred_move() {
                     return RemoteOutcome::without_wake(true);
                 }
             }
         }
-        self.end_reset(&node, index, generation, payload_out)
-    }
-
-    /// Writes the deadline of a periodic timer, and the time from which it counts its period. Then
-    /// ends the move.
-    #[cold]
-    #[inline(never)]
-    fn end_periodic_reset(
-        &self,
-        index: u32,
-        generation: u64,
-        nanos: u64,
-        payload_out: &mut Option<SendCallback>,
-    ) -> RemoteOutcome<bool> {
-        let node = self.node(index).expect("the page of a pending timer");
-        let now = self.nanos_after(Duration::ZERO);
-        node.requested_deadline().store_nanos(nanos);
-        node.linked_deadline().store_nanos(self.tick.period_start(nanos, now, now));
-        self.end_reset(&node, index, generation, payload_out)
-    }
-
-    /// Ends a move after the requested deadline has been written, and tells the owner.
-    #[inline(always)]
-    fn end_reset(
-        &self,
-        node: &NodeView<'_>,
-        index: u32,
-        generation: u64,
-        payload_out: &mut Option<SendCallback>,
-    ) -> RemoteOutcome<bool> {
         let (answer, next) = node.end_move(payload_out);
         if payload_out.is_some() {
             // Another thread cancelled the timer during the move, so this thread has taken the

@@ -322,6 +322,7 @@ impl<T> Engine<T> {
             self.wheel.link_within(&self.nodes, node, deadline, last.saturating_sub(deadline));
         }
         if kind == TimerKind::Periodic {
+            node.linked_deadline().store_nanos(0);
             self.nodes.set_schedule(index, Schedule { due: due.nanos, period: due.period });
         }
         Ok(self.handle_template.with_index_and_generation(index, generation))
@@ -455,7 +456,7 @@ impl<T> Engine<T> {
             // Another thread is moving the timer. That move is ordered after this one, so its
             // deadline replaces `due`.
             MoveOutcome::Superseded => (),
-            MoveOutcome::Begun { .. } | MoveOutcome::BegunPeriodic => {
+            MoveOutcome::Begun { .. } => {
                 let Reading { min, max } = self.time.latest;
                 node.requested_deadline().store_nanos(due);
                 // Only read if the timer is periodic, since it is not *deferrable* yet.
@@ -740,8 +741,10 @@ impl<T> Engine<T> {
             let nanos = self.nodes.entry(index).requested_deadline().load_nanos();
             let deadline = self.time.tick.deadline_tick(nanos);
             if periodic {
+                // The mover has stored a start only for an adjusted deadline.
                 let start = self.nodes.entry(index).linked_deadline().load_nanos();
-                self.nodes.schedule_mut(index).due = start;
+                let is_adjusted = self.time.tick.adjusted_due(start, true) == nanos;
+                self.nodes.schedule_mut(index).due = if is_adjusted { start } else { nanos };
             }
             let node = self.nodes.entry(index);
             let Err(due) = self.wheel.link_in_order(&self.nodes, node, deadline) else {

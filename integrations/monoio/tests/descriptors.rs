@@ -1,4 +1,5 @@
-//! The descriptors of a monoio runtime. This test counts those of the process, so it is alone.
+//! A monoio runtime closes its descriptors. The test counts all descriptors of the process, so it
+//! has a process of its own.
 #![cfg(target_os = "linux")]
 
 use std::{fs, thread, time::Duration};

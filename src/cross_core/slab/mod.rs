@@ -504,7 +504,7 @@ impl RemoteNode {
         if kind == TimerKind::Periodic {
             // SAFETY: this thread has taken the node.
             unsafe { node.header.deadline.set(period) };
-            page.linked_deadlines[place].store_nanos(due);
+            page.linked_deadlines[place].store_nanos(0);
         }
         let state = &node.header.state;
         let generation = page.header.first_generation().max(state.generation() + 1);

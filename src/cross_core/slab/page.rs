@@ -110,8 +110,8 @@ pub(super) struct Page<T> {
     /// The deadlines of remote resets and adds.
     pub(super) requested_deadlines: [SharedDeadline; PAGE_LEN],
     /// The deadlines at which the owner has linked *deferrable* timers (`state`). For a periodic
-    /// timer, which is never deferrable, the time from which it counts its period after a remote
-    /// add or move. The adder or mover writes it together with the requested deadline.
+    /// timer, which is never deferrable, the time from which it counts its period after its last
+    /// move to an elapsed time. The mover writes it together with the requested deadline.
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.

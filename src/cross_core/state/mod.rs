@@ -418,8 +418,6 @@ pub(crate) enum MoveOutcome {
     /// and the new deadline is not before the linked one, the caller first tries
     /// [`end_deferred_move`](StateWord::end_deferred_move).
     Begun { deferrable: bool },
-    /// As `Begun`, but the caller must also write the time from which the timer counts its period.
-    BegunPeriodic,
     /// Another thread's move of the timer is in progress. This move is ordered directly before that
     /// move, and is complete.
     Superseded,
@@ -901,11 +899,15 @@ impl StateWord {
             let deferrable = word & DEFERRABLE;
             let to = Phase::Moving.set_in(word) | deferrable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) if word & PERIODIC != 0 => return MoveOutcome::BegunPeriodic,
                 Ok(()) => return MoveOutcome::Begun { deferrable: deferrable != 0 },
                 Err(found) => word = found,
             }
         }
+    }
+
+    /// Returns true if the timer that the caller is moving is periodic.
+    pub(crate) fn is_periodic(&self) -> bool {
+        self.load_relaxed() & PERIODIC != 0
     }
 
     /// Ends a move to a deadline that is not before the linked one, without a message. Returns

@@ -19,8 +19,7 @@ fn moved(kind: TimerKind) -> StateWord {
 
 /// Moves a timer remotely. Returns the mover's next step, or `None` if the move is refused.
 fn move_remotely(state: &StateWord) -> Option<FollowUp> {
-    let begun = [MoveOutcome::Begun { deferrable: false }, MoveOutcome::BegunPeriodic];
-    begun.contains(&state.begin_move(GENERATION)).then(|| {
+    (state.begin_move(GENERATION) == MoveOutcome::Begun { deferrable: false }).then(|| {
         let (lives, next) = state.end_move(Mover::Remote);
         assert!(lives);
         next
