@@ -1,6 +1,8 @@
 //! `live_report`: the call sites that added the live timers.
 
 mod common;
+#[path = "common/operation.rs"]
+mod operation;
 
 use std::{
     panic::Location,
@@ -8,22 +10,27 @@ use std::{
     task::{Context, Waker},
 };
 
-use common::{HOUR, NeverCompletes, TICK, in_virtual_time, manual_shard, on_a_thread};
+use common::{HOUR, TICK, in_virtual_time, manual_shard, on_a_thread};
 use corewheel::{
     Cancel, LocalTimer, When,
     future::{Timers, interval, sleep, timeout},
     local_timer,
-    metrics::{LivePlace, LiveReport},
+    metrics::{LiveCallSite, LiveReport},
     purgatory::Purgatory,
 };
+use operation::NeverCompletes;
 
 /// Returns the lines of this file that added live timers, and the number of timers of each line.
 fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
-    let here = |place: &&LivePlace| place.location.file() == file!();
-    let places = report.most_frequent().iter().filter(here);
-    let mut lines: Vec<_> = places.map(|place| (place.location.line(), place.live)).collect();
+    let here = |it: &&LiveCallSite| it.location.file() == file!();
+    let call_sites = report.most_frequent().iter().filter(here);
+    let mut lines: Vec<_> = call_sites.map(|it| (it.location.line(), it.live)).collect();
     lines.sort_unstable();
-    assert_eq!(lines.len(), report.most_frequent().len(), "a place outside this file: {report}");
+    assert_eq!(
+        lines.len(),
+        report.most_frequent().len(),
+        "a call site outside this file: {report}"
+    );
     lines
 }
 
@@ -135,12 +142,12 @@ fn live_report_sorts_by_frequency_and_by_age() {
         // A reset does not change the age of a timer.
         assert!(old.reset(HOUR));
         let report = timer.live_report();
-        let [leaked, other] = report.most_frequent() else { panic!("two places: {report}") };
+        let [leaked, other] = report.most_frequent() else { panic!("two call sites: {report}") };
         assert_eq!((leaked.live, leaked.oldest), (100, TICK * 10));
         assert_eq!((other.live, other.oldest), (1, TICK * 15));
         assert_eq!(report.oldest(), [*other, *leaked]);
         let text = report.to_string();
-        let leaks = text.lines().nth(1).expect("a line for the first place");
+        let leaks = text.lines().nth(1).expect("a line for the first call site");
         assert!(["100", "0.010 s", "origins.rs"].iter().all(|it| leaks.contains(it)), "{text}");
         assert_eq!(old.cancel(), Cancel::Cancelled);
         assert_eq!(timer.live_report().most_frequent().len(), 1);

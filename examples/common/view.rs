@@ -79,7 +79,7 @@ fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
         counts.live,
         counts.queued,
         per_second(|counts| counts.added),
-        per_second(|counts| counts.resets + counts.resets_elsewhere),
+        per_second(|counts| counts.resets + counts.remote_resets),
         per_second(|counts| counts.cancelled),
         per_second(|counts| counts.runs),
     )

@@ -67,7 +67,7 @@ counts! {
         /// message.
         pub cancelled: u64,
         /// The part of `cancelled` that other threads cancelled.
-        pub cancelled_elsewhere: u64,
+        pub remote_cancels: u64,
         /// Timers that were pending when the shard was drained or dropped.
         pub handed_back: u64,
         /// The part of `live` that other threads have cancelled and whose messages the owner has
@@ -86,7 +86,7 @@ counts! {
         /// Resets from other threads that the owner has seen. The owner sees several resets of a
         /// timer as one if they come between two turns, or only postpone a deadline not yet
         /// reached.
-        pub resets_elsewhere: u64,
+        pub remote_resets: u64,
         /// Callbacks run and payloads handed out: one for each timer that fired, and one for each
         /// run of a periodic timer.
         pub runs: u64,

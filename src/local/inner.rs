@@ -297,7 +297,7 @@ impl Local {
 
     pub(super) fn register_driver(&self) {
         self.has_registered_loop.set(true);
-        self.expect_turns();
+        self.mark_registered();
     }
 
     /// Registers a `TimerFd` or task that is going to turn the wheel.
@@ -305,7 +305,7 @@ impl Local {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_registered_loop.set(!matches!(self.driver.get(), DriverState::Undriven));
         }
-        self.expect_turns();
+        self.mark_registered();
     }
 
     /// Ends the registration of a `TimerFd` or task. If no driver is left, marks the wheel as
@@ -341,7 +341,7 @@ impl Local {
         }
     }
 
-    fn expect_turns(&self) {
+    fn mark_registered(&self) {
         if let DriverState::Undriven = self.driver.get() {
             self.driver.set(DriverState::Registered);
             self.shared.gauges.extend_undriven_grace();

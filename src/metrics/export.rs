@@ -21,9 +21,9 @@ const COUNTERS: [CounterSpec; 13] = [
     ("corewheel_added_total", None, |shard| shard.counts.added),
     ("corewheel_fired_total", None, |shard| shard.counts.fired),
     ("corewheel_cancelled_total", Some("own"), |shard| cancelled_by_owner(&shard.counts)),
-    ("corewheel_cancelled_total", Some("other"), |shard| shard.counts.cancelled_elsewhere),
+    ("corewheel_cancelled_total", Some("other"), |shard| shard.counts.remote_cancels),
     ("corewheel_resets_total", Some("own"), |shard| shard.counts.resets),
-    ("corewheel_resets_total", Some("other"), |shard| shard.counts.resets_elsewhere),
+    ("corewheel_resets_total", Some("other"), |shard| shard.counts.remote_resets),
     ("corewheel_handed_back_total", None, |shard| shard.counts.handed_back),
     ("corewheel_runs_total", None, |shard| shard.counts.runs),
     ("corewheel_turns_total", None, |shard| shard.counts.turns),
@@ -43,7 +43,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 ];
 
 fn cancelled_by_owner(counts: &Counts) -> u64 {
-    counts.cancelled.saturating_sub(counts.cancelled_elsewhere)
+    counts.cancelled.saturating_sub(counts.remote_cancels)
 }
 
 /// Exports the metrics of all shards to the recorder of the [`metrics`](https://docs.rs/metrics)

@@ -26,7 +26,7 @@ use crate::cross_core::call_site::CreationRecord;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LiveReport {
-    places: Vec<LivePlace>,
+    call_sites: Vec<LiveCallSite>,
 }
 
 /// A call site in the program, and the live timers that it added.
@@ -39,12 +39,12 @@ pub struct LiveReport {
 ///
 /// local_timer().add(Duration::from_secs(30), || ());
 /// let report = local_timer().live_report();
-/// let place = report.most_frequent()[0];
-/// assert_eq!((place.live, place.location.file()), (1, file!()));
+/// let call_site = report.most_frequent()[0];
+/// assert_eq!((call_site.live, call_site.location.file()), (1, file!()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LivePlace {
+pub struct LiveCallSite {
     /// The call site of the add. For a sleep or a timeout, the place where its future was created.
     pub location: &'static Location<'static>,
     /// The number of live timers that this call site added.
@@ -56,19 +56,22 @@ pub struct LivePlace {
 
 impl LiveReport {
     pub(crate) fn new(live: impl Iterator<Item = CreationRecord>, now: u64) -> Self {
-        let mut places = HashMap::new();
+        let mut call_sites = HashMap::new();
         for (location, nanos) in live.filter_map(CreationRecord::get) {
-            let place = places.entry(location).or_insert(LivePlace {
+            let call_site = call_sites.entry(location).or_insert(LiveCallSite {
                 location,
                 live: 0,
                 oldest: Duration::ZERO,
             });
-            place.live += 1;
-            place.oldest = place.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
+            call_site.live += 1;
+            call_site.oldest =
+                call_site.oldest.max(Duration::from_nanos(now.saturating_sub(nanos)));
         }
-        let mut places: Vec<_> = places.into_values().collect();
-        places.sort_by_key(|place| Reverse((place.live, place.oldest, place.location)));
-        Self { places }
+        let mut call_sites: Vec<_> = call_sites.into_values().collect();
+        call_sites.sort_by_key(|call_site| {
+            Reverse((call_site.live, call_site.oldest, call_site.location))
+        });
+        Self { call_sites }
     }
 
     /// Returns the call sites, the one with the most live timers first.
@@ -81,11 +84,11 @@ impl LiveReport {
     ///
     /// local_timer().add(Duration::from_secs(30), || ());
     /// let report = local_timer().live_report();
-    /// let place = report.most_frequent()[0];
-    /// println!("{} live timers from {}", place.live, place.location);
+    /// let call_site = report.most_frequent()[0];
+    /// println!("{} live timers from {}", call_site.live, call_site.location);
     /// ```
-    pub fn most_frequent(&self) -> &[LivePlace] {
-        &self.places
+    pub fn most_frequent(&self) -> &[LiveCallSite] {
+        &self.call_sites
     }
 
     /// Returns the call sites, the one with the oldest timer first.
@@ -98,20 +101,20 @@ impl LiveReport {
     ///
     /// local_timer().add(Duration::from_secs(30), || ());
     /// let report = local_timer().live_report();
-    /// let place = report.oldest()[0];
-    /// println!("a timer from {} is {:?} old", place.location, place.oldest);
+    /// let call_site = report.oldest()[0];
+    /// println!("a timer from {} is {:?} old", call_site.location, call_site.oldest);
     /// ```
-    pub fn oldest(&self) -> Vec<LivePlace> {
-        let mut places = self.places.clone();
-        places.sort_by_key(|place| Reverse(place.oldest));
-        places
+    pub fn oldest(&self) -> Vec<LiveCallSite> {
+        let mut call_sites = self.call_sites.clone();
+        call_sites.sort_by_key(|call_site| Reverse(call_site.oldest));
+        call_sites
     }
 }
 
 impl fmt::Display for LiveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:>10}  {:>12}  added at", "live", "oldest")?;
-        self.places.iter().try_for_each(|LivePlace { location, live, oldest }| {
+        self.call_sites.iter().try_for_each(|LiveCallSite { location, live, oldest }| {
             writeln!(f, "{live:>10}  {:>10.3} s  {location}", oldest.as_secs_f64())
         })
     }

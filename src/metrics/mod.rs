@@ -64,7 +64,7 @@ use std::time::Duration;
 #[cfg(feature = "metrics")]
 pub use self::export::Exporter;
 #[cfg(feature = "origins")]
-pub use self::live_report::{LivePlace, LiveReport};
+pub use self::live_report::{LiveCallSite, LiveReport};
 pub use self::watch::{Stall, Watch};
 pub use crate::gauges::{Counts, Histogram};
 use crate::{

@@ -599,7 +599,7 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns true if the table has more than [`SPARE_CHAINS_MAX`] chains, and more than
     /// [`CHAINS_PER_KEY_MAX`] per key.
-    fn has_few_keys(&self) -> bool {
+    fn has_surplus_chains(&self) -> bool {
         self.chains.len() > SPARE_CHAINS_MAX
             && CHAINS_PER_KEY_MAX * self.key_count < self.chains.len()
     }
@@ -607,18 +607,18 @@ impl<K, Op> Table<K, Op> {
     /// Begins to remove chains if there were few keys during the whole trim interval. Called at the
     /// end of each interval.
     fn end_chains_interval(&mut self) {
-        if self.has_few_keys() {
+        if self.has_surplus_chains() {
             self.is_removing_chains |= (1..self.chains.len() / 2).contains(&self.key_limit);
             self.key_limit = self.chains.len() / CHAINS_PER_KEY_MAX;
         }
     }
 
     /// Removes at most `max` chains, and then frees surplus memory of the array of chains, at most
-    /// `max_bytes`. The removal is complete when [`has_few_keys`](Self::has_few_keys) is false and
-    /// the number of chains is a power of two.
+    /// `max_bytes`. The removal is complete when there are no
+    /// [surplus chains](Self::has_surplus_chains) and the number of chains is a power of two.
     fn remove_chains(&mut self, max: usize, max_bytes: usize) {
         for _ in 0..max {
-            if !self.has_few_keys() && self.chains.len().is_power_of_two() {
+            if !self.has_surplus_chains() && self.chains.len().is_power_of_two() {
                 self.is_removing_chains = false;
                 self.key_limit = self.chains.len() / 2;
                 break;
@@ -718,7 +718,7 @@ impl<K, Op> Table<K, Op> {
     /// Requests calls of [`trim`](Self::trim) if there are few keys.
     #[inline(never)]
     fn trim_if_few_keys(&mut self) {
-        if !self.is_trimming && self.has_few_keys() {
+        if !self.is_trimming && self.has_surplus_chains() {
             self.request_trim();
         }
     }
@@ -746,7 +746,7 @@ impl<K, Op> Table<K, Op> {
             self.remote_watches.end_trim_interval(is_long_sleep);
             self.end_chains_interval();
         }
-        self.is_removing_chains |= is_long_sleep && self.has_few_keys();
+        self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
         if self.is_removing_chains {
             let (chains, bytes) = if is_long_sleep {
                 (usize::MAX, usize::MAX)
@@ -755,7 +755,7 @@ impl<K, Op> Table<K, Op> {
             };
             self.remove_chains(chains, bytes);
         }
-        self.is_trimming = self.has_few_keys()
+        self.is_trimming = self.has_surplus_chains()
             || self.is_removing_chains
             || self.operations.has_spare()
             || self.extra_watches.has_spare()

@@ -706,7 +706,7 @@ impl<T> Engine<T> {
                     return Some((ClaimedTimer { index, run, due }, fired));
                 }
                 ClaimOutcome::Moved { periodic } => {
-                    self.stats.counts.resets_elsewhere += 1;
+                    self.stats.counts.remote_resets += 1;
                     if let Some(claimed) = self.apply_move(index, periodic) {
                         return Some((claimed, fire(self.nodes.entry(index), claimed.run)));
                     }
@@ -755,7 +755,7 @@ impl<T> Engine<T> {
                     return Some(self.count_already_due(index, run, deadline, due));
                 }
                 ClaimOutcome::Moved { periodic: again } => {
-                    self.stats.counts.resets_elsewhere += 1;
+                    self.stats.counts.remote_resets += 1;
                     periodic = again;
                 }
                 ClaimOutcome::AwaitsMessage => return None,
@@ -859,7 +859,7 @@ impl<T> Engine<T> {
         } else {
             let elsewhere = node.state().was_stopped_remotely();
             self.stats.count_cancelled();
-            self.stats.counts.cancelled_elsewhere += u64::from(elsewhere);
+            self.stats.counts.remote_cancels += u64::from(elsewhere);
         }
         payload
     }
@@ -1030,14 +1030,14 @@ impl<T> Engine<T> {
     /// the occupied slots if a reader has requested them.
     #[inline]
     pub(super) fn publish(&self) {
-        let &Counts { cancelled, handed_back, resets, resets_elsewhere, .. } = &self.stats.counts;
+        let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, overruns, turns, .. } = &self.stats.counts;
         // These counters never decrease, so an unchanged sum means that none of them has changed.
         let other_changes = runs
             + cancelled
             + handed_back
             + resets
-            + resets_elsewhere
+            + remote_resets
             + self.time.regressions
             + overruns;
         let sums = (self.wheel.touched() + other_changes, self.backlog.count());
@@ -1091,7 +1091,7 @@ impl<T> Engine<T> {
         self.stats.live = self.stats.live.saturating_sub(handed_back).saturating_sub(cancelled);
         self.stats.counts.handed_back += u64::from(handed_back);
         self.stats.counts.cancelled += u64::from(cancelled);
-        self.stats.counts.cancelled_elsewhere += u64::from(cancelled);
+        self.stats.counts.remote_cancels += u64::from(cancelled);
         self.end_pass();
         self.publish();
         registry::unregister(
@@ -1195,7 +1195,7 @@ impl<T> Engine<T> {
                     let claimed = if node.is_not_admitted() {
                         self.admit(index, periodic)
                     } else {
-                        self.stats.counts.resets_elsewhere += 1;
+                        self.stats.counts.remote_resets += 1;
                         self.apply_move(index, periodic)
                     };
                     if let Some(claimed) = claimed {
@@ -1280,7 +1280,7 @@ impl<T> Engine<T> {
         }
         let wants_payload = has_payload && wants_payload(node);
         let generation = node.state().generation();
-        self.stats.counts.cancelled_elsewhere += 1;
+        self.stats.counts.remote_cancels += 1;
         let location = node.location();
         if location.is_linked() {
             self.wheel.unlink(&self.nodes, node);

@@ -133,7 +133,7 @@ fn a_deferred_reset_sends_no_message_and_takes_effect() {
     assert_eq!(shard.time_until_next(), Some(TICK * 2), "still linked at two ticks");
     clock.advance(TICK * 2);
     assert_eq!(turn_and_count_fired(&mut shard), 0);
-    assert_eq!(shard.counts().resets_elsewhere, 2);
+    assert_eq!(shard.counts().remote_resets, 2);
     assert_eq!(shard.time_left(timer), Some(TICK));
     // The timer is deferrable again.
     assert!(reset_as_remote(timer, 5));

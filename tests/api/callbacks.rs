@@ -71,9 +71,9 @@ fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
             let held = use_wheel_on_drop();
             local_timer().add(TICK, move || drop(held))
         };
-        let (cancelled, cancelled_elsewhere, fired) = (add(), add(), add());
+        let (cancelled, remote_cancels, fired) = (add(), add(), add());
         assert_eq!(cancelled.cancel(), Cancel::Cancelled);
-        assert_eq!(cancel_remotely(cancelled_elsewhere), Cancel::Cancelled);
+        assert_eq!(cancel_remotely(remote_cancels), Cancel::Cancelled);
         let held = use_wheel_on_drop();
         let again = local_timer().add_periodic(TICK, move || _ = &held);
         assert_eq!(turn_after(clock, 1).fired, 2);

@@ -136,7 +136,7 @@ fn lookups_that_race_with_remote_cancels_lose_no_timer() {
         assert!(shard.next_expired().is_none());
         let counts = shard.counts();
         assert_counts_add_up(counts);
-        assert_eq!(counts.cancelled_elsewhere, won as u64);
+        assert_eq!(counts.remote_cancels, won as u64);
         assert_eq!(counts.live, 400, "odd numbers that are no multiple of five");
         assert!(shard.iter().all(|(_, _, payload)| **payload % 2 == 1 && **payload % 5 > 0));
     }

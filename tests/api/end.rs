@@ -169,7 +169,7 @@ fn drain_returns_the_pending_timers_of_a_thread() {
         assert_eq!(log.take(), ["one-shot", "private", "periodic"]);
         let counts = local_timer().counts();
         assert_eq!((counts.added, counts.handed_back, counts.live), (7, 5, 0));
-        assert_eq!((counts.cancelled, counts.cancelled_elsewhere), (2, 1));
+        assert_eq!((counts.cancelled, counts.remote_cancels), (2, 1));
 
         assert!(local_timer().drain().is_empty(), "the second drain");
         [elsewhere, moved, remote].into_iter().for_each(assert_stale);

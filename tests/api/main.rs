@@ -1,7 +1,7 @@
 //! Tests of the public interface. All modules share one binary, which builds faster than many.
 //! To run one module: `cargo test --test api callbacks::`. Tests that need their own process or
 //! other features are in the parent directory.
-#![cfg(feature = "std")]
+#![cfg(all(feature = "cores", feature = "futures", feature = "purgatory"))]
 #![allow(clippy::unchecked_time_subtraction, reason = "a test that underflows fails")]
 
 #[path = "../common/lockstep.rs"]

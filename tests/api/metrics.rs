@@ -50,22 +50,22 @@ fn resets_of_local_remote_and_periodic_timers_are_counted() {
         assert_eq!(local_timer().counts().resets, 3);
         let _ = local_timer().turn();
         announce_sleep();
-        assert_eq!((published().resets, published().resets_elsewhere), (3, 0));
+        assert_eq!((published().resets, published().remote_resets), (3, 0));
         // A reset to the current deadline counts, too.
         assert!(on_a_thread(|| moved.reset(TICK * 7)));
         let _ = local_timer().turn();
         announce_sleep();
-        assert_eq!((published().resets, published().resets_elsewhere), (3, 1));
+        assert_eq!((published().resets, published().remote_resets), (3, 1));
     });
     // The remote reset of a due timer counts once.
     on_a_core(|clock| {
         let moved = local_timer().add(TICK * 2, || {});
         local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
         assert_eq!(turn_after(clock, 3).fired, 1);
-        let Counts { fired, resets, resets_elsewhere, live, .. } = local_timer().counts();
-        assert_eq!((fired, resets, resets_elsewhere, live), (1, 0, 1, 1));
+        let Counts { fired, resets, remote_resets, live, .. } = local_timer().counts();
+        assert_eq!((fired, resets, remote_resets, live), (1, 0, 1, 1));
         assert_eq!((turn_after(clock, 9).fired, turn_after(clock, 1).fired), (0, 1));
-        assert_eq!(local_timer().counts().resets_elsewhere, 1);
+        assert_eq!(local_timer().counts().remote_resets, 1);
     });
 }
 
@@ -131,8 +131,8 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
             local_timer().turn();
             announce_sleep();
             let left = 5_000 - turn * BATCH;
-            let Counts { cancelled_elsewhere, live, queued, held, .. } = published();
-            assert_eq!((cancelled_elsewhere, live, queued), (turn * BATCH, left + 1, COUNT_LIMIT));
+            let Counts { remote_cancels, live, queued, held, .. } = published();
+            assert_eq!((remote_cancels, live, queued), (turn * BATCH, left + 1, COUNT_LIMIT));
             assert_eq!((held, counts().held, counts().queued), (COUNT_LIMIT, left, left));
         }
         cancel_all_remotely(&[late]);

@@ -6,9 +6,9 @@ use corewheel::{
     Cancel, Config, ConfigError, ManualClock, Shard, TimerHandle, local_timer, purgatory::Purgatory,
 };
 
+use crate::operation::NeverCompletes;
 use crate::support::{
-    Counter, NeverCompletes, TICK, cancel_remotely, must_not_run, on_a_core, on_a_thread,
-    turn_after,
+    Counter, TICK, cancel_remotely, must_not_run, on_a_core, on_a_thread, turn_after,
 };
 
 const NANOSECOND: Duration = Duration::from_nanos(1);

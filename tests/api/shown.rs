@@ -16,9 +16,8 @@ use corewheel::{
     purgatory::{Outcome, Purgatory, PurgatoryGroup},
 };
 
-use crate::support::{
-    Counter, HOUR, NeverCompletes, TICK, configured, on_a_core, on_a_thread, turn_after,
-};
+use crate::operation::NeverCompletes;
+use crate::support::{Counter, HOUR, TICK, configured, on_a_core, on_a_thread, turn_after};
 
 #[test]
 fn debug_output_shows_the_main_fields() {

@@ -8,10 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{
-    Cancel, Config, ManualClock, Shard, TimerHandle, Turn, local_timer,
-    purgatory::{Completion, DelayedOperation},
-};
+use corewheel::{Cancel, Config, ManualClock, Shard, TimerHandle, Turn, local_timer};
 
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
@@ -81,16 +78,6 @@ pub(crate) fn shard_with_clock<T>(clock: &ManualClock) -> Shard<T> {
 pub(crate) fn on_a_thread<R: Send>(test: impl FnOnce() -> R + Send) -> R {
     let ended = thread::scope(|scope| scope.spawn(test).join());
     ended.unwrap_or_else(|panic| panic::resume_unwind(panic))
-}
-
-pub(crate) struct NeverCompletes;
-
-impl DelayedOperation for NeverCompletes {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(self, _: Completion) {}
 }
 
 pub(crate) fn must_not_run() {

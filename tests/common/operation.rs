@@ -1,4 +1,4 @@
-//! A delayed operation, and the record of its calls.
+//! Delayed operations, and a record of their calls.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::{
@@ -100,4 +100,14 @@ pub(crate) fn add_waiting<K: WatchKey>(
     let added = own.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
     let Outcome::Waits(id) = added else { panic!("the operation completed at once") };
     id
+}
+
+pub(crate) struct NeverCompletes;
+
+impl DelayedOperation for NeverCompletes {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(self, _: Completion) {}
 }

@@ -1,6 +1,6 @@
 //! Memory, counted by an allocator: it is bounded (P8), and the steady state neither allocates nor
 //! frees (P4).
-#![cfg(feature = "std")]
+#![cfg(all(feature = "cores", feature = "futures", feature = "purgatory"))]
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,6 +10,8 @@ mod counting;
 mod kinds;
 #[path = "../common/lockstep.rs"]
 mod lockstep;
+#[path = "../common/operation.rs"]
+mod operation;
 #[path = "../common/polling.rs"]
 mod polling;
 
@@ -20,9 +22,7 @@ mod timers;
 
 use std::hint::black_box;
 
-use common::{
-    HOUR, NeverCompletes, TICK, alone, in_virtual_time, must_not_run, on_a_thread, operations,
-};
+use common::{HOUR, TICK, alone, in_virtual_time, must_not_run, on_a_thread, operations};
 use corewheel::{Cancel, ManualClock, ShardRef, TimerHandle, Turn, local_timer};
 use counting::{allocated_bytes, allocator_calls};
 use kinds::{for_each_kind, for_each_shard};

@@ -16,8 +16,8 @@ use corewheel::{
 };
 
 use crate::{
-    NeverCompletes, TICK, allocator_calls, alone, alone_in_virtual_time, cancel_all,
-    common::turn_after, for_each_kind, lockstep::Lockstep, must_not_run, polling::Poller,
+    TICK, allocator_calls, alone, alone_in_virtual_time, cancel_all, common::turn_after,
+    for_each_kind, lockstep::Lockstep, must_not_run, operation::NeverCompletes, polling::Poller,
     small_callback,
 };
 

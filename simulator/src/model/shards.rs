@@ -151,7 +151,7 @@ impl Model {
                 && touched <= 6 * most + 4 * turn.nested;
             // Without messages, periodic timers and remote resets, a pass touches no entry twice.
             let is_pass = report.touched.is_none();
-            let moved = after.resets_elsewhere - turn.before.resets_elsewhere;
+            let moved = after.remote_resets - turn.before.remote_resets;
             let others = turn.before.queued + turn.arrived + turn.nested + turn.lent + moved;
             let is_alone = is_pass && others == 0;
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);

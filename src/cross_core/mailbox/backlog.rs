@@ -12,7 +12,7 @@ const URGENT: usize = 0;
 const LOW: usize = 1;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum BacklogPhase {
     /// The pass began without messages, and has not polled the mailbox since.
     BeganEmpty,
     /// The pass is at its beginning, and consumes only urgent messages.
@@ -36,7 +36,7 @@ pub(crate) struct Backlog {
     has_taken_low: bool,
     /// The kinds that this pass does not poll again, since a poll may miss the cache.
     polling_done: [bool; 2],
-    phase: Phase,
+    phase: BacklogPhase,
     /// The number of messages that may be consumed now.
     budget: usize,
     /// The part of the pass's budget that is held back for low-priority messages.
@@ -50,7 +50,7 @@ impl Backlog {
     pub(crate) fn begin_pass(&mut self, budget: usize) {
         self.has_taken_low = false;
         self.polling_done = [false; 2];
-        self.phase = Phase::Remaining;
+        self.phase = BacklogPhase::Remaining;
         self.reversals_left = REVERSED_PER_PASS_MAX;
         self.budget = budget;
         self.reserved_for_low = 0;
@@ -60,7 +60,7 @@ impl Backlog {
     /// budget.
     #[inline]
     pub(crate) fn begin_empty_pass(&mut self) {
-        self.phase = Phase::BeganEmpty;
+        self.phase = BacklogPhase::BeganEmpty;
     }
 
     /// Makes the pass consume only urgent messages until
@@ -71,7 +71,7 @@ impl Backlog {
     #[inline]
     pub(crate) fn reserve_for_low(&mut self) {
         if self.has_urgent() {
-            self.phase = Phase::Urgent;
+            self.phase = BacklogPhase::Urgent;
             let is_odd = !self.budget.is_multiple_of(2);
             self.odd_went_to_low ^= is_odd;
             let half = self.budget / 2 + usize::from(is_odd && self.odd_went_to_low);
@@ -82,7 +82,7 @@ impl Backlog {
 
     #[inline]
     pub(crate) fn is_in_urgent_phase(&self) -> bool {
-        self.phase == Phase::Urgent
+        self.phase == BacklogPhase::Urgent
     }
 
     /// Lets the pass consume low-priority messages, and poll their stack once more if it has taken
@@ -90,11 +90,11 @@ impl Backlog {
     /// due timers fire does not fire in the same turn. A pass that began without messages gets
     /// `budget`.
     pub(crate) fn end_urgent_phase(&mut self, budget: usize) {
-        if self.phase == Phase::BeganEmpty {
+        if self.phase == BacklogPhase::BeganEmpty {
             self.begin_pass(budget);
         }
         self.budget += mem::take(&mut self.reserved_for_low);
-        self.phase = Phase::Remaining;
+        self.phase = BacklogPhase::Remaining;
         self.polling_done = [true, self.has_taken_low];
     }
 
