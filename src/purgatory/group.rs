@@ -198,8 +198,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
         // An event gets no answer, so the sender's index, 0, has no effect.
-        let event = vec![Message::Event { key: key.clone() }];
-        self.0.post(self.0.core_of(key, shards.len()), Batch::new(&self.0, 0, event));
+        let mut batch = Batch::new(&self.0, 0, Vec::new());
+        batch.0.events.push(key.clone());
+        self.0.post(self.0.core_of(key, shards.len()), batch);
     }
 
     /// Returns the membership of this thread, as core `index` of `shards`.
@@ -283,8 +284,6 @@ impl<K> fmt::Debug for PurgatoryGroup<K> {
 
 #[derive(Debug)]
 pub(super) enum Message<K> {
-    /// There was an event on a key of the receiver.
-    Event { key: K },
     /// An operation of the sender watches a key of the receiver.
     Watch { key: K, operation: Id },
     /// The sender has added the watch that the receiver's operation requested.
@@ -311,7 +310,7 @@ impl<K> Message<K> {
                 Some(Self::Unwatch { watch })
             }
             Self::Watch { operation, .. } => Some(Self::KeyCoreEnded { operation }),
-            Self::Event { .. } | Self::Unwatch { .. } | Self::KeyCoreEnded { .. } => None,
+            Self::Unwatch { .. } | Self::KeyCoreEnded { .. } => None,
         }
     }
 }
@@ -338,12 +337,22 @@ impl<K: Send + 'static> Member<K> {
     /// Adds a message to the batch for another core. The batch is sent when it is full, and at the
     /// latest when the loop next turns or prepares to sleep.
     pub(super) fn send(&self, core: u32, message: Message<K>) {
+        self.add_to_batch(core, |batch| batch.messages.push(message));
+    }
+
+    /// Like [`send`](Self::send), for an event on a key of `core`.
+    pub(super) fn send_event(&self, core: u32, key: K) {
+        self.add_to_batch(core, |batch| batch.events.push(key));
+    }
+
+    #[inline]
+    fn add_to_batch(&self, core: u32, add: impl FnOnce(&mut BatchContent<K>)) {
         let (count, full) = {
             let mut unsent_batches = self.unsent_batches.borrow_mut();
             let Some(place) = unsent_batches.get_mut(core as usize) else { return };
             let batch = place.get_or_insert_with(|| self.empty_batch());
-            batch.0.messages.push(message);
-            let count = batch.0.messages.len();
+            add(&mut batch.0);
+            let count = batch.len();
             (count, if count >= BATCH_MESSAGES_MAX { place.take() } else { None })
         };
         if let Some(batch) = full {
@@ -358,15 +367,17 @@ impl<K: Send + 'static> Member<K> {
         spare.unwrap_or_else(|| Batch::new(&self.group, self.core, Vec::new()))
     }
 
-    /// Calls `take` with the sending core and each message of a batch. Then keeps the empty batch
-    /// for reuse, unless enough batches are kept.
-    pub(super) fn for_each_message(
+    /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
+    /// core and each message. Then keeps the empty batch for reuse, unless enough batches are kept.
+    pub(super) fn consume(
         &self,
         mut batch: Batch<K>,
-        mut take: impl FnMut(u32, Message<K>),
+        on_event: impl FnMut(K),
+        mut on_message: impl FnMut(u32, Message<K>),
     ) {
         let from = mem::replace(&mut batch.0.from, self.core);
-        batch.0.messages.drain(..).for_each(|message| take(from, message));
+        batch.0.events.drain(..).for_each(on_event);
+        batch.0.messages.drain(..).for_each(|message| on_message(from, message));
         let mut spare = self.spare_batches.borrow_mut();
         if spare.len() < SPARE_BATCHES_MAX {
             spare.push(batch);
@@ -384,12 +395,7 @@ impl<K: Send + 'static> Member<K> {
     }
 
     pub(super) fn unsent_count(&self) -> u64 {
-        self.unsent_batches
-            .borrow()
-            .iter()
-            .flatten()
-            .map(|batch| batch.0.messages.len() as u64)
-            .sum()
+        self.unsent_batches.borrow().iter().flatten().map(|batch| batch.len() as u64).sum()
     }
 
     /// Connects this thread to the group. Returns the watches that other cores have requested so
@@ -423,18 +429,31 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the answers.
     from: u32,
+    /// The keys of events. Separate from the messages, which are larger, because each cache line of
+    /// a batch moves from one core to the other. The order of events and messages has no effect.
+    events: Vec<K>,
     messages: Vec<Message<K>>,
 }
 
 impl<K: Send + 'static> Batch<K> {
     fn new(group: &Arc<Group<K>>, from: u32, messages: Vec<Message<K>>) -> Self {
-        Self(Box::new(BatchContent { group: Arc::clone(group), from, messages }))
+        Self(Box::new(BatchContent {
+            group: Arc::clone(group),
+            from,
+            events: Vec::new(),
+            messages,
+        }))
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.events.len() + self.0.messages.len()
     }
 
     /// Passes the messages to this thread's receiver. If the thread has not joined, buffers the
     /// watches and drops the other messages.
     fn deliver(mut self) {
-        let BatchContent { group, from, messages } = &mut *self.0;
+        let BatchContent { group, from, messages, .. } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| match endpoint {
             Endpoint::Buffering(buffer) => {
                 let watches = messages.extract_if(.., |message| message.is_watch());
@@ -445,7 +464,7 @@ impl<K: Send + 'static> Batch<K> {
         });
         if let Some(receiver) = receiver.flatten() {
             // The budget of the turn already counts the batch as one message.
-            let others = self.0.messages.len().saturating_sub(1);
+            let others = self.len().saturating_sub(1);
             let _ = Local::with(|local| local.charge_messages(others));
             receiver.receive(self);
         }
@@ -454,9 +473,10 @@ impl<K: Send + 'static> Batch<K> {
 
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
-        let BatchContent { group, from, messages } = &mut *self.0;
+        let BatchContent { group, from, events, messages } = &mut *self.0;
         group.send_answers(*from, messages.iter().filter_map(Message::refusal).collect());
         Local::drop_each(messages.drain(..));
+        Local::drop_each(events.drain(..));
     }
 }
 

@@ -844,7 +844,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn notify(&self, key: &K) {
         match self.other_core_of(key) {
-            Some((member, core)) => member.send(core, Message::Event { key: key.clone() }),
+            Some((member, core)) => member.send_event(core, key.clone()),
             None => _ = self.run_event(key),
         }
     }
@@ -1060,7 +1060,6 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     fn handle_message(&self, from: u32, message: Message<K>) {
         match message {
-            Message::Event { key } => _ = self.run_event(&key),
             Message::Recheck { operation, .. } | Message::KeyCoreEnded { operation } => {
                 self.check_if_waiting(operation);
             }
@@ -1129,8 +1128,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> Receiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         if let Some(member) = &self.member {
-            member
-                .for_each_message(batch, |from, message| self.handle_catching_panic(from, message));
+            let on_event = |key: K| {
+                Local::catch_panic(PanicPlace::Operation, move || _ = self.run_event(&key));
+            };
+            member.consume(batch, on_event, |from, message| {
+                self.handle_catching_panic(from, message);
+            });
         }
     }
 

@@ -724,6 +724,21 @@ fn a_key_panic_in_a_full_batch_prevents_no_completion() {
 }
 
 #[test]
+fn a_key_panic_after_an_event_loses_no_other_event() {
+    let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
+    let seen = cores.on(0, |own| add(own, [never_panics(0)], 50));
+    seen.set();
+    cores.on(1, |own| {
+        own.notify(&panics_on_drop(0));
+        own.notify(&never_panics(0));
+    });
+    cores.on(0, |_| KEYS_PANIC.set(true));
+    cores.settle();
+    assert_eq!(cores.panicked(0), 1);
+    seen.assert_ended(Completion::Condition);
+}
+
+#[test]
 fn a_key_panic_at_thread_exit_is_contained() {
     on_a_thread(|| {
         for core in [0, 1] {
