@@ -9,10 +9,7 @@ use std::{
     hint::black_box,
     pin::pin,
     rc::Rc,
-    sync::{
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc,
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     task::{Context, Waker},
     thread,
     time::Duration,
@@ -24,6 +21,7 @@ use corewheel::{
 };
 
 use crate::{
+    handover,
     one_thread::{Draws, STEP, WARM_UP},
     timers::{Payload, payload},
 };
@@ -102,14 +100,14 @@ impl Remote {
         let order = draws.order();
         let sizes = [(WARM_UP_BATCHES, WARM_UP_SIZE), (BATCHES, iterations / BATCHES)];
         let sizes = sizes.into_iter().flat_map(|(batches, size)| [size].repeat(batches));
-        let (to_other, work) = mpsc::channel::<(usize, Vec<TimerHandle>)>();
-        let (to_owner, done) = mpsc::channel();
+        let (to_other, work) = handover::channel::<(usize, Vec<TimerHandle>)>();
+        let (to_owner, mut done) = handover::channel();
         let (shard, mut other_draws) = (local_timer().shard_ref(), Draws::new(live));
         let other = self.other;
         let thread = thread::spawn(move || {
             for (size, mut batch) in work {
                 other(&shard, &mut other_draws, &mut batch, size);
-                to_owner.send(batch).expect("the owner waits");
+                to_owner.send(batch);
             }
         });
         let (mut batch, mut start) = (Vec::with_capacity(live), 0);
@@ -120,8 +118,8 @@ impl Remote {
             if self.takes_handles {
                 batch.extend(chosen.iter().map(|&id| handles[id]));
             }
-            to_other.send((size, batch)).expect("the other thread waits");
-            batch = done.recv().expect("the other thread does not panic");
+            to_other.send((size, batch));
+            batch = done.next().expect("the other thread does not panic");
             clock.advance(Duration::from_millis(1));
             local_timer().turn();
             (self.owner)(&mut handles, chosen, &mut draws, &mut batch);
@@ -260,24 +258,24 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     let written: &'static [AtomicU64] = Box::leak((0..live).map(|_| AtomicU64::new(0)).collect());
     let order = draws.order();
     let group = PurgatoryGroup::<usize>::by(|_| 0);
-    let (to_owner, done) = mpsc::channel();
-    let (to_other, work) = mpsc::channel::<Vec<usize>>();
+    let (to_owner, mut done) = handover::channel();
+    let (to_other, work) = handover::channel::<Vec<usize>>();
     let (own, other_group) = (local_timer().shard_ref(), group.clone());
     let thread = thread::spawn(move || {
         let _clock = install();
         let shards = [own, local_timer().shard_ref()];
         let purgatory = other_group.join::<WaitForCount>(1, &shards);
-        to_owner.send(shards.to_vec()).expect("the owner waits");
+        to_owner.send(shards.to_vec());
         for keys in work {
             for &key in &keys {
                 written[key].fetch_add(1, Relaxed);
                 purgatory.notify(&key);
             }
             local_timer().turn();
-            to_owner.send(Vec::new()).expect("the owner waits");
+            to_owner.send(Vec::new());
         }
     });
-    let shards = done.recv().expect("the other thread does not panic");
+    let shards = done.next().expect("the other thread does not panic");
     let purgatory = group.join::<WaitForCount>(0, &shards);
     let watch = |draws: &mut Draws, key: usize| {
         let wanted = written[key].load(Relaxed) + 1;
@@ -292,8 +290,8 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
         start = if start + size > live { 0 } else { start };
         let chosen = &order[start..start + size];
         start += size;
-        to_other.send(chosen.to_vec()).expect("the other thread waits");
-        done.recv().expect("the other thread does not panic");
+        to_other.send(chosen.to_vec());
+        done.next().expect("the other thread does not panic");
         local_timer().turn();
         assert_eq!(purgatory.len(), live - size);
         for &key in chosen {

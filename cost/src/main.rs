@@ -4,6 +4,7 @@
 //! two counts, divided by the difference of the iterations, is the cost of one operation.
 
 mod corewheel_timers;
+mod handover;
 mod local;
 mod one_thread;
 mod peers;

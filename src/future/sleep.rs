@@ -186,6 +186,7 @@ impl<H: Backend> Sleep<H> {
     /// });
     /// assert_eq!(time.elapsed(), Duration::from_secs(10));
     /// ```
+    #[inline]
     pub fn reset(&mut self, deadline: Instant) {
         if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
             && let Some((nanos, has_elapsed)) = self.backend.reset_at(handle, deadline)
@@ -215,6 +216,7 @@ impl<H: Backend> Sleep<H> {
     /// });
     /// assert_eq!(time.elapsed(), Duration::from_secs(17));
     /// ```
+    #[inline]
     pub fn reset_after(&mut self, duration: Duration) {
         if let State::Armed(handle, waker_id) | State::ResetToElapsed(handle, waker_id) = self.state
             && let Some(nanos) = self.backend.reset_after(handle, duration)

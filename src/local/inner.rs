@@ -249,9 +249,23 @@ impl Local {
         step(&mut self.engine.borrow_mut())
     }
 
+    /// Adds a timer to this thread's wheel.
+    #[inline(always)]
+    pub(super) fn add_to_current<B: BuildInPlace<Callback>>(
+        kind: TimerKind,
+        call_site: CallSite,
+        when: When,
+        callback: &mut Option<B>,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        // Does not call `with`, because the compiler would not inline the closure.
+        let local = Self::get_or_create()?;
+        // SAFETY: as in `with`.
+        unsafe { local.as_ref() }.add(kind, call_site, when, callback)
+    }
+
     /// Adds a timer, and ends an announced sleep that would miss its deadline. Takes the callback
     /// unless the add is refused.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add<B: BuildInPlace<Callback>>(
         &self,
         kind: TimerKind,

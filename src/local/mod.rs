@@ -353,6 +353,7 @@ impl LocalTimer {
     ///     local_timer().turn();
     /// }
     /// ```
+    #[inline]
     pub fn turn(self) -> Turn {
         self.turn_within(usize::MAX)
     }
@@ -377,6 +378,7 @@ impl LocalTimer {
     /// let turn = local_timer().turn_within(10);
     /// assert!(turn.fired <= 10 && turn.behind); // the rest comes in the next turns
     /// ```
+    #[inline]
     pub fn turn_within(self, budget: usize) -> Turn {
         Local::turn(budget)
     }
@@ -906,7 +908,7 @@ impl LocalTimer {
         TimerFd::open()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert<C: IntoCallback>(
         kind: TimerKind,
         call_site: CallSite,
@@ -914,8 +916,7 @@ impl LocalTimer {
         callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         let mut callback = Some(callback);
-        let added = Local::with(|local| local.add(kind, call_site, when, &mut callback));
-        added.and_then(|added| added).map_err(|reason| {
+        Local::add_to_current(kind, call_site, when, &mut callback).map_err(|reason| {
             AddError::new(reason, callback.expect("a refused callback stays").into_closure())
         })
     }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Local, LocalTimer, local_timer};
+use super::{Local, local_timer};
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
@@ -90,6 +90,7 @@ impl ShardRef {
     /// let timer = thread::spawn(add).join().unwrap();
     /// local_timer().run_until(|| !timer.is_pending());
     /// ```
+    #[inline]
     #[track_caller]
     pub fn add(
         &self,
@@ -117,6 +118,7 @@ impl ShardRef {
     /// let refused = ended.try_add(Duration::from_secs(1), || println!("too late"));
     /// assert_eq!(refused.unwrap_err().reason(), AddErrorReason::ShutDown);
     /// ```
+    #[inline]
     #[track_caller]
     pub fn try_add<F: FnOnce() + Send + 'static>(
         &self,
@@ -227,6 +229,7 @@ impl ShardRef {
     /// let closure = thread::spawn(run).join().unwrap();
     /// local_timer().run_until(|| !closure.is_pending());
     /// ```
+    #[inline]
     #[track_caller]
     pub fn run(&self, callback: impl FnOnce() + Send + 'static) -> TimerHandle {
         AddError::or_panic(self.try_run(callback))
@@ -248,6 +251,7 @@ impl ShardRef {
     /// let refused = ended.try_run(|| println!("run here instead"));
     /// refused.unwrap_err().into_inner()();
     /// ```
+    #[inline]
     #[track_caller]
     pub fn try_run<F: FnOnce() + Send + 'static>(
         &self,
@@ -278,10 +282,23 @@ impl ShardRef {
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
-            return LocalTimer::insert(TimerKind::Shared, call_site, when, RunOnce(callback));
+            let mut callback = Some(RunOnce(callback));
+            return Self::add_to_own(call_site, when, &mut callback).map_err(|reason| {
+                AddError::new(reason, callback.expect("a refused callback stays").into_closure())
+            });
         }
         let schedule = Schedule { due: self.shared.due(when), period: 0 };
         self.send(schedule, call_site, RunOnce(callback))
+    }
+
+    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
+    #[inline(never)]
+    fn add_to_own<F: FnOnce() + 'static>(
+        call_site: CallSite,
+        when: When,
+        callback: &mut Option<RunOnce<F>>,
+    ) -> Result<TimerHandle, AddErrorReason> {
+        Local::add_to_current(TimerKind::Shared, call_site, when, callback)
     }
 
     /// Returns the present time of the wheel's clock, which [`Config::clock`](crate::Config::clock)

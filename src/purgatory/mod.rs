@@ -274,6 +274,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert_eq!(completes, Outcome::Completed);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[inline]
     #[track_caller]
     pub fn try_complete_else_watch(
         &self,
@@ -316,6 +317,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert_eq!(purgatory.check_and_complete(&"topic"), 1);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[inline]
     pub fn check_and_complete(&self, key: &K) -> usize {
         self.0.run_event(key)
     }
@@ -391,6 +393,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert!(purgatory.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[inline]
     pub fn notify(&self, key: &K) {
         self.0.notify(key);
     }
@@ -422,6 +425,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert!(!purgatory.force_complete(id)); // it has completed
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[inline]
     pub fn force_complete(&self, OperationId(id): OperationId) -> bool {
         self.0.force_complete(id)
     }
@@ -712,6 +716,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         })
     }
 
+    #[inline]
     #[track_caller]
     fn add(
         self: &Rc<Self>,
@@ -849,6 +854,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
     }
 
+    #[inline]
     fn run_event(&self, key: &K) -> usize {
         self.count_change();
         let hash = self.hash_builder.of(key);

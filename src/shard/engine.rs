@@ -1141,6 +1141,7 @@ impl<T> Engine<T> {
 
     /// Consumes the remaining messages, up to one that fires a timer, and returns the timer. If no
     /// message fires a timer, ends the pass.
+    #[inline]
     pub(super) fn next_due_or_end_pass(&mut self) -> Option<ClaimedTimer> {
         let claimed =
             if self.take_remaining_messages() { self.next_due_from_messages() } else { None };
@@ -1166,6 +1167,7 @@ impl<T> Engine<T> {
     /// Consumes messages within the budget, until one leaves work to the caller. Returns this work.
     /// Adds the number of timers found remotely cancelled to `collected`. Leaves the payload of
     /// such a timer to the caller if `wants_payload` returns true for its node.
+    #[inline]
     pub(crate) fn next_message_work(
         &mut self,
         collected: &mut usize,

@@ -139,6 +139,7 @@ impl<T> Shard<T> {
     /// shard.add(Duration::from_secs(30), "idle");
     /// shard.add(When::after(Duration::from_secs(1)).spread(Duration::from_secs(4)), "reconnect");
     /// ```
+    #[inline]
     #[track_caller]
     pub fn add(&mut self, when: impl Into<When>, payload: T) -> TimerHandle {
         AddError::or_panic(self.try_add(when, payload))
@@ -164,6 +165,7 @@ impl<T> Shard<T> {
     /// assert_eq!(refused.into_inner(), "second");
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
+    #[inline]
     #[track_caller]
     pub fn try_add(
         &mut self,
@@ -257,6 +259,7 @@ impl<T> Shard<T> {
     /// assert_eq!(shard.cancel(lease), None);
     /// assert!(deadline > Some(shard.now()));
     /// ```
+    #[inline]
     pub fn cancel(&mut self, handle: TimerHandle) -> Option<T> {
         if handle.shard() != self.engine.number {
             return None;
@@ -284,6 +287,7 @@ impl<T> Shard<T> {
     /// shard.cancel(lease);
     /// assert!(!shard.reset(lease, Duration::from_secs(60)));
     /// ```
+    #[inline]
     #[must_use = "a timer that was not moved has ended or is running"]
     pub fn reset(&mut self, handle: TimerHandle, when: impl Into<When>) -> bool {
         if handle.shard() != self.engine.number {
@@ -458,6 +462,7 @@ impl<T> Shard<T> {
     /// assert!(shard.is_empty());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
+    #[inline]
     pub fn turn(&mut self) {
         self.turn_within(usize::MAX);
     }
@@ -514,6 +519,7 @@ impl<T> Shard<T> {
     /// assert!(expired <= 10 && shard.is_behind());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
+    #[inline]
     pub fn turn_within(&mut self, budget: usize) {
         if !self.engine.try_read_clock() {
             self.engine.turn_slow(budget);
