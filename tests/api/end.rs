@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future, pending},
-    mem,
     panic::panic_any,
     sync::{
         Arc, Mutex,
@@ -349,19 +348,20 @@ fn panicking_wakers_of_driving_tasks_do_not_abort_an_exiting_thread() {
         }
     }
     let panics = Counter::default();
-    on_a_thread(|| {
+    let ended = after_wheel_ends(|| {
         let count = panics.callback();
         Config::new().on_panic(move |_| count()).install().expect("a new thread");
-        for _ in 0..2 {
+        let mut tasks = [(); 2].map(|()| {
             let mut task = Box::pin(drive(|_| pending::<()>()));
             let waker = Waker::from(Arc::new(PanicsOnDrop));
             for _ in 0..4 {
                 assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             }
-            mem::forget(task);
-        }
+            Some(task)
+        });
+        move || tasks.each_mut().map(Option::take).len()
     });
-    assert_eq!(panics.get(), 2);
+    assert_eq!((ended, panics.get()), (2, 2));
 }
 
 /// The destructor of a cancelled callback runs on the cancelling thread, and may outlive the wheel.
