@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(doc)]
+use super::LocalTimer;
 use super::{Local, local_timer};
 use crate::{
     clock::schedule::Schedule,
