@@ -38,7 +38,7 @@ use crate::{
         handle::{LocalHandle, Owner, TimerHandle},
         state::TimerKind,
     },
-    error::{AddError, ConfigError},
+    error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
     metrics::ShardMetrics,
     shard::{Engine, PreparedSleep},
@@ -916,9 +916,17 @@ impl LocalTimer {
         callback: C,
     ) -> Result<TimerHandle, AddError<C::Closure>> {
         let mut callback = Some(callback);
-        Local::add_to_current(kind, call_site, when, &mut callback).map_err(|reason| {
-            AddError::new(reason, callback.expect("a refused callback stays").into_closure())
-        })
+        Local::add_to_current(kind, call_site, when, &mut callback)
+            .map_err(|reason| Self::refused_add(reason, callback))
+    }
+
+    /// Returns the error of an add that has not taken its callback.
+    #[inline]
+    fn refused_add<C: IntoCallback>(
+        reason: AddErrorReason,
+        callback: Option<C>,
+    ) -> AddError<C::Closure> {
+        AddError::new(reason, callback.expect("a refused callback stays").into_closure())
     }
 }
 

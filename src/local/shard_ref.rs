@@ -6,9 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[cfg(doc)]
-use super::LocalTimer;
-use super::{Local, local_timer};
+use super::{Local, LocalTimer, local_timer};
 use crate::{
     clock::schedule::Schedule,
     cross_core::{
@@ -285,9 +283,8 @@ impl ShardRef {
     ) -> Result<TimerHandle, AddError<F>> {
         if self.is_own() {
             let mut callback = Some(RunOnce(callback));
-            return Self::add_to_own(call_site, when, &mut callback).map_err(|reason| {
-                AddError::new(reason, callback.expect("a refused callback stays").into_closure())
-            });
+            return Self::add_to_own(call_site, when, &mut callback)
+                .map_err(|reason| LocalTimer::refused_add(reason, callback));
         }
         let schedule = Schedule { due: self.shared.due(when), period: 0 };
         self.send(schedule, call_site, RunOnce(callback))

@@ -479,7 +479,7 @@ impl<K, Op> Table<K, Op> {
                 *link = next_key;
                 self.key_count -= 1;
                 if self.key_count < self.chains.len() / CHAINS_PER_KEY_MAX {
-                    self.trim_if_few_keys();
+                    self.trim_if_surplus_chains();
                 }
                 self.defer_drop(key);
             } else {
@@ -715,9 +715,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Requests calls of [`trim`](Self::trim) if there are few keys.
+    /// Requests calls of [`trim`](Self::trim) if there are surplus chains.
     #[inline(never)]
-    fn trim_if_few_keys(&mut self) {
+    fn trim_if_surplus_chains(&mut self) {
         if !self.is_trimming && self.has_surplus_chains() {
             self.request_trim();
         }
