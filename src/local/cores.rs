@@ -5,7 +5,7 @@ use std::{
     num::NonZeroUsize,
     panic,
     sync::{Arc, mpsc},
-    thread::{self, JoinHandle},
+    thread::{self, JoinHandle, ThreadId},
 };
 
 use core_affinity::CoreId;
@@ -91,14 +91,16 @@ pub struct Cores<R> {
 pub struct Core {
     index: usize,
     pinned: Option<usize>,
+    thread: ThreadId,
     shared: Arc<CoresShared>,
 }
 
 #[derive(Debug)]
 struct CoresShared {
     shards: Box<[ShardRef]>,
-    /// For each thread, true once it has processed the request to stop.
+    /// For each thread, true once it has processed the request to stop, or cannot process it.
     stopping: Box<[AtomicBool]>,
+    is_stop_requested: AtomicBool,
 }
 
 /// The number of messages in a request to stop. The callback of each message sends the next one.
@@ -108,16 +110,26 @@ struct CoresShared {
 /// message always runs in a later turn.
 const STOP_MESSAGES: u32 = 3;
 
-impl CoresShared {
-    /// Sends thread `index` a chain of `messages` messages, the last of which sets the thread's
-    /// flag.
-    fn post_stop(shared: &Arc<Self>, index: usize, messages: u32) {
-        let this = Arc::clone(shared);
-        shared.shards[index].post(move || match messages {
-            // Relaxed: this thread itself reads the flag. Other threads may see the store late.
-            1 => this.stopping[index].store(true, Ordering::Relaxed),
-            _ => Self::post_stop(&this, index, messages - 1),
-        });
+/// A request that a thread stops. Each message contains the request, and its callback passes the
+/// request on to the next message. After the last message, the request is dropped, which sets the
+/// thread's flag. A wheel that is full or has ended drops the request earlier.
+struct StopRequest {
+    shared: Arc<CoresShared>,
+    index: usize,
+}
+
+impl StopRequest {
+    fn send(self, messages: u32) {
+        let Some(left) = messages.checked_sub(1) else { return };
+        let shard = self.shared.shards[self.index].clone();
+        shard.post(move || self.send(left));
+    }
+}
+
+impl Drop for StopRequest {
+    fn drop(&mut self) {
+        // Relaxed: usually the thread itself sets its flag. Other threads may see the store late.
+        self.shared.stopping[self.index].store(true, Ordering::Relaxed);
     }
 }
 
@@ -206,6 +218,10 @@ impl Core {
     /// must unpark the thread. After this call, [`LocalTimer::drain`](crate::LocalTimer::drain)
     /// returns the timers that are still pending.
     ///
+    /// # Panics
+    ///
+    /// If another thread calls it, or a callback.
+    ///
     /// # Examples
     ///
     /// ```
@@ -218,12 +234,17 @@ impl Core {
     /// cores.join();
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn run_timers(&self) {
+        assert!(
+            self.thread == thread::current().id(),
+            "`run_timers` is for this core's own thread"
+        );
         local_timer().run_until(|| self.is_stopping());
     }
 
-    /// Returns true if [`Cores::stop`] was called and a turn of this thread has processed the
-    /// request. A loop calls this after each turn. Cost: a load.
+    /// Returns true if [`Cores::stop`] was called, and a turn of this thread has processed the
+    /// request or the thread's wheel has ended. A loop calls this after each turn. Cost: a load.
     ///
     /// # Examples
     ///
@@ -237,7 +258,7 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed: the thread itself stores the flag. Other threads may see the store late.
+        // Relaxed: usually the thread itself sets the flag. Other threads may see the store late.
         self.shared.stopping[self.index].load(Ordering::Relaxed)
     }
 }
@@ -348,13 +369,16 @@ impl<R> Cores<R> {
     ///
     /// A thread in an announced sleep is woken. Each thread normally processes the request within
     /// three turns. After that, its [`Core::is_stopping`] returns true, and the thread decides when
-    /// to end. Further calls change only the counts of the wheels.
+    /// to end. Further calls have no effect.
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
     /// processed before the request, even if the caller is one of these threads. The exception is
     /// work that a thread's budget defers beyond two turns.
     ///
-    /// In the counts of each wheel, each call counts as three timers.
+    /// If a thread's wheel has ended, or has no node left for the request, `is_stopping` returns
+    /// true at once.
+    ///
+    /// In the counts of each wheel, the request counts as three timers.
     ///
     /// # Examples
     ///
@@ -367,8 +391,12 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
+        // Relaxed: the flag only prevents a second request.
+        if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
+            return;
+        }
         for index in 0..self.shared.shards.len() {
-            CoresShared::post_stop(&self.shared, index, STOP_MESSAGES);
+            StopRequest { shared: Arc::clone(&self.shared), index }.send(STOP_MESSAGES);
         }
     }
 
@@ -574,7 +602,8 @@ impl<R, S, F: Fn(Core, S) -> R> ThreadArgs<F, S> {
         // The thread in `start_with` sends the permission, or refuses it by dropping its sender.
         let _ = report.send(ready);
         let shared = admission.recv().ok()?;
-        Some((self.run)(Core { index: self.index, pinned, shared }, self.arg))
+        let core = Core { index: self.index, pinned, thread: thread::current().id(), shared };
+        Some((self.run)(core, self.arg))
     }
 }
 
@@ -627,7 +656,8 @@ impl<R: Send + 'static> StartingThreads<R> {
 
     fn release_threads(self, pinned: Vec<Option<usize>>, shards: Box<[ShardRef]>) -> Cores<R> {
         let stopping = shards.iter().map(|_| AtomicBool::new(false)).collect();
-        let shared = Arc::new(CoresShared { shards, stopping });
+        let is_stop_requested = AtomicBool::new(false);
+        let shared = Arc::new(CoresShared { shards, stopping, is_stop_requested });
         for admission in self.permits {
             // The send succeeds, because the waiting thread holds the receiver.
             let _ = admission.send(Arc::clone(&shared));

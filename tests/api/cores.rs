@@ -308,6 +308,51 @@ fn run_timers_on_a_drained_wheel_returns_after_a_stop() {
 }
 
 #[test]
+fn a_thread_that_drains_its_wheel_before_or_after_the_stop_sees_it() {
+    for drains_first in [true, false] {
+        let barrier = Arc::new(Barrier::new(2));
+        let other = Arc::clone(&barrier);
+        let cores = start(1, move |core| {
+            if drains_first {
+                drop(local_timer().drain());
+            }
+            other.wait();
+            other.wait();
+            drop(local_timer().drain());
+            core.is_stopping()
+        });
+        barrier.wait();
+        cores.stop();
+        barrier.wait();
+        assert_eq!(join(cores), [true]);
+    }
+}
+
+#[test]
+fn only_the_first_stop_sends_a_request() {
+    let cores = start(1, |core| {
+        core.run_timers();
+        local_timer().counts().added
+    });
+    (0..3).for_each(|_| cores.stop());
+    assert_eq!(join(cores), [3]);
+}
+
+#[test]
+fn run_timers_panics_on_another_thread() {
+    let (sender, receiver) = mpsc::channel();
+    let cores = start(1, move |core| {
+        sender.send(core.clone()).expect("the test waits");
+        core.run_timers();
+    });
+    let core = receiver.recv().expect("the thread runs");
+    let message = panic_message(move || core.run_timers());
+    assert_eq!(message, "`run_timers` is for this core's own thread");
+    cores.stop();
+    join(cores);
+}
+
+#[test]
 fn a_stop_after_the_end_of_a_thread_stops_the_others() {
     let (sender, receiver) = mpsc::channel();
     let cores = start(2, move |core| {
