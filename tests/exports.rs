@@ -6,6 +6,7 @@ use std::{
     collections::HashMap,
     io,
     ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +21,9 @@ use corewheel::{
     Config, ManualClock, PanicPlace, PanicReport, Shard, local_timer,
     metrics::{Exporter, Watch},
 };
-use metrics::Label;
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
+};
 use metrics_util::{
     CompositeKey,
     debugging::{DebugValue, DebuggingRecorder, Snapshotter},
@@ -265,6 +268,56 @@ fn an_ended_shard_exports_its_last_counts_and_zero_gauges() {
         let after = reported(snapshotter, "dropped");
         assert!(gauges.iter().all(|name| after[name] == gauge(0.0)), "{after:?}");
     });
+}
+
+/// A recorder that panics at its first counter.
+struct PanicsOnce(DebuggingRecorder, AtomicBool);
+
+impl Recorder for PanicsOnce {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        let is_first = !self.1.swap(true, Ordering::Relaxed);
+        assert!(!is_first, "a recorder that panics, as it should here");
+        self.0.register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.0.register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        self.0.register_histogram(key, metadata)
+    }
+}
+
+#[test]
+fn the_gauges_of_ended_shards_become_zero_despite_a_panicking_recorder() {
+    let mut exporter = Exporter::new();
+    let names = ["first to end", "second to end"];
+    let shards = names.map(|name| {
+        let (mut shard, clock) = named_shard(name);
+        shard.add(TICK, 1);
+        let _ = shard.time_until_next();
+        (shard, clock)
+    });
+    let healthy = DebuggingRecorder::new();
+    metrics::with_local_recorder(&healthy, || exporter.export());
+    drop(shards);
+    let recorder = PanicsOnce(DebuggingRecorder::new(), AtomicBool::new(false));
+    let snapshotter = recorder.0.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let export = AssertUnwindSafe(|| exporter.export());
+        assert!(catch_unwind(export).is_err());
+        exporter.export();
+    });
+    for name in names {
+        assert_eq!(reported(&snapshotter, name)["corewheel_live"], gauge(0.0), "{name}");
+    }
 }
 
 #[test]

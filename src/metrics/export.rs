@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
+    fmt, mem,
     sync::Arc,
     time::Duration,
 };
@@ -169,10 +169,12 @@ impl Exporter {
             present.iter().map(|(_, shared)| shared.gauges.serial()).collect();
         // Ended shards come first: setting their gauges to zero must not overwrite the gauges of a
         // new shard with the same number and name.
-        let ended: Vec<_> =
-            self.last_exported.extract_if(|serial, _| !serials.contains(serial)).collect();
-        for (_, (before, shared)) in ended {
-            let last = ShardMetrics::of(before.number, &shared);
+        let ended: Vec<u64> =
+            self.last_exported.keys().filter(|serial| !serials.contains(serial)).copied().collect();
+        for serial in ended {
+            let Some((exported, shared)) = self.last_exported.get_mut(&serial) else { continue };
+            let last = ShardMetrics::of(exported.number, shared);
+            let before = mem::replace(exported, last.clone());
             export_changes(&last, Some(&before));
             export_gauges(&ShardMetrics {
                 counts: Counts::default(),
@@ -180,6 +182,8 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
+            // Not removed earlier: if the recorder panics, the next call sets the gauges.
+            self.last_exported.remove(&serial);
         }
         for (number, shared) in present {
             let now = ShardMetrics::of(number, &shared);

@@ -18,7 +18,13 @@
 //! Tasks of smol's global executor run on other threads, and need
 //! [`Timers`](corewheel::future::Timers).
 
-use std::{convert::Infallible, future::poll_fn, pin::pin, time::Duration};
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
+    time::Duration,
+};
 
 use async_executor::LocalExecutor;
 use async_io::Timer;
@@ -40,18 +46,21 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     let _ = Config::new().tick(TICK).install_without_driver();
     // The driver must be a task: the executor runs many tasks before it polls `future` again.
     let driver = tasks.spawn(drive());
-    let mut running = pin!(tasks.run(future));
-    let output = async_io::block_on(poll_fn(|cx| {
-        let output = running.as_mut().poll(cx);
-        if output.is_pending() {
-            // Fires timers that became due while tasks ran, before the reactor wakes more tasks.
-            local_timer().turn_within(BUDGET);
-        }
-        output
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let mut running = pin!(tasks.run(future));
+        async_io::block_on(poll_fn(|cx| {
+            let output = running.as_mut().poll(cx);
+            if output.is_pending() {
+                // Fires timers that became due while tasks ran, before the reactor wakes more
+                // tasks.
+                local_timer().turn_within(BUDGET);
+            }
+            output
+        }))
     }));
     // Dropping the task would drop the driver only when the executor runs again.
     async_io::block_on(tasks.run(driver.cancel()));
-    output
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's

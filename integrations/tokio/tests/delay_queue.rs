@@ -76,6 +76,11 @@ fn past_and_zero_delays_expire_at_once_and_far_ones_later() {
         assert_eq!((first, begun.elapsed()), (["now", "past"], SECOND));
         assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), "in three years");
         assert_eq!(begun.elapsed(), SECOND + 3 * 365 * 86_400 * SECOND);
+        let mut interval = time::interval(Duration::MAX);
+        interval.tick().await;
+        time::advance(100 * 365 * 86_400 * SECOND).await;
+        assert!(poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await.is_pending());
+        assert!(poll_fn(|cx| Poll::Ready(interval.poll_tick(cx))).await.is_pending());
     });
 }
 

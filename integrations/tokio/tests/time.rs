@@ -338,6 +338,13 @@ fn a_paused_sleep_panics_if_no_hook_advances_the_clock() {
         };
         let message = panic_of(|| runtime.block_on(sleeps));
         assert!(message.contains("auto_advance"), "{message}");
+        let waits = async {
+            let mut queue = time::DelayQueue::new();
+            queue.insert((), SECOND);
+            poll_fn(|cx| queue.poll_expired(cx)).await;
+        };
+        let message = panic_of(|| runtime.block_on(waits));
+        assert!(message.contains("auto_advance"), "{message}");
         // `advance` works without the hook.
         runtime.block_on(async {
             time::resume();

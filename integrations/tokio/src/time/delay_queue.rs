@@ -11,7 +11,7 @@ use corewheel::Wheel;
 use futures_core::Stream;
 use slab::Slab;
 
-use super::{Instant, Sleep, home::now, sleep_until};
+use super::{Instant, Sleep, home::now, sleep_until, virtual_time::assert_advancing};
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -116,7 +116,7 @@ impl<T> DelayQueue<T> {
         self.insert_at(value, now().saturating_add(timeout))
     }
 
-    /// Inserts an entry that expires at `when`, or at the next poll if `when` has passed.
+    /// Inserts an entry that expires at `when`, or within a millisecond if `when` has passed.
     ///
     /// # Panics
     ///
@@ -137,6 +137,7 @@ impl<T> DelayQueue<T> {
     /// If the poll is pending, the task is woken at the next deadline, by an insert or reset to an
     /// earlier one, or when the queue becomes empty.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        assert_advancing();
         loop {
             let start = *self.start.get_or_insert_with(now);
             let now = now().duration_since(start).as_millis();
@@ -202,7 +203,7 @@ impl<T> DelayQueue<T> {
         self.reset_at(key, now().saturating_add(timeout));
     }
 
-    /// Moves an entry to `when`.
+    /// Moves an entry to `when`. If `when` has passed, the entry expires within a millisecond.
     ///
     /// # Panics
     ///

@@ -57,10 +57,10 @@ impl Instant {
         self.0.checked_sub(duration).map(Self)
     }
 
-    /// Returns the instant `duration` later, or 30 years later if it cannot be represented.
+    /// Returns the instant `duration` later, or 584 years later if it cannot be represented. No
+    /// clock reaches such an instant.
     pub(super) fn saturating_add(self, duration: Duration) -> Self {
-        const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
-        self.checked_add(duration).unwrap_or_else(|| self + YEARS)
+        self.checked_add(duration).unwrap_or_else(|| self + Duration::from_nanos(u64::MAX))
     }
 }
 

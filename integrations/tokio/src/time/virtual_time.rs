@@ -106,7 +106,8 @@ impl Idle {
 ///
 /// If the clock is paused already, or outside of a current-thread runtime. If the runtime that
 /// calls this function has no [`auto_advance`], a waiting future panics after the runtime has been
-/// idle for 1 to 2 s.
+/// idle for 1 to 2 s. There, a wait on [`timers`](super::timers) ends after this time. In a later
+/// runtime without the hook, nothing ends a wait.
 ///
 /// # Examples
 ///
@@ -350,7 +351,6 @@ fn run_helper(
                 {
                     let _ = stuck.send(());
                     step(clock);
-                    mode = Mode::Paused;
                 }
                 continue;
             }
