@@ -9,7 +9,7 @@ use crate::{
     },
     cross_core::hooks::{Hooks, PanicHook, PanicReport, WakeHook},
     error::ConfigError,
-    limits::{INDEX_MAX, RESERVE_MAX},
+    limits::{INDEX_MAX, RESERVE_MAX, TICK_MAX},
 };
 
 /// The configuration of a thread's wheel or of a [`Shard`](crate::Shard).
@@ -73,7 +73,7 @@ impl Config {
         }
     }
 
-    /// Sets the length of a tick, at least a microsecond.
+    /// Sets the length of a tick, from a microsecond to an hour.
     ///
     /// A deadline is rounded up to a tick. Shorter ticks make timers more exact, but may wake a
     /// sleeping loop more often.
@@ -301,8 +301,11 @@ impl Config {
     }
 
     pub(crate) fn validate(self) -> Result<ValidConfig, ConfigError> {
-        let tick =
-            TickLength::new(self.tick).ok_or(ConfigError::TickTooShort { tick: self.tick })?;
+        let tick = self.tick;
+        if tick > TICK_MAX {
+            return Err(ConfigError::TickTooLong { tick });
+        }
+        let tick = TickLength::new(tick).ok_or(ConfigError::TickTooShort { tick })?;
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX).min(RESERVE_MAX);
         let limit = u32::try_from(self.limit).unwrap_or(u32::MAX).min(INDEX_MAX);
         let hooks = Hooks::new(self.wake, self.panic);

@@ -103,9 +103,10 @@ impl fmt::Display for AddErrorReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ShutDown => {
-                "the wheel has ended: its thread is exiting, or its shard was drained"
+                "the wheel has ended: its thread is exiting, its shard was drained, or its `Watcher` \
+                 was dropped"
             }
-            Self::Full => "the shard is full",
+            Self::Full => "the shard is full (see `Config::limit`)",
             Self::TooManyShards => "too many shards",
         })
     }
@@ -172,7 +173,7 @@ impl<F> Error for AddError<F> {}
 /// }
 /// let error = serve().unwrap_err();
 /// assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
-/// assert_eq!(error.to_string(), "timer not added: the shard is full");
+/// assert_eq!(error.to_string(), "timer not added: the shard is full (see `Config::limit`)");
 /// ```
 impl<F> From<AddError<F>> for io::Error {
     fn from(error: AddError<F>) -> Self {
@@ -246,6 +247,11 @@ pub enum ConfigError {
         /// The requested tick.
         tick: Duration,
     },
+    /// The tick is longer than an hour.
+    TickTooLong {
+        /// The requested tick.
+        tick: Duration,
+    },
     /// This thread already has or had a wheel, or is exiting.
     AlreadyRunning,
     /// More than `max` shards would exist.
@@ -261,6 +267,9 @@ impl fmt::Display for ConfigError {
             Self::TickTooShort { tick } => {
                 write!(f, "a tick of {tick:?} is too short: the minimum is 1 us")
             }
+            Self::TickTooLong { tick } => {
+                write!(f, "a tick of {tick:?} is too long: the maximum is an hour")
+            }
             Self::AlreadyRunning => f.write_str(
                 "this thread already has a wheel or is exiting: install the configuration once, \
                  before the first use",
@@ -274,7 +283,7 @@ impl Error for ConfigError {}
 
 /// Converts the error. The kind of the [`io::Error`] depends on the cause:
 ///
-/// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is too short.
+/// * [`InvalidInput`](io::ErrorKind::InvalidInput): the tick is too short or too long.
 /// * [`AlreadyExists`](io::ErrorKind::AlreadyExists): the thread already has or had a wheel, or is
 ///   exiting.
 /// * [`QuotaExceeded`](io::ErrorKind::QuotaExceeded): too many shards would exist.
@@ -296,7 +305,9 @@ impl Error for ConfigError {}
 impl From<ConfigError> for io::Error {
     fn from(error: ConfigError) -> Self {
         let kind = match error {
-            ConfigError::TickTooShort { .. } => io::ErrorKind::InvalidInput,
+            ConfigError::TickTooShort { .. } | ConfigError::TickTooLong { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             ConfigError::AlreadyRunning => io::ErrorKind::AlreadyExists,
             ConfigError::TooManyShards { .. } => io::ErrorKind::QuotaExceeded,
         };

@@ -3,6 +3,8 @@
 //! Many are smaller in tests and models, to reach cases that are rare in production, such as a
 //! second page or an exhausted generation.
 
+use core::time::Duration;
+
 /// Unit tests, loom models and Miri use the smaller values.
 const TINY: bool = cfg!(any(test, miri)) || LOOM;
 /// True if `util::sync` uses loom.
@@ -194,3 +196,6 @@ pub(crate) const HISTOGRAM_CELLS: usize = if LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.
 pub(crate) const TICK_NANOS_MIN: u64 = 1_000;
+
+/// The longest tick. A longer one is probably a mistake.
+pub(crate) const TICK_MAX: Duration = Duration::from_secs(3_600);

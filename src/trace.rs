@@ -1,5 +1,5 @@
 //! Reports rare incidents through `tracing`, if the feature of that name is enabled. Without the
-//! feature, only a missing driver is reported, on standard error.
+//! feature or a subscriber, only a missing driver is reported, on standard error.
 //!
 //! A `tracing` subscriber is user code, which may call corewheel or panic. So the callers of these
 //! functions hold no borrow (P5) and catch panics (P6).
@@ -20,27 +20,21 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 /// for the wheel of a `Shard`.
 #[cold]
 pub(crate) fn report_undriven(shard: u64, name: &str, overdue: Duration, is_thread_wheel: bool) {
+    let advice = if is_thread_wheel {
+        "call `local_timer().turn()` in the thread's loop, or see `LocalTimer::register_driver`; \
+         wheels of `Timers::per_worker_with` need their `Watcher`"
+    } else {
+        "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
+    };
     #[cfg(feature = "tracing")]
-    tracing::error!(
-        shard,
-        name,
-        ?overdue,
-        is_thread_wheel,
-        "a timer is overdue and no loop drives it"
-    );
-    #[cfg(not(feature = "tracing"))]
-    {
-        let advice = if is_thread_wheel {
-            "call `local_timer().turn()` in the thread's loop, or see \
-             `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their `Watcher`"
-        } else {
-            "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
-        };
-        eprintln!(
-            "corewheel: a timer of thread '{name}' (shard {shard}) has been overdue for \
-             {overdue:?}, and no loop drives it: {advice}"
-        );
+    if tracing::dispatcher::has_been_set() {
+        tracing::error!(shard, name, ?overdue, advice, "a timer is overdue and no loop drives it");
+        return;
     }
+    eprintln!(
+        "corewheel: a timer of thread '{name}' (shard {shard}) has been overdue for {overdue:?}, \
+         and no loop drives it: {advice}"
+    );
 }
 
 /// Reports a stalled loop that a `Watch` has detected.

@@ -21,7 +21,8 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
 /// executor. Dropping the future stops the driving.
 ///
-/// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. When a sleep ends, the
+/// `sleep` is the executor's sleep function, such as `tokio::time::sleep`; corewheel's own
+/// [`sleep`](super::sleep) would wait for the wheel that the task drives. When a sleep ends, the
 /// driving task turns the wheel and lets other tasks run. Then it turns the wheel again and sleeps,
 /// at most until the next deadline. A request that must [end a
 /// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
@@ -42,7 +43,7 @@ const SHORT_SLEEP: Duration = Duration::from_micros(1);
 /// # Panics
 ///
 /// If the thread is exiting and its wheel has ended, or if the thread cannot have a wheel because
-/// 16,384 shards exist.
+/// 16,384 shards exist. A poll panics if `sleep` waits for this thread's wheel.
 ///
 /// # Examples
 ///
@@ -87,7 +88,8 @@ async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
         if wakes {
             cx.waker().wake_by_ref();
         }
-        sleep.as_mut().as_pin_mut().map_or(Poll::Pending, |sleep| sleep.poll(cx).map(drop))
+        let Some(sleep) = sleep.as_mut().as_pin_mut() else { return Poll::Pending };
+        Local::poll_driver_sleep(|| sleep.poll(cx).map(drop))
     })
     .await;
 }

@@ -302,7 +302,7 @@ impl Timers {
     /// ```
     #[track_caller]
     pub fn new(shards: &[ShardRef]) -> Self {
-        assert!(!shards.is_empty(), "no timer to wait for");
+        assert!(!shards.is_empty(), "`Timers::new` needs at least one wheel");
         Self::with_keep_alive(&shards.into(), &KeepAlive::Nothing)
     }
 
@@ -312,7 +312,8 @@ impl Timers {
     }
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
-    /// [metrics](ShardRef::metrics).
+    /// [metrics](ShardRef::metrics). While a callback blocks, the timers of its wheel are late; with
+    /// [`per_worker`](Self::per_worker), timers of all wheels can be late.
     ///
     /// # Examples
     ///

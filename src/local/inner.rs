@@ -377,6 +377,23 @@ impl Local {
         }
     }
 
+    /// Polls the sleep of a task that drives the wheel. If the sleep waits for this wheel itself, the
+    /// poll panics.
+    pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
+        let _ = Self::with(|local| {
+            if let DriverState::BetweenTurns = local.driver.get() {
+                local.driver.set(DriverState::Undriven);
+            }
+        });
+        let polled = poll();
+        let _ = Self::with(|local| {
+            if let DriverState::Undriven = local.driver.get() {
+                local.driver.set(DriverState::BetweenTurns);
+            }
+        });
+        polled
+    }
+
     /// Records that a loop drives the wheel. Returns false inside a turn, and after the wheel was
     /// drained.
     #[inline]
@@ -939,7 +956,7 @@ fn panic_without_driver() -> ! {
     panic!(
         "no loop drives this thread's wheel, so a future that waits for it would never end: before the first poll, call `run` \
          of the package for your runtime (corewheel-tokio, -compio, -monoio, -glommio, -smol), or make a driver by \
-         `corewheel::future::drive` or `LocalTimer::timer_fd`, or call `local_timer().register_driver()` if a loop of yours \
+         `corewheel::future::drive` (with the executor's own sleep function) or `LocalTimer::timer_fd`, or call `local_timer().register_driver()` if a loop of yours \
          turns the wheel later"
     );
 }

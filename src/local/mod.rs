@@ -246,7 +246,7 @@ impl LocalTimer {
     ///
     /// Config::new().limit(0).install()?;
     /// let refused = local_timer().try_add_periodic(Duration::from_secs(1), || println!("alive"));
-    /// println!("{}", refused.unwrap_err()); // timer not added: the shard is full
+    /// println!("{}", refused.unwrap_err()); // timer not added: the shard is full (see `Config::limit`)
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[track_caller]
@@ -516,7 +516,9 @@ impl LocalTimer {
     ///
     /// The loop calls `is_over` before each sleep, including the first. Another thread that changes
     /// the result of `is_over` must wake the loop, by a request to this wheel such as
-    /// [`ShardRef::run`], or by unparking this thread. The loop also ends when the wheel has ended.
+    /// [`ShardRef::run`], or by unparking this thread. With a hook set by [`Config::on_wake`], a
+    /// request wakes the loop only if the hook unparks this thread. The loop also ends when the
+    /// wheel has ended.
     ///
     /// # Panics
     ///
@@ -536,13 +538,14 @@ impl LocalTimer {
     #[track_caller]
     pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
         while !is_over() && !Local::has_ended() {
-            assert!(!Owner::is_in_turn(), "a callback cannot drive its wheel");
+            assert!(!Owner::is_in_turn(), "a callback cannot drive its wheel: let it return");
             self.prepare_sleep().park();
             self.turn();
         }
     }
 
-    /// Drives a thread that only runs timers, until [no timer is live](Self::is_empty).
+    /// Drives a thread that only runs timers, until [no timer is live](Self::is_empty) and no
+    /// request of another thread is queued.
     ///
     /// # Panics
     ///
@@ -560,7 +563,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn run_until_empty(self) {
-        self.run_until(|| self.is_empty());
+        self.run_until(|| self.is_empty() && self.next_deadline().is_none());
     }
 
     /// Registers a loop that will turn this thread's wheel. A loop that polls futures before its
@@ -641,7 +644,8 @@ impl LocalTimer {
         Local::with_current_engine(|engine| engine.len()).unwrap_or(0)
     }
 
-    /// Returns true if no timer is live.
+    /// Returns true if no timer is live. A timer that another thread has added is live once a turn
+    /// has consumed the add.
     ///
     /// # Examples
     ///
@@ -848,7 +852,9 @@ impl LocalTimer {
     /// thread](local_timer). If another thread cancels a timer during the drain, the cancel
     /// succeeds or the drain returns the timer. The result includes the timers of waiting futures.
     /// Running or dropping a future's timer wakes the future's task, whose next poll finds [no
-    /// timer](crate::future#without-a-timer). Later calls return an empty vector.
+    /// timer](crate::future#without-a-timer). Operations that wait in a
+    /// [`Purgatory`](crate::purgatory::Purgatory) stay there without a timeout, and can be
+    /// [drained](crate::purgatory::Purgatory::drain) too. Later calls return an empty vector.
     ///
     /// Cost: some nanoseconds times the largest number of live timers so far.
     ///
@@ -876,7 +882,7 @@ impl LocalTimer {
     #[track_caller]
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<PendingTimer> {
-        assert!(!Owner::is_in_turn(), "a callback cannot drain its wheel");
+        assert!(!Owner::is_in_turn(), "a callback cannot drain its wheel: drain after the turn");
         let drained = Local::with(Local::drain).unwrap_or_default();
         drained.into_iter().map(PendingTimer::new).collect()
     }

@@ -63,6 +63,10 @@ impl ShardRef {
         Self { number, shared }
     }
 
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
     /// the wheel's clock, with slack or spread if wanted; see [`When`]. The callback usually runs
     /// in the owner's first turn that begins at or after the deadline, rounded up to a tick. The

@@ -125,6 +125,9 @@ impl TimerFd {
     /// Runs the due callbacks, like [`LocalTimer::turn`], and arms the descriptor for the next
     /// deadline. Call it when the descriptor is readable. Other calls do no harm.
     ///
+    /// Do not call [`LocalTimer::turn`] instead: it does not arm the descriptor, which then stays
+    /// readable, so that the loop spins.
+    ///
     /// # Examples
     ///
     /// ```

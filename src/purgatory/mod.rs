@@ -622,7 +622,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// - If `index` is out of range.
     /// - If `shards[index]` is not this thread's wheel.
     /// - If this thread has joined the group before.
-    /// - If another core has joined with a different number of cores.
+    /// - If another core has joined with other wheels, or in another order.
     ///
     /// # Examples
     ///

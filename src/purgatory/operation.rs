@@ -150,8 +150,8 @@ pub enum Outcome {
 
 /// Identifies a waiting operation of one purgatory.
 ///
-/// The identifier is unique within its purgatory, but not among purgatories. It does not keep the
-/// operation alive.
+/// The identifier is unique within its purgatory. Another purgatory does not know it, because the
+/// numbers of each purgatory begin at a random 64-bit number. It does not keep the operation alive.
 ///
 /// # Examples
 ///

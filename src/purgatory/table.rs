@@ -13,7 +13,11 @@
 //! of these watches. The table uses linear hashing (Litwin, VLDB 1980). It grows by a few chains at
 //! a time, and a new chain takes keys from one other chain. So growth visits only a few keys.
 
-use std::{mem, num::NonZeroU64};
+use std::{
+    hash::{BuildHasher, RandomState},
+    mem,
+    num::NonZeroU64,
+};
 
 use super::{
     operation::{Completion, Id, PurgatoryCounts},
@@ -47,6 +51,8 @@ pub(super) struct Table<K, Op> {
     cursors: Vec<WatchIndex>,
     /// Keys that must be dropped while the table is not borrowed.
     keys_to_drop: Vec<K>,
+    /// Begins at a random number, so that an id of another purgatory hardly ever names an operation
+    /// of this one.
     last_number: NonZeroU64,
     /// Set if calls of [`trim`](Self::trim) are requested.
     is_trimming: bool,
@@ -250,6 +256,10 @@ impl<K> FreedOperation<K> {
     }
 }
 
+fn random_number() -> NonZeroU64 {
+    NonZeroU64::new(RandomState::new().hash_one(())).unwrap_or(NonZeroU64::MIN)
+}
+
 impl<K, Op> Table<K, Op> {
     pub(super) fn new() -> Self {
         Self {
@@ -264,7 +274,7 @@ impl<K, Op> Table<K, Op> {
             watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
-            last_number: NonZeroU64::MIN,
+            last_number: random_number(),
             is_trimming: false,
             turns_since_trim: 0,
             totals: PurgatoryCounts::default(),
@@ -273,7 +283,7 @@ impl<K, Op> Table<K, Op> {
 
     #[inline]
     fn next_number(&mut self) -> NonZeroU64 {
-        self.last_number = self.last_number.saturating_add(1);
+        self.last_number = self.last_number.checked_add(1).unwrap_or(NonZeroU64::MIN);
         self.last_number
     }
 

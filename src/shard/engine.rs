@@ -491,7 +491,7 @@ impl<T> Engine<T> {
 
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
         let nanos = self.pending_due_nanos(handle)?;
-        Some(Duration::from_nanos(nanos.saturating_sub(self.time.now())))
+        Some(self.time.wait_until(nanos, self.time.clock.nanos()))
     }
 
     fn pending_due_nanos(&self, handle: TimerHandle) -> Option<u64> {
@@ -889,11 +889,9 @@ impl<T> Engine<T> {
     /// During a turn of a thread's wheel, records no sleep, because only a callback of that turn
     /// can call this function.
     pub(crate) fn time_until(&self, turn: Option<u64>) -> Option<Duration> {
-        let (now, latest) = (self.time.clock.nanos(), self.time.latest.min);
-        self.record_sleep(now.max(latest), turn);
-        // If the clock is behind the latest reading, it must first catch up.
-        let wait = |nanos: u64| if nanos > latest { nanos.saturating_sub(now) } else { 0 };
-        turn.map(|nanos| Duration::from_nanos(wait(nanos)))
+        let now = self.time.clock.nanos();
+        self.record_sleep(now.max(self.time.latest.min), turn);
+        turn.map(|nanos| self.time.wait_until(nanos, now))
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is

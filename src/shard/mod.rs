@@ -176,7 +176,7 @@ impl<T> Shard<T> {
     }
 
     /// Adds a timer that expires after each `period`. [`next_expiry`](Self::next_expiry) lends its
-    /// payload at each expiry.
+    /// payload at each expiry; [`next_expired`](Self::next_expired) ends it at the first one.
     ///
     /// Expiry *n* is due *n* periods after the add, so expiries do not drift. If several expiries
     /// are due in one turn, only the first of them happens. A period shorter than a tick, zero

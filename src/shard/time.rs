@@ -1,6 +1,9 @@
 //! A shard's clock, its latest reading, and the beginnings of turns.
 
-use std::{mem, time::Instant};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
 use crate::clock::{Clock, ClockReader, Reading, tick::TickLength};
 
@@ -70,6 +73,13 @@ impl Time {
     /// reading.
     pub(super) fn now(&self) -> u64 {
         self.clock.nanos().max(self.latest.min)
+    }
+
+    /// Returns the time from `now`, a reading of the clock, until `nanos`; zero if the latest reading
+    /// has reached `nanos`. If the clock is behind the latest reading, it must first catch up.
+    pub(super) fn wait_until(&self, nanos: u64, now: u64) -> Duration {
+        let wait = if nanos > self.latest.min { nanos.saturating_sub(now) } else { 0 };
+        Duration::from_nanos(wait)
     }
 
     #[inline]

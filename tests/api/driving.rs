@@ -442,6 +442,24 @@ fn run_until_checks_before_it_sleeps_and_is_woken_remotely() {
 }
 
 #[test]
+fn run_until_empty_runs_timers_that_other_threads_have_added() {
+    on_a_thread(|| {
+        let (shard, runs) = (local_timer().shard_ref(), Counter::default());
+        on_a_thread({
+            let runs = runs.clone();
+            // More than a turn consumes; half of them run as soon as they are consumed.
+            move || {
+                for delay in [Duration::ZERO, DELAY].into_iter().cycle().take(3_000) {
+                    shard.add(delay, runs.callback());
+                }
+            }
+        });
+        local_timer().run_until_empty();
+        assert_eq!(runs.get(), 3_000);
+    });
+}
+
+#[test]
 fn run_until_panics_in_a_callback_if_it_would_sleep() {
     on_a_core(|clock| {
         local_timer().add(HOUR, || ());
@@ -503,6 +521,19 @@ fn drive_turns_again_after_the_tasks_that_a_turn_woke() {
         };
         execute(Box::pin(second), [Box::pin(first), driver(), Box::pin(time)]);
         assert_eq!(log.take(), ["timer"]);
+    });
+}
+
+#[test]
+fn a_drive_task_that_would_wait_for_its_own_wheel_panics() {
+    on_a_thread(|| {
+        let (poller, mut drives) = (Poller::new(), Box::pin(drive(sleep)));
+        local_timer().add(HOUR, || ());
+        let polls = || (0..3).for_each(|_| assert!(poller.poll(&mut drives).is_pending()));
+        let message = panic_message(polls);
+        assert!(message.contains("the executor's own sleep function"), "{message}");
+        // Its sleep is at fault, not its wheel.
+        execute(Box::pin(sleep(DELAY)), [driver()]);
     });
 }
 

@@ -59,9 +59,13 @@ fn bug_37_a_timer_added_after_an_endless_timer_fires() {
 }
 
 #[test]
-fn a_tick_below_a_microsecond_is_refused() {
-    for tick in [Duration::ZERO, NANOSECOND, Duration::from_nanos(999)] {
-        let refused = Err(ConfigError::TickTooShort { tick });
+fn a_tick_below_a_microsecond_or_above_an_hour_is_refused() {
+    let short = [Duration::ZERO, NANOSECOND, Duration::from_nanos(999)];
+    let short = short.map(|tick| (tick, ConfigError::TickTooShort { tick }));
+    let long = [Duration::from_secs(3_600) + NANOSECOND, Duration::MAX];
+    let long = long.map(|tick| (tick, ConfigError::TickTooLong { tick }));
+    for (tick, error) in short.into_iter().chain(long) {
+        let refused = Err(error);
         assert_eq!(Shard::<()>::with_config(Config::new().tick(tick)).map(drop), refused);
         on_a_thread(|| {
             assert_eq!(Config::new().tick(tick).install(), refused);
@@ -98,4 +102,19 @@ fn a_configuration_after_the_first_use_is_refused() {
         other.advance(TICK * 1_000);
         assert_eq!((local_timer().turn().fired, turn_after(clock, 1).fired), (0, 1));
     });
+}
+
+/// The wheel goes on only when the clock has caught up.
+#[test]
+fn the_time_left_includes_what_the_clock_is_behind() {
+    let (clock, start) = (ManualClock::new(), TICK * 100);
+    clock.set(start);
+    let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("valid");
+    shard.turn();
+    clock.set(TICK * 40);
+    let timer = shard.add(TICK * 5, 1);
+    assert_eq!(shard.time_left(timer), Some(TICK * 65));
+    assert_eq!(shard.time_until_next(), Some(TICK * 65));
+    shard.turn_at(shard.now() + TICK * 500);
+    assert_eq!(shard.time_left(timer), Some(Duration::ZERO));
 }

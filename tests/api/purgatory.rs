@@ -62,6 +62,19 @@ fn a_check_by_id_checks_only_its_operation() {
 }
 
 #[test]
+fn a_purgatory_does_not_know_the_ids_of_another() {
+    on_a_core(|_| {
+        let [own, other] = [(); 2].map(|()| Purgatory::new());
+        let [seen, seen_by_other] = [(); 2].map(|()| OpRecord::new());
+        let id = add_waiting(&own, seen.op(), [1], 50);
+        let _ = add_waiting(&other, seen_by_other.op(), [1], 50);
+        seen_by_other.set();
+        assert!(!other.check(id) && !other.force_complete(id) && other.len() == 1);
+        assert!(own.force_complete(id));
+    });
+}
+
+#[test]
 fn a_check_inside_try_complete_causes_one_more_check() {
     on_a_core(|_| {
         let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
@@ -466,6 +479,9 @@ fn an_invalid_join_panics_and_changes_nothing() {
     assert_eq!(refusal(2, 1, all), "shard 1 belongs to another thread");
     assert_eq!(refusal(2, 3, all), "index 3, but only 3 shards");
     assert_eq!(refusal(2, 0, &all[2..]), "joined with 1 shards, but other threads with 3");
+    let reversed: Vec<_> = all.iter().rev().cloned().collect();
+    let message = refusal(2, 0, &reversed);
+    assert_eq!(message, "joined with other shards, or in another order, than other threads");
     let seen = cores.add(0, &[1], 50);
     seen.set();
     cores.settle();
