@@ -82,6 +82,7 @@ use crate::{
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[must_use = "dropped, it no longer drives the wheel"]
 pub struct TimerFd {
     descriptor: Arc<Descriptor>,
     /// The announced sleep. A `Cell`, because a poller may hold a shared borrow of the `TimerFd`.

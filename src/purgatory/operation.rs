@@ -151,7 +151,7 @@ pub enum Outcome {
 /// Identifies a waiting operation of one purgatory.
 ///
 /// The identifier is unique within its purgatory. Another purgatory does not know it, because the
-/// numbers of each purgatory begin at a random 64-bit number. It does not keep the operation alive.
+/// numbers of each purgatory begin at a random 63-bit number. It does not keep the operation alive.
 ///
 /// # Examples
 ///

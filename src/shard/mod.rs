@@ -584,6 +584,7 @@ impl<T> Shard<T> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[inline]
+    #[must_use = "the payload of a timer that has ended"]
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
         if self.engine.stats.in_pass { self.next_in_pass() } else { None }
     }

@@ -74,6 +74,7 @@ impl PreparedSleep<'_> {
     /// local_timer().add(Duration::from_millis(5), || println!("idle"));
     /// assert!(local_timer().prepare_sleep().timeout() <= Some(Duration::from_millis(6)));
     /// ```
+    #[must_use = "only a wait of this length is a sleep"]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

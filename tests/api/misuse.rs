@@ -104,7 +104,7 @@ fn a_configuration_after_the_first_use_is_refused() {
     });
 }
 
-/// The wheel goes on only when the clock has caught up.
+/// The wheel stands still until the clock has caught up.
 #[test]
 fn the_time_left_includes_what_the_clock_is_behind() {
     let (clock, start) = (ManualClock::new(), TICK * 100);

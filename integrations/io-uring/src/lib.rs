@@ -71,8 +71,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Creates this thread's wheel with `config` and the driver's wake hook. Call it before
-    /// anything else uses [`local_timer`] in the thread.
+    /// Creates this thread's wheel with `config` and the driver's wake hook, which replaces a hook
+    /// of `config`. Call it before anything else uses [`local_timer`] in the thread.
     ///
     /// # Errors
     ///
@@ -89,7 +89,8 @@ impl Driver {
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
     /// request of another thread. It may also return early, for example after a signal. After each
     /// return, take the completions and call `turn`. The kernel measures the wait by its monotonic
-    /// clock, even if the wheel has another clock.
+    /// clock, even if the wheel has another clock. The last entry in the queue must not be linked to
+    /// a next one (`IO_LINK`), because the driver's poll would wait for it.
     ///
     /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///

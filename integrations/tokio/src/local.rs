@@ -120,7 +120,13 @@ const TICK: Duration = Duration::from_micros(100);
 /// ```
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = runtime::Builder::new_current_thread();
-    run_in(&runtime.enable_io().on_thread_park(time::auto_advance).build()?, future)
+    let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
+    let output = run_in(&runtime, future);
+    if output.is_err() {
+        // Inside another runtime, a drop would panic and hide the error.
+        runtime.shutdown_background();
+    }
+    output
 }
 
 /// Runs `future` on this thread, in a `LocalSet` and this current-thread runtime, and drives the

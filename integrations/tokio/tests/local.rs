@@ -50,9 +50,14 @@ fn run_accepts_system_clocks_and_refuses_virtual_time() {
 fn a_second_driver_does_not_stop_the_first() {
     on_a_thread(|| {
         let slept = corewheel_tokio::run(async {
-            let error = corewheel_tokio::spawn_local().expect_err("`run` drives the wheel");
-            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
-            assert!(error.to_string().contains("a driver already"), "{error}");
+            let errors = [
+                corewheel_tokio::spawn_local().map(drop).expect_err("`run` drives the wheel"),
+                corewheel_tokio::run(async {}).expect_err("`run` drives the wheel"),
+            ];
+            for error in errors {
+                assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+                assert!(error.to_string().contains("a driver already"), "{error}");
+            }
             sleep(Duration::from_millis(5)).await;
         });
         slept.expect("a runtime");
