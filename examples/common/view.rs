@@ -39,6 +39,9 @@ pub(crate) fn show_until(
         let (is_over, now) = (is_over(), start.elapsed());
         if is_over || now >= next {
             next = now + pause;
+            // Requests the occupied slots, which a loop publishes in its next turn.
+            drop(metrics::shards());
+            thread::sleep(POLL_INTERVAL);
             let text = format!("{summary}\n{}", timers(&mut last_counts));
             if bar.is_hidden() {
                 eprintln!("{:.1} s  {text}", now.as_secs_f64());
@@ -104,7 +107,6 @@ fn levels(core: &ShardMetrics) -> String {
             format!("{} of {} of {:?}", level.occupied, level.slot_count, level.slot_span)
         })
         .collect();
-    // A loop publishes its levels in a turn after the first call of `metrics::shards`.
     let levels = if levels.is_empty() { "not published yet".to_owned() } else { levels.join(", ") };
     format!("    slots in use: {levels}")
 }
