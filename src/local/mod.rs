@@ -579,9 +579,9 @@ impl LocalTimer {
     /// A `TimerFd` or a task of `drive` is a driver only until it is dropped. If the drop leaves
     /// the thread without a driver, a loop registers again by its next turn.
     ///
-    /// Before the loop's first turn, an add or reset by any thread may report an overdue timer,
-    /// once. The timer must be overdue by 100 ms, or by 1 s with a registered driver. See
-    /// [`metrics`](crate::metrics).
+    /// Before the loop's first turn, an add or reset by any thread, or the end of this thread, may
+    /// report an overdue timer, once. The timer must be overdue by 100 ms, or by 1 s with a
+    /// registered driver. See [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///

@@ -15,9 +15,10 @@
 //! # Wheels without a loop
 //!
 //! If no loop drives a wheel, its owner's adds and resets report another timer that is overdue by
-//! at least 100 ms. On a thread's wheel, remote adds and resets do too. The report is an error
-//! event of `tracing`, or a line on the standard error without that feature. Each wheel is reported
-//! at most once, and once more after each loss of its last driver.
+//! at least 100 ms. On a thread's wheel, remote adds and resets do too, and so does the end of the
+//! thread. The report is an error event of `tracing`, or a line on the standard error without that
+//! feature or without a subscriber. Each wheel is reported at most once, and once more after each
+//! loss of its last driver.
 //!
 //! Some wheels report only timers that are overdue by at least 1 s. Their owners' resets report
 //! nothing, and at least one add in 256 looks for such timers. These wheels are:

@@ -337,8 +337,14 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<_> = text.lines().filter(|line| line.contains("no loop drives it")).collect();
-    let threads = ["reported once", "remote, reported once", "registered", "remote, registered"];
-    let expected = threads.map(|name| (name, "local_timer().turn()"));
+    let expected = [
+        "the thread ends",
+        "reported once",
+        "remote, reported once",
+        "registered",
+        "remote, registered",
+    ];
+    let expected = expected.map(|name| (name, "local_timer().turn()"));
     let expected = expected.into_iter().chain([("a shard", "Shard::turn")]);
     assert_eq!(lines.len(), expected.clone().count(), "{text}");
     for (line, (name, call)) in lines.into_iter().zip(expected) {
@@ -349,6 +355,10 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
 #[cfg(not(feature = "tracing"))]
 fn add_without_a_driver() {
     let millis = Duration::from_millis;
+    on_named_core("the thread ends", move || {
+        local_timer().add(millis(1), || ());
+        thread::sleep(millis(200));
+    });
     for (name, wait, prepare) in [
         ("reported once", millis(200), (|| ()) as fn()),
         ("driven", millis(200), || _ = local_timer().turn()),
