@@ -55,7 +55,7 @@ counts! {
     pub struct Counts {
         /// Timers added. A remote add counts after the owner has consumed its message. Includes the
         /// library's own messages to a core: the batches of a
-        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages for each
+        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup), and three messages for
         /// [`Cores::stop`](crate::Cores::stop).
         pub added: u64,
         /// Pending timers, and the cancelled timers that `held` counts. A periodic timer is live
