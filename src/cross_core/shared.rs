@@ -321,9 +321,12 @@ impl Shared {
         if first <= last && !when.slack.is_zero() {
             return (first_nanos, last_nanos - first_nanos);
         }
-        // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
-        let is_later = matches!(when.start, Start::After(delay) if !delay.is_zero());
-        let has_elapsed = !is_later && start <= now.max;
+        let has_elapsed = match when.start {
+            // A nonzero delay has not elapsed, even if the sum has saturated and so equals `now`.
+            Start::After(delay) => delay.is_zero() && start <= now.max,
+            // Between the bounds of `now`, only an exact reading tells.
+            _ => start <= now.min || start <= now.max && start <= self.clock.nanos(),
+        };
         let start = if has_elapsed { start.min(now.min) } else { start };
         (self.tick.adjusted_due(start, has_elapsed), 0)
     }
@@ -421,9 +424,10 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, wake }
     }
 
-    /// Moves a timer to the deadline `nanos`, in nanoseconds of the clock. If the timer is periodic
-    /// and `nanos` may be adjusted, it counts its period from `period_start`. Pushes no message if
-    /// one is queued, if another move is in progress, or if the owner need not know yet (`state`).
+    /// Moves a timer to the deadline `nanos`, in nanoseconds of the clock. A periodic timer counts
+    /// its period from `period_start`, which is given if `nanos` may be adjusted, or else from
+    /// `nanos`. Pushes no message if one is queued, if another move is in progress, or if the owner
+    /// need not know yet (`state`).
     #[inline(always)]
     pub(crate) fn reset(
         &self,
@@ -439,10 +443,8 @@ impl Protected<'_, Shared> {
             MoveOutcome::Begun { deferrable } => {
                 let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
-                if let Some(start) = period_start
-                    && node.state.is_periodic()
-                {
-                    node.linked_deadline().store_nanos(start);
+                if node.state.is_periodic() {
+                    node.linked_deadline().store_nanos(period_start.unwrap_or(nanos));
                 }
                 if is_later && node.state.end_deferred_move() {
                     return RemoteOutcome::without_wake(true);

@@ -79,6 +79,23 @@ fn fast_clock_instants_agree_with_the_monotonic_clock() {
     assert!(late <= Duration::from_micros(1), "{late:?} is more than a tick");
 }
 
+/// An instant within such an interval may not have passed.
+#[test]
+fn no_timer_fires_before_its_instant_on_any_real_clock() {
+    for clock in [Clock::monotonic(), Clock::fast()] {
+        let mut shard = Shard::with_config(Config::new().clock(clock)).expect("valid");
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..operations(200_000) {
+            shard.turn();
+            assert!(
+                std::iter::from_fn(|| shard.next_expired()).all(|it| it.payload <= Instant::now())
+            );
+            let instant = Instant::now() + Duration::from_nanos(random.u64(..12_000));
+            shard.add(instant, instant);
+        }
+    }
+}
+
 /// A reading of the fast clock is an interval, which may contain the beginning of a tick.
 #[test]
 fn a_timer_without_delay_fires_in_the_next_turn_on_any_real_clock() {

@@ -121,6 +121,21 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
     }
 }
 
+/// The first reset stores a time from which to count the period. It differs from the deadline of
+/// the second by as much as the deadline of a zero delay is adjusted.
+#[test]
+fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
+    let clock = ManualClock::new();
+    let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("valid");
+    let handle = shard.add_periodic(TICK * 10, ());
+    let instant = shard.now() + TICK * 21 - Duration::from_nanos(1);
+    on_a_thread(move || assert!(handle.reset(instant) && handle.reset(TICK * 20)));
+    clock.set(TICK * 20);
+    shard.turn();
+    assert!(shard.next_expiry().is_some() && shard.next_expiry().is_none());
+    assert_eq!(shard.time_left(handle), Some(TICK * 10));
+}
+
 /// In the first tick, the adjustment of the deadline saturates.
 #[test]
 fn a_reset_in_the_first_tick_counts_the_period_from_the_reset() {
