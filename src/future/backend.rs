@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::waker_callback::WakerCallback;
+use super::waker_callback::{WakerCallback, drop_refused};
 use crate::{
     cross_core::{
         call_site::CallSite,
@@ -124,10 +124,15 @@ impl BackendOps for LocalTimer {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(RunOnce(move || waker.wake()));
-        Local::with(|local| {
+        let added = Local::with(|local| {
             local.assert_driven();
             local.add(TimerKind::Private, call_site, When::at_nanos(*nanos), &mut callback)
-        })?
+        });
+        let added = added.and_then(|added| added);
+        if added.is_err() {
+            drop_refused(callback);
+        }
+        added
     }
 
     #[inline]

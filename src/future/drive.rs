@@ -18,6 +18,9 @@ use crate::{
 /// A sleep that usually lasts beyond its first poll, so that other tasks run, but ends soon.
 const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
+/// The sleep of a task whose wheel has ended. Its turns only send the messages of purgatories.
+const SLEEP_AFTER_END: Duration = Duration::from_millis(100);
+
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
 /// executor. Dropping the future stops the driving.
 ///
@@ -68,8 +71,10 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its
             // next turn.
-            let must_yield = announced.timeout() == Some(Duration::ZERO);
-            let timeout = announced.timeout().filter(|_| !must_yield);
+            let timeout =
+                if Local::has_ended() { Some(SLEEP_AFTER_END) } else { announced.timeout() };
+            let must_yield = timeout == Some(Duration::ZERO);
+            let timeout = timeout.filter(|_| !must_yield);
             let slept =
                 timeout.map(|time| sleep(if was_long { time.min(SHORT_SLEEP) } else { time }));
             sleep_or_wake(slept, must_yield).await;

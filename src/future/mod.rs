@@ -210,8 +210,8 @@ pub fn interval(period: Duration) -> Interval {
     Interval::new(sleep(Duration::ZERO), period)
 }
 
-/// Ticks every `period`, the first time at `start`, an instant of this thread's clock. See
-/// [`interval`].
+/// Ticks every `period`, the first time at `start`, an instant of this thread's clock. A `start`
+/// before the creation of the clock counts as the creation. See [`interval`].
 ///
 /// # Examples
 ///

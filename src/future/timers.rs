@@ -12,7 +12,7 @@ use std::{
 use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
-    waker_callback::WakerCallback,
+    waker_callback::{WakerCallback, drop_refused},
     worker_wheels::{Watcher, WorkerWheel, WorkerWheels},
 };
 #[cfg(feature = "cores")]
@@ -552,6 +552,7 @@ impl Remote {
                 }
             }
         }
+        drop_refused(wake);
         Err(refusal)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, ptr, task::Waker};
 
-use crate::local::Local;
+use crate::{cross_core::hooks::PanicPlace, local::Local};
 
 /// A waker that serves as a timer's callback. Firing the timer wakes the task. So does the end of
 /// the wheel. A cancel usually only drops the waker.
@@ -34,22 +34,32 @@ impl Drop for WakerCallback {
         // The end of a wheel drops the callbacks of its pending timers, whose tasks must poll again
         // to notice the end. The end also drops callbacks of remotely cancelled timers. Waking
         // their tasks is needless but harmless.
-        if self.0.is_some() && (IS_ENDING_WHEELS.get() || Local::has_ended()) {
+        if self.0.is_some() && WAKES_ON_DROP.get().unwrap_or_else(Local::has_ended) {
             self.0.take().into_iter().for_each(Waker::wake);
         }
     }
 }
 
 thread_local! {
-    /// True during this thread's call of [`run_with_wake_on_drop`].
-    static IS_ENDING_WHEELS: Cell<bool> = const { Cell::new(false) };
+    /// During a call of [`end_wheels`] or [`drop_refused`] on this thread, whether a dropped
+    /// `WakerCallback` wakes its task.
+    static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Calls `end_wheels`. A `WakerCallback` that this thread drops during the call wakes its task.
-pub(super) fn run_with_wake_on_drop(end_wheels: impl FnOnce()) {
-    let before = IS_ENDING_WHEELS.replace(true);
-    end_wheels();
-    IS_ENDING_WHEELS.set(before);
+/// Calls `end`. A `WakerCallback` that this thread drops during the call wakes its task.
+pub(super) fn end_wheels(end: impl FnOnce()) {
+    let before = WAKES_ON_DROP.replace(Some(true));
+    end();
+    WAKES_ON_DROP.set(before);
+}
+
+/// Drops a callback that no wheel has accepted. It does not wake its task, because the task's next
+/// poll would be refused too, and would wake the task again. Catches a panic of the waker.
+#[cold]
+pub(super) fn drop_refused<F>(callback: F) {
+    let before = WAKES_ON_DROP.replace(Some(false));
+    Local::catch_panic(PanicPlace::Drop, || drop(callback));
+    WAKES_ON_DROP.set(before);
 }
 
 /// Identifies a waker without owning it. The identifier is valid while the waker's data lives.

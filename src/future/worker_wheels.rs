@@ -581,7 +581,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        waker_callback::run_with_wake_on_drop(|| self.0.wheels.iter().for_each(WorkerWheel::close));
+        waker_callback::end_wheels(|| self.0.wheels.iter().for_each(WorkerWheel::close));
     }
 }
 

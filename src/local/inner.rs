@@ -65,6 +65,19 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
+/// Ends the effect of [`Local::poll_driver_sleep`], even if the poll panics.
+struct RestoresDriver;
+
+impl Drop for RestoresDriver {
+    fn drop(&mut self) {
+        let _ = Local::with(|local| {
+            if let DriverState::Undriven = local.driver.get() {
+                local.driver.set(DriverState::BetweenTurns);
+            }
+        });
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DriverTaskId(u32);
 
@@ -385,13 +398,8 @@ impl Local {
                 local.driver.set(DriverState::Undriven);
             }
         });
-        let polled = poll();
-        let _ = Self::with(|local| {
-            if let DriverState::Undriven = local.driver.get() {
-                local.driver.set(DriverState::BetweenTurns);
-            }
-        });
-        polled
+        let _restores = RestoresDriver;
+        poll()
     }
 
     /// Records that a loop drives the wheel. Returns false inside a turn, and after the wheel was

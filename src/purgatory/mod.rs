@@ -615,7 +615,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
     /// in the same order on each core. Call `join` once on each core. Watches on keys of a core
-    /// that has not joined are buffered until that core joins or ends.
+    /// that has not joined are buffered until that core joins or ends, even if their operations end
+    /// earlier. So all cores should join before they add operations.
     ///
     /// # Panics
     ///
@@ -789,9 +790,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         match client.and_then(with_room) {
             Ok(client) => self
                 .try_park(client, operation, key, timeout)
-                .map_err(|(operation, _)| AddError::new(AddErrorReason::Full, operation)),
-            Err(reason) => Err(AddError::new(reason, operation)),
+                .map_err(|refused| Self::refuse(AddErrorReason::Full, refused)),
+            Err(reason) => Err(Self::refuse(reason, (operation, key))),
         }
+    }
+
+    fn refuse(reason: AddErrorReason, (operation, key): (Op, Option<K>)) -> AddError<Op> {
+        Local::catch_panic(PanicPlace::Drop, || drop(key));
+        AddError::new(reason, operation)
     }
 
     /// Watches the keys `next` and `keys`. If `change_count` differs from `changes` afterwards,

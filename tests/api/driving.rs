@@ -548,6 +548,34 @@ fn a_drive_task_that_would_wait_for_its_own_wheel_panics() {
 }
 
 #[test]
+fn a_drive_task_whose_sleep_panics_leaves_another_loop_registered() {
+    on_a_thread(|| {
+        let poller = Poller::new();
+        local_timer().register_driver();
+        let sleep_that_panics = |_| async { panic!("the executor, as it should here") };
+        let mut drives = Box::pin(drive(sleep_that_panics));
+        local_timer().add(HOUR, || ());
+        assert!(poller.poll(&mut drives).is_pending());
+        assert!(panics(|| poller.poll(&mut drives)));
+        drop(drives);
+        drop(poller.pending(sleep(DELAY)));
+    });
+}
+
+#[test]
+fn a_drive_task_sleeps_after_a_drain() {
+    on_a_thread(|| {
+        let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
+        assert!(poller.poll(&mut drives).is_pending());
+        drop(local_timer().drain());
+        let before = poller.woken();
+        (0..100).for_each(|_| assert!(poller.poll(&mut drives).is_pending()));
+        let woken = poller.woken() - before;
+        assert!(woken <= 50, "one poll in two begins a sleep: {woken}");
+    });
+}
+
+#[test]
 fn a_dropped_drive_task_releases_its_waker() {
     on_a_thread(|| {
         let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));

@@ -10,7 +10,9 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Clock, Config, ManualClock,
-    future::{Interval, Sleep, TimeoutError, interval, interval_at, sleep, timeout, timeout_at},
+    future::{
+        Interval, Sleep, TimeoutError, Timers, interval, interval_at, sleep, timeout, timeout_at,
+    },
     local_timer,
 };
 
@@ -291,5 +293,23 @@ fn an_elapsed_deadline_ends_a_wait_on_a_full_wheel() {
             assert_eq!(poller.poll(&mut refused), elapsed);
             assert_eq!(poller.poll(&mut kept), elapsed);
         }
+    });
+}
+
+/// A wake would cause a poll, which would be refused and cause a wake again.
+#[test]
+fn a_refused_poll_on_a_drained_thread_does_not_wake_its_task() {
+    on_a_thread(|| {
+        let poller = Poller::new();
+        let timers = Timers::new(&[local_timer().shard_ref()]);
+        drop(local_timer().drain());
+        let pending = future::pending::<()>;
+        let mut own = pin!(timeout(HOUR, pending()).even_without_timer());
+        let mut shared = pin!(timers.timeout(HOUR, pending()).even_without_timer());
+        for _ in 0..3 {
+            assert!(poller.poll_pinned(own.as_mut()).is_pending());
+            assert!(poller.poll_pinned(shared.as_mut()).is_pending());
+        }
+        assert_eq!((poller.woken(), poller.clones()), (0, 0));
     });
 }

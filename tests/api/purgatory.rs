@@ -725,6 +725,18 @@ fn a_key_that_panics_during_an_add_loses_no_other_key() {
 }
 
 #[test]
+fn a_refused_add_returns_its_operation_despite_a_key_panic() {
+    configured(Config::new().limit(0), |_| {
+        let (own, seen) = (Purgatory::new(), OpRecord::new());
+        let add = || own.try_complete_else_watch(seen.op(), [panics_on_drop(0)], TICK);
+        let refused = with_panicking_keys(add).expect_err("the wheel is full");
+        assert_eq!(refused.reason(), AddErrorReason::Full);
+        assert_eq!(local_timer().counts().panicked, 1);
+        forget(refused.into_inner());
+    });
+}
+
+#[test]
 fn a_key_panic_in_a_full_batch_prevents_no_completion() {
     let mut cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let seen = cores.on(0, |own| add(own, [0, 1].map(never_panics), 50));
