@@ -60,8 +60,9 @@
 //!
 //! For a delay above zero, the deadline is the tick `ceil((now + delay) / tick)`, where `now` is a
 //! clock reading taken in the call. A turn rounds its own clock reading down to a tick. So no timer
-//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future. A timer with a delay of
-//! zero fires in the next turn, but never in the turn whose callback added it. A timer that is due
+//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future. Without slack
+//! or spread, a timer with a delay of zero fires in the next turn, but never in the turn whose
+//! callback added it. A timer that is due
 //! after more than 584 years never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is

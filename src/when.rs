@@ -78,7 +78,7 @@ impl When {
     ///
     /// # Examples
     ///
-    /// A loop that reads the clock once per iteration:
+    /// The timeouts of one iteration of a loop count from one moment:
     ///
     /// ```
     /// use corewheel::{When, local_timer};

@@ -580,8 +580,9 @@ impl LocalTimer {
     /// the thread without a driver, a loop registers again by its next turn.
     ///
     /// Before the loop's first turn, an add or reset by any thread, or the end of this thread, may
-    /// report an overdue timer, once. The timer must be overdue by 100 ms, or by 1 s with a
-    /// registered driver. See [`metrics`](crate::metrics).
+    /// report an overdue timer, once. The timer must be overdue by 100 ms. With a registered driver,
+    /// it must be overdue by 1 s, and this thread's resets report nothing. See
+    /// [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///
@@ -947,8 +948,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If the thread's wheel exists already or has ended, the tick is shorter than a microsecond,
-    /// or 16,384 shards exist.
+    /// If the thread's wheel exists already or has ended, the tick is shorter than a microsecond or
+    /// longer than an hour, or 16,384 shards exist.
     ///
     /// # Examples
     ///

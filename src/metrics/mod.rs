@@ -7,15 +7,17 @@
 //! [`ShardRef::metrics`](crate::ShardRef::metrics) and
 //! [`LocalTimer::metrics`](crate::LocalTimer::metrics) read one.
 //!
-//! A [`Watch`] reports loops that hang in a turn, or do not turn while timers are due. The feature
+//! A [`Watch`] reports loops that hang in a turn, or turn later than their last
+//! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
+//! [`time_until_next`](crate::LocalTimer::time_until_next) demands. The feature
 //! `metrics` adds an `Exporter` for the `metrics` facade. The feature `tracing` adds events: an
 //! error for each caught panic, and a warning for each stall that a watch finds. With the feature
 //! `origins`, `LocalTimer::live_report` lists the code that added the live timers.
 //!
 //! # Wheels without a loop
 //!
-//! If no loop drives a wheel, its owner's adds and resets report another timer that is overdue by
-//! at least 100 ms. On a thread's wheel, remote adds and resets do too, and so does the end of the
+//! If no loop drives a wheel, its owner's adds and resets report a timer that is overdue by at least
+//! 100 ms, even the timer that a reset moves. On a thread's wheel, remote adds and resets do too, and so does the end of the
 //! thread. The report is an error event of `tracing`, or a line on the standard error without that
 //! feature or without a subscriber. Each wheel is reported at most once, and once more after each
 //! loss of its last driver.

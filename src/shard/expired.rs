@@ -54,9 +54,8 @@ impl<P> Expired<P> {
 
     /// Returns the deadline of the timer, rounded up to a tick; with slack, the tick chosen for it.
     ///
-    /// If the deadline had elapsed before the owner processed the add or move, the result may be
-    /// later, or the beginning of the tick that was in progress. It is never after the beginning of
-    /// the turn that returned the timer.
+    /// If the deadline had elapsed before the owner processed the add or move, the result is the
+    /// beginning of some tick between the deadline and the turn that returned the timer.
     ///
     /// # Examples
     ///

@@ -96,7 +96,8 @@ impl<T> Shard<T> {
     ///
     /// # Errors
     ///
-    /// If the tick is shorter than a microsecond, or 16,384 shards exist already.
+    /// If the tick is shorter than a microsecond or longer than an hour, or 16,384 shards exist
+    /// already.
     ///
     /// # Examples
     ///
@@ -325,8 +326,8 @@ impl<T> Shard<T> {
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick; with slack, the
     /// tick chosen for it. For a periodic timer, this is the time of the next expiry. While another
     /// thread moves the timer, this is the old deadline or the new one. If the deadline had elapsed
-    /// at the add or reset, the result is the beginning of a tick from then on, even of the tick in
-    /// progress.
+    /// at the add or reset, the result is the beginning of a tick between the deadline and the add
+    /// or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///
@@ -884,7 +885,7 @@ impl<T> Shard<T> {
         self.retain(|_, _, _| false);
     }
 
-    /// Allocates memory for `additional` more timers, up to 2^24 in all. The shard keeps this
+    /// Allocates memory for `additional` more timers, up to about 2^24 in all. The shard keeps this
     /// memory until [`shrink_to_fit`](Self::shrink_to_fit). See
     /// [`Config::capacity`](crate::Config::capacity).
     ///
