@@ -73,8 +73,7 @@ impl When {
         Self { start: Start::After(delay), slack: Duration::ZERO, range: Duration::ZERO }
     }
 
-    /// Returns a deadline at `instant` of the wheel's clock. An instant before the creation of the
-    /// clock counts as the creation, from which slack and spread count too.
+    /// Returns a deadline at `instant` of the wheel's clock.
     ///
     /// # Examples
     ///

@@ -309,14 +309,20 @@ impl Shared {
     /// within the slack are in the future, the deadline is the first of them, and the slack ends
     /// with the last. Otherwise the slack is zero.
     pub(crate) fn due_and_slack(&self, when: When, now: Reading) -> (u64, u64) {
-        let start = match when.start {
-            Start::After(delay) => now.max.saturating_add(saturating_nanos(delay)),
-            Start::At(instant) => self.clock.nanos_at(instant),
-            Start::AtNanos(nanos) => nanos,
+        let offset = Duration::from_nanos(self.spread.next(when.range));
+        let nanos_after_start = |offset: Duration| match when.start {
+            Start::After(delay) => {
+                now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
+            }
+            // Adds before the conversion, because the instant may be before the clock's origin.
+            Start::At(instant) => {
+                instant.checked_add(offset).map_or(u64::MAX, |instant| self.clock.nanos_at(instant))
+            }
+            Start::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
         };
-        let start = start.saturating_add(self.spread.next(when.range));
+        let start = nanos_after_start(offset);
         let first = self.tick.deadline_tick(start).max(self.tick.tick_at(now.max) + 1);
-        let last = self.tick.tick_at(start.saturating_add(saturating_nanos(when.slack)));
+        let last = self.tick.tick_at(nanos_after_start(offset.saturating_add(when.slack)));
         let [first_nanos, last_nanos] = [first, last].map(|tick| self.tick.start_nanos(tick));
         if first <= last && !when.slack.is_zero() {
             return (first_nanos, last_nanos - first_nanos);

@@ -283,3 +283,16 @@ fn slack_that_began_in_the_past_ends_at_the_same_tick_after_any_turn() {
         }
     }
 }
+
+#[test]
+fn slack_and_spread_count_from_an_instant_before_the_clock() {
+    let (mut shard, _clock) = manual_shard();
+    let instant = shard.now() - TICK * 100;
+    for when in [When::at(instant).slack(TICK * 10), When::at(instant).spread(TICK * 10)] {
+        shard.add(when, 1);
+        let moved = shard.add(HOUR, 2);
+        assert!(shard.reset(moved, when));
+        assert!(on_a_thread(move || moved.reset(when)));
+        assert_eq!(expired(&mut shard).len(), 2);
+    }
+}
