@@ -10,6 +10,9 @@
 
 use std::{fmt, time::Duration};
 
+#[cfg(feature = "tracing")]
+use tracing::{Dispatch, subscriber::NoSubscriber};
+
 #[cold]
 pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>) {
     #[cfg(feature = "tracing")]
@@ -17,9 +20,15 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 }
 
 /// Reports that a timer is overdue and that no loop drives its wheel. `is_thread_wheel` is false
-/// for the wheel of a `Shard`.
+/// for the wheel of a `Shard`. Without `may_trace`, writes to standard error.
 #[cold]
-pub(crate) fn report_undriven(shard: u64, name: &str, overdue: Duration, is_thread_wheel: bool) {
+pub(crate) fn report_undriven(
+    shard: u64,
+    name: &str,
+    overdue: Duration,
+    is_thread_wheel: bool,
+    may_trace: bool,
+) {
     let advice = if is_thread_wheel {
         "call `local_timer().turn()` in the thread's loop, or see `LocalTimer::register_driver`; \
          wheels of `Timers::per_worker_with` need their `Watcher`"
@@ -27,7 +36,7 @@ pub(crate) fn report_undriven(shard: u64, name: &str, overdue: Duration, is_thre
         "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
     };
     #[cfg(feature = "tracing")]
-    if tracing::dispatcher::has_been_set() {
+    if may_trace && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
         tracing::error!(shard, name, ?overdue, advice, "a timer is overdue and no loop drives it");
         return;
     }

@@ -161,11 +161,21 @@ impl Shared {
     /// The caller must hold no borrow of corewheel's state.
     #[cold]
     pub(crate) fn report_undriven(&self, overdue: u64) {
+        self.report_unless_reported(overdue, true);
+    }
+
+    /// Does the same at the end of the owner's thread, where a `tracing` subscriber may have lost
+    /// its thread-local variables.
+    pub(crate) fn report_undriven_at_end(&self, overdue: u64) {
+        self.report_unless_reported(overdue, false);
+    }
+
+    fn report_unless_reported(&self, overdue: u64, may_trace: bool) {
         if self.gauges.claim_undriven_report(overdue) {
-            let overdue = Duration::from_nanos(overdue);
+            let (number, overdue) = (self.gauges.number(), Duration::from_nanos(overdue));
             let is_thread_wheel = self.slab.holds_callbacks();
             catch_panic_silently(|| {
-                trace::report_undriven(self.gauges.number(), &self.name, overdue, is_thread_wheel);
+                trace::report_undriven(number, &self.name, overdue, is_thread_wheel, may_trace);
             });
         }
     }

@@ -49,6 +49,9 @@ pub trait BackendOps: Debug + Unpin {
 
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 
+    /// Returns the present time, exactly.
+    fn now_nanos(&self) -> Result<u64, AddErrorReason>;
+
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;
 
     fn instant_at(&self, nanos: u64) -> Instant;
@@ -96,6 +99,10 @@ impl BackendOps for LocalTimer {
     #[inline]
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason> {
         Local::with_current_engine(|engine| engine.nanos_after(delay))
+    }
+
+    fn now_nanos(&self) -> Result<u64, AddErrorReason> {
+        Local::with_current_engine(|engine| engine.now_nanos())
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {

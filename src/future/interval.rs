@@ -177,7 +177,7 @@ impl<H: Backend> Interval<H> {
     /// ```
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
-        let now = self.sleep.backend().nanos_after(Duration::ZERO)?;
+        let now = self.sleep.backend().now_nanos()?;
         let (tick, instant) = (self.sleep.deadline_nanos(), self.sleep.deadline());
         self.sleep.reset_to_nanos(self.missed_behavior.next(tick, now, self.period));
         Poll::Ready(Ok(instant))

@@ -576,6 +576,10 @@ impl BackendOps for Remote {
         Ok(self.shard().shared().nanos_after(delay))
     }
 
+    fn now_nanos(&self) -> Result<u64, AddErrorReason> {
+        self.nanos_after(Duration::ZERO)
+    }
+
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
         Ok(self.shard().shared().clock().nanos_at(instant))
     }

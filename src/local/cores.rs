@@ -10,7 +10,7 @@ use std::{
 
 use core_affinity::CoreId;
 
-use super::{ShardRef, local_timer};
+use super::{Local, ShardRef, local_timer};
 use crate::{
     config::Config,
     error::ConfigError,
@@ -258,8 +258,9 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Relaxed: usually the thread itself sets the flag. Other threads may see the store late.
+        // Relaxed, both: usually the thread itself sets its flag. Other stores may be seen late.
         self.shared.stopping[self.index].load(Ordering::Relaxed)
+            || self.shared.is_stop_requested.load(Ordering::Relaxed) && Local::has_ended()
     }
 }
 
@@ -391,7 +392,7 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        // Relaxed: the flag only prevents a second request.
+        // Relaxed: the flag prevents a second request, and a thread without a wheel may see it late.
         if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
             return;
         }

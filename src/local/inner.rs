@@ -425,14 +425,10 @@ impl Local {
     /// for too long. Returns the number of adds until the next check.
     fn report_if_undriven(&self) -> u64 {
         let DriverState::Registered = self.driver.get() else { return u64::MAX };
-        self.report_if_overdue();
-        self.with_engine(|engine| engine.adds_until_loop_check())
-    }
-
-    fn report_if_overdue(&self) {
         let (next, _) = self.with_engine(|engine| engine.publish_before_first_turn());
         let next = next.min(self.shared.gauges.undriven_remote_due());
         self.shared.report_undriven(self.shared.clock().nanos().saturating_sub(next));
+        self.with_engine(|engine| engine.adds_until_loop_check())
     }
 
     /// Handles a new deadline at `nanos` when no sleep is announced. With a driver, records that
@@ -975,9 +971,6 @@ fn panic_without_driver() -> ! {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        if !self.with_engine(|engine| engine.loop_has_begun()) {
-            self.report_if_overdue();
-        }
         let _ = CURRENT.try_with(|here| here.set(None));
         // Destructors that run from here on use handles as a remote thread would.
         Owner::set_current(None);

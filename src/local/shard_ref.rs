@@ -265,15 +265,21 @@ impl ShardRef {
     }
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn, even if
-    /// the wheel is full. Drops `callback` if the wheel has ended or no node is left. Wakes a
-    /// sleeping owner.
+    /// the wheel is full. Drops `callback` if the wheel has ended or no node is left. In each
+    /// case, wakes a sleeping owner.
     #[track_caller]
     pub(crate) fn post(&self, callback: impl FnOnce() + Send + 'static) {
         let due_at_once = Schedule { due: 0, period: 0 };
-        // An error drops the callback.
-        if let Ok(RemoteOutcome { wake: Some(asleep), .. }) =
-            self.shared.add(due_at_once, CallSite::caller(), RunOnce(callback), true)
-        {
+        let added = self.shared.add(due_at_once, CallSite::caller(), RunOnce(callback), true);
+        let wake = match added {
+            Ok(RemoteOutcome { wake, .. }) => wake,
+            Err(refused) => {
+                // The owner may wait for what the drop of the callback does.
+                drop(refused);
+                self.shared.parker.must_wake()
+            }
+        };
+        if let Some(asleep) = wake {
             self.shared.wake(asleep);
         }
     }

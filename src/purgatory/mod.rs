@@ -742,8 +742,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 Err(refused) => (operation, key) = refused,
             }
         }
-        let id = self.park_slow(operation, key, timeout)?;
-        Ok(self.watch_remaining(id, changes, next, keys))
+        match self.park_slow(operation, key, timeout) {
+            Ok(id) => Ok(self.watch_remaining(id, changes, next, keys)),
+            Err(refused) => {
+                Local::catch_panic(PanicPlace::Drop, || drop(next));
+                Local::catch_panic(PanicPlace::Drop, || drop(keys));
+                Err(refused)
+            }
+        }
     }
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key

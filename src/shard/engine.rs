@@ -216,6 +216,10 @@ impl<T> Engine<T> {
         }
     }
 
+    pub(crate) fn now_nanos(&self) -> u64 {
+        self.time.now()
+    }
+
     /// Returns the time `delay` from now, in nanoseconds of the clock.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
@@ -269,10 +273,14 @@ impl<T> Engine<T> {
         DueTime { nanos, slack, period: 0 }
     }
 
-    /// Returns true if the clock certainly shows `nanos` or more, by the lower bound of a reading.
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
-        self.time.latest.min >= nanos || self.read_clock().min >= nanos
+        if self.time.latest.min >= nanos {
+            return true;
+        }
+        let now = self.read_clock();
+        // Between the bounds of the reading, only an exact reading tells.
+        now.min >= nanos || now.max >= nanos && self.time.clock.nanos() >= nanos
     }
 
     /// Returns true if an add is allowed. If not, the caller must call
@@ -1412,7 +1420,13 @@ impl Engine<Callback> {
 
 impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
-        for (_, payload) in self.close_and_drop_cancelled() {
+        let pending = self.close_and_drop_cancelled();
+        if self.shared.parker.is_undriven()
+            && let Some(due) = pending.iter().map(|(due, _)| due).min()
+        {
+            self.shared.report_undriven_at_end(self.shared.clock().nanos().saturating_sub(*due));
+        }
+        for (_, payload) in pending {
             self.shared.hooks.drop_catching_panic(payload);
         }
     }

@@ -55,7 +55,8 @@ impl<P> Expired<P> {
     /// Returns the deadline of the timer, rounded up to a tick; with slack, the tick chosen for it.
     ///
     /// If the deadline had elapsed before the owner processed the add or move, the result is the
-    /// beginning of some tick between the deadline and the turn that returned the timer.
+    /// beginning of a tick: the tick of the deadline, that of the turn that returned the timer, or
+    /// one in between.
     ///
     /// # Examples
     ///

@@ -328,6 +328,22 @@ fn a_thread_that_drains_its_wheel_before_or_after_the_stop_sees_it() {
     }
 }
 
+/// The drain returns the request too.
+#[test]
+fn a_thread_that_keeps_its_drained_timers_sees_the_stop() {
+    let (sender, receiver) = mpsc::channel();
+    let receiver = Mutex::new(receiver);
+    let cores = start(1, move |core| {
+        local_timer().turn();
+        receiver.lock().expect("one thread").recv().expect("the stop is requested");
+        let pending = local_timer().drain();
+        (pending.len(), core.is_stopping())
+    });
+    cores.stop();
+    sender.send(()).expect("the thread waits");
+    assert_eq!(join(cores), [(1, true)]);
+}
+
 #[test]
 fn only_the_first_stop_sends_a_request() {
     let cores = start(1, |core| {

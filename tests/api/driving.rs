@@ -339,6 +339,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     let lines: Vec<_> = text.lines().filter(|line| line.contains("no loop drives it")).collect();
     let expected = [
         "the thread ends",
+        "the last driver is dropped",
         "reported once",
         "remote, reported once",
         "registered",
@@ -356,6 +357,11 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
 fn add_without_a_driver() {
     let millis = Duration::from_millis;
     on_named_core("the thread ends", move || {
+        local_timer().add(millis(1), || ());
+        thread::sleep(millis(200));
+    });
+    on_named_core("the last driver is dropped", move || {
+        drop(drive(|_| pending::<()>()));
         local_timer().add(millis(1), || ());
         thread::sleep(millis(200));
     });
@@ -393,7 +399,13 @@ fn add_without_a_driver() {
         from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
         local_timer().add(HOUR, must_not_run);
-        from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
+        from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()).cancel());
+    });
+    on_named_core("no report at the end", || {
+        let [reset, cancelled] = [(); 2].map(|()| local_timer().add(TICK, || ()));
+        assert!(reset.reset(HOUR));
+        thread::sleep(Duration::from_millis(200));
+        from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
     });
 }
 

@@ -11,7 +11,8 @@ use std::{
 use corewheel::{
     AddErrorReason, Clock, Config, ManualClock,
     future::{
-        Interval, Sleep, TimeoutError, Timers, interval, interval_at, sleep, timeout, timeout_at,
+        Interval, MissedTickBehavior, Sleep, TimeoutError, Timers, interval, interval_at, sleep,
+        sleep_until, timeout, timeout_at,
     },
     local_timer,
 };
@@ -27,6 +28,36 @@ fn added() -> u64 {
 
 fn pending(poller: &Poller, delay: Duration) -> Sleep {
     poller.pending(sleep(delay))
+}
+
+/// A reading of the fast clock is an interval, which contains the deadlines.
+#[test]
+fn the_fast_clock_neither_delays_a_passed_deadline_nor_misses_a_future_tick() {
+    on_a_thread(|| {
+        let config = Config::new().clock(Clock::fast()).tick(Duration::from_micros(1));
+        config.install().expect("a new thread");
+        let (poller, begun, period) = (Poller::new(), Instant::now(), Duration::from_micros(200));
+        let mut taken = 0;
+        while begun.elapsed() < Duration::from_millis(300) {
+            local_timer().turn();
+            let start = Instant::now();
+            assert!(poller.poll(&mut sleep_until(start)).is_ready());
+            let mut ticks = interval_at(start, period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            let next = start + period;
+            while Instant::now() < next - Duration::from_micros(2) {
+                local_timer().turn();
+            }
+            let tick = poller.poll_pinned(pin!(ticks.tick()));
+            if Instant::now() < next {
+                assert_eq!(tick, Poll::Ready(start));
+                taken += 1;
+                while Instant::now() < next {}
+                assert_eq!(poller.poll_pinned(pin!(ticks.tick())), Poll::Ready(next));
+            }
+        }
+        assert!(taken > 0, "the machine is too slow for this test");
+    });
 }
 
 #[test]

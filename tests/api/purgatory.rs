@@ -728,11 +728,13 @@ fn a_key_that_panics_during_an_add_loses_no_other_key() {
 fn a_refused_add_returns_its_operation_despite_a_key_panic() {
     configured(Config::new().limit(0), |_| {
         let (own, seen) = (Purgatory::new(), OpRecord::new());
-        let add = || own.try_complete_else_watch(seen.op(), [panics_on_drop(0)], TICK);
-        let refused = with_panicking_keys(add).expect_err("the wheel is full");
-        assert_eq!(refused.reason(), AddErrorReason::Full);
-        assert_eq!(local_timer().counts().panicked, 1);
-        forget(refused.into_inner());
+        for keys in [[panics_on_drop(0), never_panics(0)], [never_panics(0), panics_on_drop(0)]] {
+            let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
+            let refused = with_panicking_keys(add).expect_err("the wheel is full");
+            assert_eq!(refused.reason(), AddErrorReason::Full);
+            forget(refused.into_inner());
+        }
+        assert_eq!(local_timer().counts().panicked, 2);
     });
 }
 

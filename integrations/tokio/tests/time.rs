@@ -345,10 +345,14 @@ fn a_paused_sleep_panics_if_no_hook_advances_the_clock() {
         };
         let message = panic_of(|| runtime.block_on(waits));
         assert!(message.contains("auto_advance"), "{message}");
-        // `advance` works without the hook.
+        // `advance` works without the hook. Earlier waits without a panic have no effect.
         runtime.block_on(async {
+            let wait = || time::timers().sleep(SECOND);
+            wait().await;
             time::resume();
+            time::sleep(Duration::from_millis(1)).await;
             time::pause();
+            wait().await;
             let mut sleep = time::sleep(SECOND);
             assert!(poll_once(&mut sleep).is_pending());
             time::advance(SECOND).await;
