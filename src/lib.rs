@@ -67,7 +67,7 @@
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
-//! later turns. If a clock goes back, its highest reading is used until the clock has passed it.
+//! later turns. The timers of these messages may fire late, after timers of later ticks. If a clock goes back, its highest reading is used until the clock has passed it.
 //!
 //! # Guarantees
 //!

@@ -220,10 +220,12 @@ impl<T> Engine<T> {
         self.time.now()
     }
 
-    /// Returns the time `delay` from now, in nanoseconds of the clock.
+    /// Returns the time `delay` from now, in nanoseconds of the clock: never too early, except that
+    /// for a zero delay, the result is not in the future.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
-        self.read_clock().max.saturating_add(saturating_nanos(delay))
+        let (now, delay) = (self.read_clock(), saturating_nanos(delay));
+        if delay == 0 { now.min } else { now.max.saturating_add(delay) }
     }
 
     /// Returns the deadline, before rounding, of a timer that is added or moved now with this
