@@ -459,7 +459,8 @@ impl Protected<'_, Shared> {
             MoveOutcome::Begun { deferrable } => {
                 let is_later = deferrable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
-                if node.state.is_periodic() {
+                // A deferrable timer is never periodic.
+                if !deferrable && node.state.is_periodic() {
                     node.linked_deadline().store_nanos(period_start.unwrap_or(nanos));
                 }
                 if is_later && node.state.end_deferred_move() {
