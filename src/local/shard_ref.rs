@@ -274,7 +274,7 @@ impl ShardRef {
         let wake = match added {
             Ok(RemoteOutcome { wake, .. }) => wake,
             Err(refused) => {
-                // The owner may wait for what the drop of the callback does.
+                // The drop may end the wait of the owner, as for a request to stop.
                 drop(refused);
                 self.shared.parker.must_wake()
             }

@@ -54,9 +54,9 @@ impl<P> Expired<P> {
 
     /// Returns the deadline of the timer, rounded up to a tick; with slack, the tick chosen for it.
     ///
-    /// If the deadline had elapsed before the owner processed the add or move, the result is the
-    /// beginning of a tick: the tick of the deadline, that of the turn that returned the timer, or
-    /// one in between.
+    /// The deadline may have elapsed before the owner processed the add or move. Then the result is
+    /// the beginning of a tick, from the tick of the deadline to the tick of the turn that returned
+    /// the timer.
     ///
     /// # Examples
     ///
