@@ -10,7 +10,7 @@ use std::{
 
 use core_affinity::CoreId;
 
-use super::{Local, ShardRef, local_timer};
+use super::{ShardRef, local_timer};
 use crate::{
     config::Config,
     error::ConfigError,
@@ -260,7 +260,8 @@ impl Core {
     pub fn is_stopping(&self) -> bool {
         // Relaxed, both: usually the thread itself sets its flag. Other stores may be seen late.
         self.shared.stopping[self.index].load(Ordering::Relaxed)
-            || self.shared.is_stop_requested.load(Ordering::Relaxed) && Local::has_ended()
+            || self.shared.is_stop_requested.load(Ordering::Relaxed)
+                && self.shared.shards[self.index].has_ended()
     }
 }
 

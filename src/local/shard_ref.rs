@@ -63,6 +63,10 @@ impl ShardRef {
         Self { number, shared }
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.mailbox.is_closed()
+    }
+
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -276,7 +280,7 @@ impl ShardRef {
             Err(refused) => {
                 // The drop may end the wait of the owner, as for a request to stop.
                 drop(refused);
-                self.shared.parker.must_wake()
+                self.shared.parker.must_wake().filter(|asleep| !asleep.is_undriven())
             }
         };
         if let Some(asleep) = wake {

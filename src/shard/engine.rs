@@ -1423,10 +1423,14 @@ impl Engine<Callback> {
 impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
         let pending = self.close_and_drop_cancelled();
-        if self.shared.parker.is_undriven()
-            && let Some(due) = pending.iter().map(|(due, _)| due).min()
-        {
-            self.shared.report_undriven_at_end(self.shared.clock().nanos().saturating_sub(*due));
+        if self.shared.parker.is_undriven() {
+            let (start, remote_due) =
+                (self.time.turn_start, self.shared.gauges.undriven_remote_due());
+            // A deadline up to `start` had elapsed when the timer was added or moved, by another
+            // thread at `remote_due` or later.
+            let due = pending.iter().map(|&(due, _)| if due > start { due } else { remote_due });
+            let overdue = self.shared.clock().nanos().saturating_sub(due.min().unwrap_or(u64::MAX));
+            self.shared.report_undriven_at_end(overdue);
         }
         for (_, payload) in pending {
             self.shared.hooks.drop_catching_panic(payload);

@@ -399,7 +399,7 @@ fn add_without_a_driver() {
         from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
         local_timer().add(HOUR, must_not_run);
-        from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()).cancel());
+        from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
     });
     on_named_core("no report at the end", || {
         let [reset, cancelled] = [(); 2].map(|()| local_timer().add(TICK, || ()));
@@ -407,6 +407,16 @@ fn add_without_a_driver() {
         thread::sleep(Duration::from_millis(200));
         from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
     });
+    on_named_core("no report of a late request", || {
+        local_timer().add(HOUR, must_not_run);
+        thread::sleep(Duration::from_millis(200));
+        from_another_thread(|shard| shard.run(|| ()));
+    });
+    let ends_at_once = |_| _ = local_timer().add(TICK, || ());
+    let cores = corewheel::Cores::builder().shards(1).start(ends_at_once).expect("started");
+    thread::sleep(millis(1_100));
+    cores.stop();
+    drop(cores.join());
 }
 
 // ---- `sleep_with` and `run_until`
