@@ -140,9 +140,9 @@ impl Config {
     /// that other threads have cancelled. A remote add ([`ShardRef`](crate::ShardRef)) sees the
     /// number of live timers at the owner's last turn or announced sleep. So it misses the timers
     /// that the owner has added since then, and may exceed the limit by their number. For remote
-    /// adds, up to 1,024 cancelled timers in the mailbox do not count, nor up to 1,024 that the owner
-    /// has taken from the mailbox and not yet removed. A timer that another thread has added or moved, and then cancelled,
-    /// since the owner's last turn counts until the next turn.
+    /// adds, up to 1,024 cancelled timers in the mailbox do not count, nor up to 1,024 that the
+    /// owner has taken from the mailbox and not yet removed. A timer that another thread has added
+    /// or moved, and then cancelled, since the owner's last turn counts until the next turn.
     ///
     /// # Examples
     ///
@@ -186,8 +186,8 @@ impl Config {
     /// A measured callback costs two more readings of the wheel's clock, or of the monotonic clock
     /// if the wheel's clock is [`Clock::fast`]. A `Shard<T>` has no callbacks to measure. A wheel
     /// of `Timers::per_worker_with` measures nothing. If several kinds of callbacks take
-    /// turns, `one_in` and the number of kinds should have no common factor. Otherwise some kinds are
-    /// never measured.
+    /// turns, `one_in` and the number of kinds should have no common factor. Otherwise some kinds
+    /// are never measured.
     ///
     /// # Examples
     ///

@@ -60,14 +60,14 @@
 //!
 //! For a delay above zero, the deadline is the tick `ceil((now + delay) / tick)`, where `now` is a
 //! clock reading taken in the call. A turn rounds its own clock reading down to a tick. So no timer
-//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future. Without slack
-//! or spread, a timer with a delay of zero fires in the next turn, but never in the turn whose
-//! callback added it. A timer that is due
-//! after more than 584 years never fires.
+//! is early, unless [`LocalTimer::turn_at`] gets an instant in the future. Without slack or spread,
+//! a timer with a delay of zero fires in the next turn, but never in the turn whose callback added
+//! it. A timer that is due after more than 584 years never fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
-//! later turns. The timers of these messages may fire late, after timers of later ticks. If a clock goes back, its highest reading is used until the clock has passed it.
+//! later turns. The timers of these messages may fire late, after timers of later ticks. If a clock
+//! goes back, its highest reading is used until the clock has passed it.
 //!
 //! # Guarantees
 //!

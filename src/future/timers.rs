@@ -312,7 +312,7 @@ impl Timers {
     }
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
-    /// [metrics](ShardRef::metrics). While a callback blocks, the timers of its wheel are late; with
+    /// [metrics](ShardRef::metrics). While a callback blocks, the timers of its wheel are late. With
     /// [`per_worker`](Self::per_worker), timers of all wheels can be late.
     ///
     /// # Examples

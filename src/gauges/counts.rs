@@ -74,9 +74,8 @@ counts! {
         /// not consumed. Exact for the owner, except that a timer does not count before its message
         /// is queued. If another thread is moving the timer during the cancel, that thread queues
         /// the message after its move. Other threads read the number of queued messages about
-        /// cancelled timers. That number is inexact from 3,072 on. It includes timers that are
-        /// not yet in `live`, and lacks timers that were moved before and whose moves the owner has
-        /// not seen.
+        /// cancelled timers. That number is inexact from 3,072 on. It includes timers that
+        /// are not yet in `live`, and lacks timers whose earlier moves the owner has not seen.
         pub held: u64,
         /// Messages from other threads about cancelled, moved and added timers that the owner has
         /// not consumed. Exact for the owner. Once 3,072 messages of one kind are queued, other

@@ -244,7 +244,7 @@ impl Core {
     }
 
     /// Returns true if [`Cores::stop`] was called, and a turn of this thread has processed the
-    /// request or the thread's wheel has ended. A loop calls this after each turn. Cost: a load.
+    /// request or the thread's wheel has ended. A loop calls this after each turn. Cost: two loads.
     ///
     /// # Examples
     ///
@@ -393,7 +393,7 @@ impl<R> Cores<R> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) {
-        // Relaxed: the flag prevents a second request, and a thread without a wheel may see it late.
+        // Relaxed: only prevents a second request. A thread without a wheel may see the flag late.
         if self.shared.is_stop_requested.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -671,5 +671,29 @@ impl<R: Send + 'static> StartingThreads<R> {
     fn abort_start(self) -> Vec<Box<dyn std::any::Any + Send>> {
         drop(self.permits);
         self.threads.into_iter().filter_map(|thread| thread.join().err()).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The request to stop gets no node either.
+    #[test]
+    #[cfg_attr(miri, ignore = "depends on how fast the threads are")]
+    fn a_sleeping_core_without_a_free_node_stops() {
+        let cores = Cores::builder().shards(1).pin(false).start(|core| core.run_timers());
+        let cores = cores.expect("started");
+        let hour = Duration::from_secs(3_600);
+        while cores.shards()[0].try_add(hour, || ()).is_ok() {}
+        thread::sleep(Duration::from_millis(200));
+        assert!(cores.shards()[0].try_add(hour, || ()).is_err(), "no add is left to consume");
+        thread::sleep(Duration::from_millis(200));
+        cores.stop();
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(cores.join().len()));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
     }
 }

@@ -390,8 +390,8 @@ impl Local {
         }
     }
 
-    /// Polls the sleep of a task that drives the wheel. If the sleep waits for this wheel itself, the
-    /// poll panics.
+    /// Polls the sleep of a task that drives the wheel. If the sleep waits for this wheel itself,
+    /// the poll panics.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
         let _ = Self::with(|local| {
             if let DriverState::BetweenTurns = local.driver.get() {

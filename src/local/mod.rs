@@ -853,9 +853,8 @@ impl LocalTimer {
     /// thread](local_timer). If another thread cancels a timer during the drain, the cancel
     /// succeeds or the drain returns the timer. The result includes queued closures of
     /// [`ShardRef::run`], an unprocessed [`Cores::stop`](crate::Cores::stop), and the timers of
-    /// waiting futures.
-    /// Running or dropping a future's timer wakes the future's task, whose next poll finds [no
-    /// timer](crate::future#without-a-timer). Operations that wait in a
+    /// waiting futures. Running or dropping a future's timer wakes the future's task, whose next
+    /// poll finds [no timer](crate::future#without-a-timer). Operations that wait in a
     /// [`Purgatory`](crate::purgatory::Purgatory) stay there without a timeout, and can be
     /// [drained](crate::purgatory::Purgatory::drain) too. Later calls return an empty vector.
     ///

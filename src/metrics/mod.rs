@@ -17,11 +17,11 @@
 //! # Wheels without a loop
 //!
 //! If no loop drives a wheel, its owner's adds and resets report a timer that is overdue by at least
-//! 100 ms, even the timer that a reset moves. On a thread's wheel, remote adds and resets do too, and so does the end of the
-//! thread. An add may also report a timer that has been cancelled or moved since it was due. The
-//! report is an error event of `tracing`. Without that feature or a subscriber, and at the end of a
-//! thread, it is a line on the standard error. Each wheel is reported at most once, and once more
-//! after each loss of its last driver.
+//! 100 ms, even the timer that a reset moves. On a thread's wheel, remote adds and resets do too,
+//! and so does the end of the thread. An add may also report a timer that has been cancelled or
+//! moved since it was due. The report is an error event of `tracing`. Without that feature or a
+//! subscriber, and at the end of a thread, it is a line on the standard error. Each wheel is
+//! reported at most once, and once more after each loss of its last driver.
 //!
 //! Some wheels report only timers that are overdue by at least 1 s. Their owners' resets report
 //! nothing, and at least one add in 256 looks for such timers. These wheels are:

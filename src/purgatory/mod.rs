@@ -744,10 +744,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         }
         match self.park_slow(operation, key, timeout) {
             Ok(id) => Ok(self.watch_remaining(id, changes, next, keys)),
-            Err(refused) => {
-                Local::catch_panic(PanicPlace::Drop, || drop(next));
+            Err((reason, (operation, key))) => {
+                Local::catch_panic(PanicPlace::Drop, || drop(key.or(next)));
                 Local::catch_panic(PanicPlace::Drop, || drop(keys));
-                Err(refused)
+                Err(AddError::new(reason, operation))
             }
         }
     }
@@ -788,7 +788,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         operation: Op,
         key: Option<K>,
         timeout: Duration,
-    ) -> Result<Id, AddError<Op>> {
+    ) -> Result<Id, (AddErrorReason, (Op, Option<K>))> {
         let client = self.client_id.get().map_or_else(|| self.register(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks, whose
         // destructors may use the table.
@@ -796,14 +796,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         match client.and_then(with_room) {
             Ok(client) => self
                 .try_park(client, operation, key, timeout)
-                .map_err(|refused| Self::refuse(AddErrorReason::Full, refused)),
-            Err(reason) => Err(Self::refuse(reason, (operation, key))),
+                .map_err(|refused| (AddErrorReason::Full, refused)),
+            Err(reason) => Err((reason, (operation, key))),
         }
-    }
-
-    fn refuse(reason: AddErrorReason, (operation, key): (Op, Option<K>)) -> AddError<Op> {
-        Local::catch_panic(PanicPlace::Drop, || drop(key));
-        AddError::new(reason, operation)
     }
 
     /// Watches the keys `next` and `keys`. If `change_count` differs from `changes` afterwards,

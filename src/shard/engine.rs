@@ -220,8 +220,8 @@ impl<T> Engine<T> {
         self.time.now()
     }
 
-    /// Returns the time `delay` from now, in nanoseconds of the clock: never too early, except that
-    /// for a zero delay, the result is not in the future.
+    /// Returns the time `delay` from now, in nanoseconds of the clock. The result is never too
+    /// early, but for a zero delay, it is not in the future.
     #[inline(always)]
     pub(crate) fn nanos_after(&mut self, delay: Duration) -> u64 {
         let (now, delay) = (self.read_clock(), saturating_nanos(delay));

@@ -325,9 +325,9 @@ impl<T> Shard<T> {
 
     /// Returns the deadline of a pending timer of this shard, rounded up to a tick; with slack, the
     /// tick chosen for it. For a periodic timer, this is the time of the next expiry. While another
-    /// thread moves the timer, this is the old deadline or the new one. If the deadline had elapsed
-    /// at the add or reset, the result is the beginning of a tick, from the tick of the deadline to
-    /// the tick of the add or reset.
+    /// thread moves the timer, this is the old deadline or the new one. The deadline may have elapsed
+    /// before the add or reset. Then the result is the beginning of a tick, from the tick of the
+    /// deadline to the tick of the add or reset.
     ///
     /// Returns `None` if the timer has ended or was cancelled, or the handle is of another shard.
     ///

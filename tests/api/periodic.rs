@@ -121,8 +121,8 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
     }
 }
 
-/// The first reset stores a time from which to count the period. It differs from the deadline of
-/// the second by as much as the deadline of a zero delay is adjusted.
+/// The first deadline is a tick minus a nanosecond after the second. A zero delay is adjusted by the
+/// same time, so an owner that kept the first deadline would take it for the start of the period.
 #[test]
 fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
     let clock = ManualClock::new();
