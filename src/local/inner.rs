@@ -551,9 +551,11 @@ impl Local {
     #[inline(never)]
     fn consume_messages(&self, turn: &mut Turn) -> RefMut<'_, Engine<Callback>> {
         let mut engine = self.engine.borrow_mut();
-        while let Some(message) =
-            engine.next_message_work(&mut turn.collected, OwnerNodes::needs_drop)
-        {
+        while let Some(message) = engine.next_message_work(
+            &mut turn.collected,
+            OwnerNodes::needs_drop,
+            OwnerNodes::claimed_callback,
+        ) {
             engine = match message {
                 MessageWork::Cancelled(index) => {
                     let callback = engine.take_cancelled_payload(index);
@@ -561,8 +563,8 @@ impl Local {
                     self.shared.hooks.drop_catching_panic(callback);
                     self.engine.borrow_mut()
                 }
-                MessageWork::Due(claimed) => {
-                    let callback = engine.begin_run(claimed);
+                MessageWork::Due(claimed, callback) => {
+                    engine.count_run(claimed.run);
                     drop(engine);
                     turn.fired += 1;
                     self.run_callback(claimed, callback)

@@ -95,13 +95,13 @@ pub(crate) struct DueTime {
 /// Work that a consumed message leaves to the caller. The engine of a thread's wheel must not be
 /// borrowed during this work, because the work runs user code.
 #[must_use]
-pub(crate) enum MessageWork {
+pub(crate) enum MessageWork<R> {
     /// The timer was cancelled: the caller takes its payload
     /// ([`take_cancelled_payload`](Engine::take_cancelled_payload)) and drops it.
     Cancelled(u32),
     /// The timer was added or moved, its deadline has elapsed, and it is claimed: the caller runs
-    /// it.
-    Due(ClaimedTimer),
+    /// it. The second value is the result of `fire`.
+    Due(ClaimedTimer, R),
 }
 
 /// A callback that the caller must run or drop while the engine is not borrowed.
@@ -694,7 +694,10 @@ impl<T> Engine<T> {
         self.backlog.take_from(&self.shared.mailbox);
         if self.backlog.must_reverse() {
             let nodes = &mut self.nodes;
-            self.backlog.reverse(|index, link| nodes.node_of_message(index).link().replace(link));
+            self.backlog.reverse(|index, link| {
+                nodes.adopt_page_of_message(index);
+                nodes.entry(index).link().replace(link)
+            });
         }
     }
 
@@ -777,42 +780,6 @@ impl<T> Engine<T> {
         let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
         self.wheel.relink_or_link(&self.nodes, node, deadline);
         None
-    }
-
-    /// Admits a remotely added timer: counts it as live, and links it. If the pass has already
-    /// reached the timer's deadline, tries to claim and return the timer instead of linking it.
-    #[inline(always)]
-    pub(super) fn admit(&mut self, index: u32, is_periodic: bool) -> Option<ClaimedTimer> {
-        let node = self.nodes.entry(index);
-        if is_periodic {
-            let period = node.requested_period();
-            self.nodes.schedule_mut(index).period = period;
-        }
-        let node = self.nodes.entry(index);
-        node.admit(|| self.time.now());
-        self.stats.counts.added += 1;
-        self.stats.live += 1;
-        // This add uses up one of the adds that `allow_adds` has allowed.
-        self.add_check_generation = self.add_check_generation.saturating_sub(1);
-        if self.limit < INDEX_MAX {
-            // The live count includes the timer before its reservation ends. So a remote add, which
-            // reads both counts, never misses the timer; see `admission`.
-            self.publish_live();
-            self.shared.admission.release();
-        }
-        let deadline = self.time.tick.deadline_tick(node.requested_deadline().load_nanos());
-        if !is_periodic && deadline > self.wheel.now() {
-            self.wheel.link(&self.nodes, node, deadline);
-            return None;
-        }
-        let current = self.wheel.current();
-        if !is_periodic && deadline <= current {
-            node.set_deadline(deadline);
-            if let ClaimOutcome::Fires(run) = node.state().claim() {
-                return Some(self.count_already_due(index, run, deadline, current));
-            }
-        }
-        self.apply_move_slow(index, is_periodic)
     }
 
     /// Counts a claimed timer whose requested deadline the pass has already reached. Returns the
@@ -1162,34 +1129,39 @@ impl<T> Engine<T> {
 
     fn next_due_from_messages(&mut self) -> Option<ClaimedTimer> {
         loop {
-            match self.next_message_work(&mut 0, |_| true)? {
+            match self.next_message_work(&mut 0, |_| true, |_, _| ())? {
                 MessageWork::Cancelled(index) => {
                     let payload = self.take_cancelled_payload(index);
                     self.shared.hooks.drop_catching_panic(payload);
                 }
-                MessageWork::Due(claimed) => return Some(claimed),
+                MessageWork::Due(claimed, ()) => return Some(claimed),
             }
         }
     }
 
     /// Consumes messages within the budget, until one leaves work to the caller. Returns this work.
     /// Adds the number of timers found remotely cancelled to `collected`. Leaves the payload of
-    /// such a timer to the caller if `wants_payload` returns true for its node.
+    /// such a timer to the caller if `wants_payload` returns true for its node. Calls `fire` with a
+    /// timer that it claims.
     #[inline]
-    pub(crate) fn next_message_work(
+    pub(crate) fn next_message_work<R>(
         &mut self,
         collected: &mut usize,
         wants_payload: impl Fn(NodeRef<'_, T>) -> bool,
-    ) -> Option<MessageWork> {
+        fire: impl Fn(NodeRef<'_, T>, ClaimedRun) -> R,
+    ) -> Option<MessageWork<R>> {
         loop {
-            let (index, link) = match self.take_message() {
-                (0, _) => self.take_new_message()?,
-                taken => taken,
+            let index = match self.backlog.next() {
+                0 => self.next_new_message()?,
+                index => index,
             };
+            self.nodes.adopt_page_of_message(index);
+            let node = self.nodes.entry(index);
+            let link = node.link().get();
+            self.backlog.remove_next(link);
             // Prefetches the node of the message after the next one, to which a message's link
             // leads. The node of the next message was prefetched with the previous message.
             self.nodes.prefetch(link);
-            let node = self.nodes.entry(index);
             match node.state().consume_message() {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *collected += 1;
@@ -1201,15 +1173,52 @@ impl<T> Engine<T> {
                     let generation = node.state().generation();
                     self.free(index, generation);
                 }
+                // Admits a remotely added timer: counts it as live, and links it. If the pass has
+                // already reached the timer's deadline, tries to claim the timer instead. A
+                // separate function would look up the node again.
+                ConsumedMessage::Moved { periodic } if node.is_not_admitted() => {
+                    let mut node = node;
+                    if periodic {
+                        self.nodes.schedule_mut(index).period = node.requested_period();
+                        node = self.nodes.entry(index);
+                    }
+                    node.admit(|| self.time.now());
+                    self.stats.counts.added += 1;
+                    self.stats.live += 1;
+                    // This add uses up one of the adds that `allow_adds` has allowed.
+                    self.add_check_generation = self.add_check_generation.saturating_sub(1);
+                    if self.limit < INDEX_MAX {
+                        // The live count includes the timer before its reservation ends. So a
+                        // remote add, which reads both counts, never misses the timer; see
+                        // `admission`.
+                        self.publish_live();
+                        self.shared.admission.release();
+                    }
+                    let nanos = node.requested_deadline().load_nanos();
+                    let deadline = self.time.tick.deadline_tick(nanos);
+                    if !periodic && deadline > self.wheel.now() {
+                        self.wheel.link(&self.nodes, node, deadline);
+                        continue;
+                    }
+                    let current = self.wheel.current();
+                    if !periodic && deadline <= current {
+                        node.set_deadline(deadline);
+                        if let ClaimOutcome::Fires(run) = node.state().claim() {
+                            let fired = fire(node, run);
+                            let claimed = self.count_already_due(index, run, deadline, current);
+                            return Some(MessageWork::Due(claimed, fired));
+                        }
+                    }
+                    if let Some(claimed) = self.apply_move_slow(index, periodic) {
+                        let fired = fire(self.nodes.entry(index), claimed.run);
+                        return Some(MessageWork::Due(claimed, fired));
+                    }
+                }
                 ConsumedMessage::Moved { periodic } => {
-                    let claimed = if node.is_not_admitted() {
-                        self.admit(index, periodic)
-                    } else {
-                        self.stats.counts.remote_resets += 1;
-                        self.apply_move(index, periodic)
-                    };
-                    if let Some(claimed) = claimed {
-                        return Some(MessageWork::Due(claimed));
+                    self.stats.counts.remote_resets += 1;
+                    if let Some(claimed) = self.apply_move(index, periodic) {
+                        let fired = fire(self.nodes.entry(index), claimed.run);
+                        return Some(MessageWork::Due(claimed, fired));
                     }
                 }
                 ConsumedMessage::Nothing => (),
@@ -1223,23 +1232,15 @@ impl<T> Engine<T> {
         self.backlog.charge(messages);
     }
 
-    /// Removes the next message from the backlog, within the budget. Returns its index and its
-    /// link, or index 0 if there is no message or no budget.
-    #[inline]
-    fn take_message(&mut self) -> (u32, u32) {
-        let nodes = &mut self.nodes;
-        self.backlog.next(|index| nodes.node_of_message(index).link().get())
-    }
-
     /// Takes queued messages out of the mailbox, unless this pass has already polled both kinds.
-    /// Returns the first message and its link, or `None` if there is no message or no budget.
+    /// Returns the index of the first message, or `None` if there is no message or no budget.
     #[inline(never)]
-    fn take_new_message(&mut self) -> Option<(u32, u32)> {
+    fn next_new_message(&mut self) -> Option<u32> {
         if !self.backlog.has_unpolled_kind() {
             return None;
         }
         self.take_mailbox();
-        Some(self.take_message()).filter(|&(index, _)| index != 0)
+        Some(self.backlog.next()).filter(|&index| index != 0)
     }
 
     /// Removes remotely cancelled timers until a timer can be added, and allows up to `adds` adds.
@@ -1253,7 +1254,10 @@ impl<T> Engine<T> {
     ) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.allow_adds(adds) {
             let nodes = &mut self.nodes;
-            let link_of = |index| nodes.node_of_message(index).link().get();
+            let link_of = |index| {
+                nodes.adopt_page_of_message(index);
+                nodes.entry(index).link().get()
+            };
             let index = self.backlog.next_cancelled(&self.shared.mailbox, link_of);
             if index == 0 {
                 return Err(reason);
@@ -1372,12 +1376,6 @@ impl Engine<Callback> {
         OwnerNodes::cancelled_callback(self.nodes.entry(index))
     }
 
-    /// Counts the run of a claimed timer, and returns its callback.
-    pub(crate) fn begin_run(&mut self, claimed: ClaimedTimer) -> CallbackInPlace {
-        self.count_run(claimed.run);
-        OwnerNodes::claimed_callback(self.nodes.entry(claimed.index), claimed.run)
-    }
-
     /// Takes the next callback of this pass. If there is none, ends the pass.
     pub(crate) fn take_next_callback(&mut self) -> Option<TakenCallback> {
         if !self.stats.in_pass {
@@ -1403,17 +1401,20 @@ impl Engine<Callback> {
     }
 
     fn take_callback_of_message(&mut self) -> Option<TakenCallback> {
-        Some(match self.next_message_work(&mut 0, |_| true)? {
+        Some(match self.next_message_work(&mut 0, |_| true, OwnerNodes::claimed_callback)? {
             MessageWork::Cancelled(index) => {
                 TakenCallback::Cancelled(self.take_cancelled_payload(index))
             }
-            MessageWork::Due(claimed) => TakenCallback::Due(claimed, self.begin_run(claimed)),
+            MessageWork::Due(claimed, callback) => {
+                self.count_run(claimed.run);
+                TakenCallback::Due(claimed, callback)
+            }
         })
     }
 
     /// Counts a one-shot timer as fired. A periodic timer stays live.
     #[inline]
-    fn count_run(&mut self, run: ClaimedRun) {
+    pub(crate) fn count_run(&mut self, run: ClaimedRun) {
         if !run.is_periodic() {
             self.stats.count_fired();
         }

@@ -167,22 +167,25 @@ impl Backlog {
         }
     }
 
-    /// Removes the next message and returns its index and its link, which `link_of` reads. Returns
-    /// zeros if there is no message or no budget. While
-    /// [`is_in_urgent_phase`](Self::is_in_urgent_phase) returns true, only urgent messages are
-    /// removed. Otherwise low-priority messages come first.
+    /// Returns the index of the next message, or 0 if there is no message or no budget. While
+    /// [`is_in_urgent_phase`](Self::is_in_urgent_phase) returns true, the next message is an urgent
+    /// one. Otherwise low-priority messages come first.
     #[inline]
-    pub(crate) fn next(&mut self, link_of: impl FnOnce(u32) -> u32) -> (u32, u32) {
-        let is_urgent = self.is_in_urgent_phase() || self.taken[LOW].first == 0;
-        let messages = &mut self.taken[if is_urgent { URGENT } else { LOW }];
-        let index = messages.first;
-        if index == 0 || self.budget == 0 {
-            return (0, 0);
-        }
-        let link = link_of(index);
+    pub(crate) fn next(&self) -> u32 {
+        if self.budget == 0 { 0 } else { self.taken[self.next_kind()].first }
+    }
+
+    /// Removes the next message, whose link is `link`.
+    #[inline]
+    pub(crate) fn remove_next(&mut self, link: u32) {
+        let messages = &mut self.taken[self.next_kind()];
         *messages = messages.without_first(link);
         self.budget -= 1;
-        (index, link)
+    }
+
+    #[inline]
+    fn next_kind(&self) -> usize {
+        if self.is_in_urgent_phase() || self.taken[LOW].first == 0 { URGENT } else { LOW }
     }
 
     #[inline]

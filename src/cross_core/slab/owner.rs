@@ -245,12 +245,11 @@ impl<T> OwnerNodes<T> {
         self.pages.has(page_of(index))
     }
 
-    /// Returns the node of a message. Adopts the node's page if necessary.
+    /// Adopts the page of a message's node.
     #[inline]
-    pub(crate) fn node_of_message(&mut self, index: u32) -> NodeRef<'_, T> {
+    pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
         let is_there = self.adopt_page(page_of(index));
         debug_assert!(is_there, "a message of a node that is gone");
-        self.entry(index)
     }
 
     pub(crate) fn adopt_all_pages(&mut self) {
