@@ -1,15 +1,15 @@
 //! Timers for thread-per-core servers: each thread owns a hierarchical timing wheel and uses it
-//! without locks. Any thread can cancel or move a timer through its handle. Every timer ends
-//! exactly once.
+//! without locks. Any thread can cancel or reset a timer through the timer's handle. Every timer
+//! ends exactly once.
 //!
 //! ```
 //! use corewheel::{Cancel, local_timer};
 //! use std::{thread, time::Duration};
 //!
-//! // On a core's thread: a callback in 30 seconds.
+//! // On a core's thread: run a callback in 30 seconds.
 //! let idle = local_timer().add(Duration::from_secs(30), || println!("silent for 30 s"));
 //!
-//! // A packet came: the same timer, 30 seconds from now.
+//! // A packet came: reset the timer to 30 seconds from now.
 //! assert!(idle.reset(Duration::from_secs(30)));
 //!
 //! // On any other thread: the answer comes at once and is final.
@@ -23,11 +23,11 @@
 //! # Where to begin
 //!
 //! The [guide] leads from the first timer to a tuned server. It [compares](guide::comparison)
-//! corewheel with other timers, and shows how to [move](guide::moving) from tokio, Netty, Java,
+//! corewheel with other timers, and shows how to [migrate](guide::moving) from tokio, Netty, Java,
 //! Kafka and Go. The parts of the crate are:
 //!
 //! * [`local_timer`]: the thread's own wheel of callbacks. Most programs need nothing else.
-//! * [`TimerHandle`]: cancel, reset and query a timer. [`TimerGuard`] cancels its timer when
+//! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
 //!   dropped, and [`LocalHandle`] stays on its thread.
 //! * [`OwnedTimer`]: keeps its callback and can be armed again after it has fired.
 //! * [`When`]: the argument of an add or a reset: a delay or an instant, perhaps with slack or
@@ -40,17 +40,18 @@
 //!   move between threads; [`VirtualTime`](future::VirtualTime) for tests.
 //! * [`metrics`]: the counts and the lateness of each thread's timers; [`Watch`](metrics::Watch)
 //!   reports a loop that hangs.
-//! * [`Config`], [`Clock`], [`ManualClock`]: tick, hooks, clocks, and virtual time for tests.
+//! * [`Config`], [`Clock`], [`ManualClock`]: the tick length, hooks and clocks, and virtual time
+//!   for tests.
 //! * [`Shard`]: a wheel for a loop whose timers carry values, not callbacks.
 //! * [`Wheel`]: the data structure alone, whose time is a tick number.
 //!
 //! # Driving a wheel
 //!
-//! A wheel starts no thread: its owner's loop drives it. The loop polls until the next deadline at
-//! most ([`LocalTimer::sleep_with`]), serves its events, and calls [`LocalTimer::turn`], which runs
-//! the due callbacks. A thread that only runs timers calls [`LocalTimer::run_until`]; a task of
-//! [`future::drive`] drives the wheel in any executor. Without a budget, a timer fires in the first
-//! turn that reaches its deadline, so timers are as punctual as the loop.
+//! A wheel starts no thread: its owner's loop drives it. The loop polls for events, at most until
+//! the next deadline ([`LocalTimer::sleep_with`]). It serves the events, and then calls
+//! [`LocalTimer::turn`], which runs the due callbacks. A thread that only runs timers calls
+//! [`LocalTimer::run_until`]; a task of [`future::drive`] drives the wheel in any executor. A turn
+//! without a budget fires every due timer, so timers are as punctual as the loop.
 //!
 //! A loop whose poll takes no timeout can poll a file descriptor instead: `TimerFd`, with the
 //! feature `fd`. The directory `integrations/` of the repository has packages for tokio, compio,
@@ -67,7 +68,8 @@
 //! Timers fire in tick order, regardless of which thread added them. The order within a tick is
 //! unspecified. A turn processes at most 1,024 messages from other threads, and leaves the rest to
 //! later turns. The timers of these messages may fire late, after timers of later ticks. If a clock
-//! goes back, its highest reading is used until the clock has passed it.
+//! goes backwards, the wheel uses the clock's highest reading until the clock has passed that
+//! reading.
 //!
 //! # Guarantees
 //!
@@ -78,12 +80,13 @@
 //!   call except the clock's, and allocate nothing in the steady state. Callbacks that capture up
 //!   to 32 bytes are stored inline. Remote adds, cancels and resets are lock-free. The owner never
 //!   waits for another core.
-//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel,
-//!   reset, and even turn. A turn inside a callback does nothing, and says so in its result.
+//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and
+//!   reset timers, and even call `turn`. A turn inside a callback does nothing, and reports this in
+//!   its result.
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
 //!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
 //! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After its timer
-//!   has ended, a cancel returns [`Cancel::Ended`], and never reaches another timer.
+//!   has ended, a cancel returns [`Cancel::Ended`]. The handle never reaches another timer.
 //!
 //! After a [fork](guide::shutdown#forks), each process has its own copy of every timer.
 //!
@@ -120,7 +123,7 @@
 
 #[cfg(all(feature = "std", not(target_has_atomic = "64")))]
 compile_error!(
-    "corewheel needs 64-bit atomics, which this target lacks. Without the feature `std` there is `Wheel`, which needs none."
+    "corewheel needs 64-bit atomics, which this target lacks. Without the feature `std`, the crate contains only `Wheel`, which needs none."
 );
 
 extern crate alloc;
@@ -142,7 +145,7 @@ pub mod future;
 mod gauges;
 #[cfg(all(feature = "cores", feature = "futures", feature = "purgatory", any(doc, doctest)))]
 pub mod guide;
-#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "some bound what a shard does"))]
+#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "some limits concern only shards"))]
 mod limits;
 #[cfg(feature = "std")]
 mod local;

@@ -49,7 +49,7 @@ pub trait BackendOps: Debug + Unpin {
 
     fn nanos_after(&self, delay: Duration) -> Result<u64, AddErrorReason>;
 
-    /// Returns the present time, exactly.
+    /// Returns the exact present time.
     fn now_nanos(&self) -> Result<u64, AddErrorReason>;
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason>;
@@ -76,15 +76,15 @@ pub trait BackendOps: Debug + Unpin {
 
     fn reset_to_nanos(&self, handle: Self::Handle, nanos: u64) -> bool;
 
-    /// Moves a pending timer to `delay` from now. Returns the new deadline, or `None` if the timer
-    /// was not moved.
+    /// Resets a pending timer to `delay` from now. Returns the new deadline, or `None` if the timer
+    /// was not reset.
     fn reset_after(&self, handle: Self::Handle, delay: Duration) -> Option<u64> {
         let nanos = self.nanos_after(delay).ok()?;
         self.reset_to_nanos(handle, nanos).then_some(nanos)
     }
 
-    /// Moves a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
-    /// `None` if the timer was not moved.
+    /// Resets a pending timer to `instant`. Returns the new deadline and whether it has elapsed, or
+    /// `None` if the timer was not reset.
     fn reset_at(&self, handle: Self::Handle, instant: Instant) -> Option<(u64, bool)> {
         let nanos = self.nanos_at(instant).ok()?;
         self.reset_to_nanos(handle, nanos).then(|| (nanos, self.has_elapsed(nanos) == Ok(true)))
@@ -92,8 +92,8 @@ pub trait BackendOps: Debug + Unpin {
 }
 
 impl BackendOps for LocalTimer {
-    /// A `TimerHandle` is `Send`. So compiler errors about a future that is not `Send` name only
-    /// `LocalTimer` as the cause.
+    /// A `TimerHandle`, unlike a `LocalHandle`, is `Send`. So if a future is not `Send`, the
+    /// compiler error names only `LocalTimer` as the cause.
     type Handle = TimerHandle;
 
     #[inline]

@@ -15,30 +15,31 @@ use crate::{
     shard::PreparedSleep,
 };
 
-/// A sleep that usually lasts beyond its first poll, so that other tasks run, but ends soon.
+/// A short sleep that is usually still pending at its first poll, so that other tasks run.
 const SHORT_SLEEP: Duration = Duration::from_micros(1);
 
-/// The sleep of a task whose wheel has ended. Its turns only send the messages of purgatories.
+/// The length of each sleep after the wheel has ended. The turns between these sleeps only send
+/// messages of purgatories.
 const SLEEP_AFTER_END: Duration = Duration::from_millis(100);
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn it on this thread in any
 /// executor. Dropping the future stops the driving.
 ///
-/// `sleep` is the executor's sleep function, such as `tokio::time::sleep`; corewheel's own
-/// [`sleep`](super::sleep) would wait for the wheel that the task drives. When a sleep ends, the
-/// driving task turns the wheel and lets other tasks run. Then it turns the wheel again and sleeps,
-/// at most until the next deadline. A request that must [end a
+/// `sleep` is the executor's sleep function, such as `tokio::time::sleep`. It must not be
+/// corewheel's own [`sleep`](super::sleep), which would wait for the wheel that this task drives.
+/// When a sleep ends, the driving task turns the wheel and lets other tasks run. Then it turns the
+/// wheel again and sleeps, at most until the next deadline. A request that must [end a
 /// sleep](crate::LocalTimer::prepare_sleep) wakes the task, and also calls the hook set by
 /// [`Config::on_wake`](crate::Config::on_wake).
 ///
-/// The call registers a [driver](super#without-a-driver), until the future is dropped. So other
-/// futures may wait for this thread's wheel before the driving task is first polled. If two tasks
-/// drive the wheel, wake-ups go to the task that began to sleep last. When one of them is dropped,
-/// the other one takes over.
+/// The call registers a [driver](super#without-a-driver), which is unregistered when the future is
+/// dropped. So other futures may wait for this thread's wheel before the driving task is first
+/// polled. If two tasks drive the wheel, wake-ups go to the task that began to sleep last. When one
+/// of them is dropped, the other one takes over.
 ///
-/// A turn handles at most about 1,024 remote requests and 1,024 entries of the wheel. Then other
-/// tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive the wheel
-/// instead.
+/// A turn handles at most about 1,024 remote requests and 1,024 entries of the wheel. Between
+/// turns, other tasks run. If the executor can wait for a file descriptor, a `TimerFd` can drive
+/// the wheel instead of this task.
 ///
 /// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
 /// monoio, that needs the feature `sync`.
@@ -106,8 +107,8 @@ struct DrivingTask {
 }
 
 impl DrivingTask {
-    /// Announces that the task will sleep, and that `waker` wakes it early. If the thread has no
-    /// wheel, returns a sleep of zero length.
+    /// Announces the task's sleep, which `waker` ends early. If the thread has no wheel, returns a
+    /// sleep of zero length.
     fn prepare_sleep(&self, waker: &Waker) -> PreparedSleep<'static> {
         let prepare = |id| Local::with(|local| local.prepare_sleep_of_task(id, waker)).ok();
         self.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length)

@@ -12,8 +12,8 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 /// Ticks once per period. Created by [`interval`](super::interval) and
 /// [`Timers::interval`](super::Timers::interval).
 ///
-/// The schedule does not drift, even if ticks are late by less than a period, or the period is no
-/// multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that is
+/// The schedule does not drift, even if ticks are late by less than a period, or the period is not
+/// a multiple of the wheel's tick. [`MissedTickBehavior`] decides what happens after a tick that is
 /// late by a period or more.
 ///
 /// # Examples
@@ -33,7 +33,7 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 ///     }
 ///     times
 /// });
-/// assert_eq!(times, [10, 20, 30]); // it does not drift
+/// assert_eq!(times, [10, 20, 30]); // the schedule does not drift
 /// ```
 #[derive(Debug)]
 pub struct Interval<H: Backend = LocalTimer> {
@@ -49,8 +49,8 @@ pub struct Interval<H: Backend = LocalTimer> {
 /// later. In `corewheel_tokio`, as in tokio, a tick is missed if it is returned more than 5 ms
 /// late.
 ///
-/// For example, the period is 10 s, and the tick that is due at 10 s is returned at 35 s. Then the
-/// ticks come at:
+/// For example, if the period is 10 s and the tick due at 10 s is returned at 35 s, then the ticks
+/// are returned at these times:
 ///
 /// | | | | | | | |
 /// |---|---|---|---|---|---|---|
@@ -79,7 +79,7 @@ pub enum MissedTickBehavior {
     /// Returns the missed ticks at once, one after another.
     #[default]
     Burst,
-    /// Begins a new schedule: the next tick comes one period after the late one is returned.
+    /// Begins a new schedule: the next tick comes one period after the late tick was returned.
     Delay,
     /// Skips missed ticks: the next tick is the first scheduled one in the future.
     Skip,
@@ -109,7 +109,8 @@ impl<H: Backend> Interval<H> {
     }
 
     fn period_nanos(sleep: &Sleep<H>, period: Duration) -> u64 {
-        // Without a wheel, the length of a tick is unknown, so the period may be shorter.
+        // Without a wheel, the length of its tick is unknown, so the period may be shorter than a
+        // tick.
         sleep.backend().period_nanos(period).unwrap_or_else(|_| saturating_nanos(period).max(1))
     }
 
@@ -119,8 +120,8 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If it must wait, and [no timer is available](super#without-a-timer) or the thread has [no
-    /// driver](super#without-a-driver).
+    /// If the call must wait, and [no timer is available](super#without-a-timer) or the thread has
+    /// [no driver](super#without-a-driver).
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
@@ -129,8 +130,8 @@ impl<H: Backend> Interval<H> {
     ///
     /// # Panics
     ///
-    /// If it must wait, and [no timer is available](super#without-a-timer) or the thread has [no
-    /// driver](super#without-a-driver).
+    /// If the call must wait, and [no timer is available](super#without-a-timer) or the thread has
+    /// [no driver](super#without-a-driver).
     ///
     /// # Examples
     ///
@@ -138,10 +139,10 @@ impl<H: Backend> Interval<H> {
     /// use corewheel::{future::interval, local_timer};
     /// use std::{task::{Context, Waker}, time::Duration};
     ///
-    /// local_timer().register_driver(); // a loop of ours turns the wheel
+    /// local_timer().register_driver(); // this program's loop turns the wheel
     /// let mut ticks = interval(Duration::from_secs(10));
     /// let mut context = Context::from_waker(Waker::noop());
-    /// assert!(ticks.poll_tick(&mut context).is_ready()); // the first one is at once
+    /// assert!(ticks.poll_tick(&mut context).is_ready()); // the first tick comes at once
     /// assert!(ticks.poll_tick(&mut context).is_pending());
     /// ```
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
@@ -205,8 +206,8 @@ impl<H: Backend> Interval<H> {
         self.reset_after(Duration::from_nanos(self.period));
     }
 
-    /// Restarts the schedule: the next poll is ready. A task that already waits for the interval is
-    /// woken at the wheel's next tick at the latest.
+    /// Restarts the schedule: the next poll is ready. A task that is already waiting for the
+    /// interval is woken at the wheel's next tick at the latest.
     ///
     /// # Examples
     ///
@@ -284,8 +285,9 @@ impl<H: Backend> Interval<H> {
         Duration::from_nanos(self.period)
     }
 
-    /// Changes the time between two ticks. The next tick keeps its deadline; [`reset`](Self::reset)
-    /// moves it to one new period from now. The minimum period is one tick of the wheel.
+    /// Changes the time between two ticks. The next tick keeps its deadline, unless
+    /// [`reset`](Self::reset) sets it to one new period from now. The minimum period is one tick of
+    /// the wheel.
     ///
     /// # Examples
     ///

@@ -40,9 +40,9 @@
 //!   dropped at once. If another thread owns or uses the wheel, a turn may drop the waker later:
 //!   see [`Config::drop_within`](crate::Config::drop_within).
 //! - **The end of a wheel wakes the futures that wait on it.** A [`Timers`] future then continues
-//!   on another wheel. If none is left, see [Without a timer](#without-a-timer). After a
-//!   [`drain`](crate::LocalTimer::drain), only running or dropping a returned timer wakes its
-//!   future.
+//!   on another wheel. If none is left, see [Without a timer](#without-a-timer). A
+//!   [`drain`](crate::LocalTimer::drain) wakes no future: it returns the timers, and running or
+//!   dropping a timer wakes its future.
 //!
 //! # Without a driver
 //!
@@ -55,10 +55,11 @@
 //! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls waiting futures
 //! before any of these calls must first call
 //! [`register_driver`](crate::LocalTimer::register_driver).
-//! [`Config::install`](crate::Config::install) also registers, because a program that configures a
-//! wheel is expected to turn it. Before the driver is created, a task may be spawned, but must not
-//! wait. After the last driver of a thread is dropped, a poll that must add a timer to its wheel
-//! panics again. A timer that is already pending fires when the wheel is turned again.
+//! [`Config::install`](crate::Config::install) also registers a driver, because a program that
+//! configures a wheel is expected to turn it. Before the driver is created, a task may be spawned,
+//! but must not wait for a timer. After the last driver of a thread is dropped, a poll that must
+//! add a timer to its wheel panics again. A timer that is already pending fires when the wheel is
+//! turned again.
 //!
 //! # Without a timer
 //!
@@ -66,15 +67,15 @@
 //! its limit of live timers ([`Config::limit`](crate::Config::limit)). A thread gets no wheel if
 //! 16,384 shards exist already. If a poll then needs a timer, a [`Timeout`] ends with
 //! [`TimeoutError::NoTimer`]; a [`Sleep`] and an [`Interval`] panic, like
-//! [`LocalTimer::add`](crate::LocalTimer::add). [`Timeout::even_without_timer`] keeps the future
-//! instead. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an error instead of a
-//! panic.
+//! [`LocalTimer::add`](crate::LocalTimer::add). With [`Timeout::even_without_timer`], the `Timeout`
+//! keeps waiting for its future. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`] return an
+//! error and do not panic.
 //!
 //! # How a waker changes
 //!
 //! A poll with another waker cancels the timer and adds one with the new waker. If another thread
 //! owns the wheel, the cancelled timer may count towards the wheel's limit until the owner has
-//! removed it. So a wheel at its limit may refuse the new timer.
+//! removed the timer. So a wheel at its limit may refuse the new timer.
 
 mod backend;
 mod drive;
@@ -175,7 +176,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 ///
 /// let time = VirtualTime::new();
 /// time.block_on(|| async {
-///     let deadline = local_timer().now() + Duration::from_secs(5); // of the whole request
+///     let deadline = local_timer().now() + Duration::from_secs(5); // for the whole request
 ///     assert_eq!(timeout_at(deadline, future::ready("header")).await, Ok("header"));
 ///     assert!(timeout_at(deadline, future::pending::<()>()).await.is_err());
 /// });
@@ -188,7 +189,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 
 /// Ticks every `period` on this thread's wheel, the first time at once. See [`Interval`].
 ///
-/// A period shorter than a tick of the wheel counts as a tick.
+/// A period shorter than the wheel's tick is rounded up to this tick.
 ///
 /// # Examples
 ///
@@ -210,8 +211,9 @@ pub fn interval(period: Duration) -> Interval {
     Interval::new(sleep(Duration::ZERO), period)
 }
 
-/// Ticks every `period`, the first time at `start`, an instant of this thread's clock. A `start`
-/// before the creation of the clock counts as the creation. See [`interval`].
+/// Ticks every `period`, the first time at `start`, an instant of this thread's clock. If `start`
+/// precedes the creation of the clock, the first tick is scheduled for that creation. See
+/// [`interval`].
 ///
 /// # Examples
 ///

@@ -27,9 +27,9 @@ use crate::{
 ///
 /// Cost: creating a sleep from a duration reads the clock. The first poll usually reads the clock
 /// again, and adds a timer if the deadline has not elapsed. If the duration exceeds a second, the
-/// first poll adds the timer without a reading. If the deadline has already elapsed, the next turn
-/// fires this timer. Further polls with the same waker only check whether the timer is pending.
-/// Nothing is allocated in the steady state.
+/// first poll adds a timer without reading the clock. If the deadline has elapsed before this poll,
+/// the next turn fires the timer. Further polls with the same waker only check whether the timer is
+/// pending. Nothing is allocated in the steady state.
 ///
 /// # Panics
 ///
@@ -39,7 +39,7 @@ use crate::{
 ///
 /// # Examples
 ///
-/// An idle timeout that is moved with each packet:
+/// An idle timeout that each packet resets:
 ///
 /// ```
 /// use corewheel::future::{VirtualTime, sleep};
@@ -163,13 +163,13 @@ impl<H: Backend> Sleep<H> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// If a timer is pending, the call moves this timer to the new deadline. When the timer fires,
-    /// it wakes the task that polled last. If the new deadline has elapsed already, the next poll
-    /// is ready, and the task is woken at the wheel's next tick at the latest. If no timer is
-    /// pending, the next poll that must wait adds one.
+    /// If a timer is pending, the call resets it to the new deadline. When the timer fires, it
+    /// wakes the task that polled last. If the new deadline has elapsed already, the next poll is
+    /// ready, and the task is woken at the wheel's next tick at the latest. If no timer is pending,
+    /// the next poll that must wait adds one.
     ///
-    /// Cost: at most one reading of the clock if a timer is pending. On this thread's wheel, moving
-    /// the timer to a later deadline usually takes one more store.
+    /// Cost if a timer is pending: at most one reading of the clock. On this thread's wheel, a
+    /// reset to a later deadline usually also takes one store.
     ///
     /// # Examples
     ///
@@ -344,7 +344,7 @@ impl<H: Backend> Sleep<H> {
             None => WakerCallback::new(cx.waker()),
         };
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A long sleep's first poll has not compared its deadline with the clock.
+        // The first poll of a long sleep has not yet compared the deadline with the clock.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             self.state = State::Elapsed;
             return Poll::Ready(Ok(()));

@@ -19,7 +19,8 @@ pin_project! {
     /// Each poll polls the future first. If the future is pending and the deadline has elapsed, the
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it. The first poll of a timeout of more than a
-    /// second does not compare the deadline with the clock, so an elapsed one ends in the next turn.
+    /// second does not compare the deadline with the clock. So if the deadline has elapsed before
+    /// this poll, the timeout ends in the next turn.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
@@ -77,9 +78,9 @@ impl<F, H: Backend> Timeout<F, H> {
     }
 
     /// Keeps the future while [no timer is available](super#without-a-timer), instead of giving it
-    /// up. Use this for work that must not be refused under overload. Without a timer, the deadline
-    /// wakes no task, but a poll after the deadline may still give up. Each poll that must wait
-    /// tries again to add a timer, unless the thread had no wheel when the deadline was set.
+    /// up. Use this for requests that must not fail under overload. Without a timer, the deadline
+    /// wakes no task, but a poll after the deadline may give up the future. Each poll that must
+    /// wait tries again to add a timer, unless the thread had no wheel when the deadline was set.
     ///
     /// # Examples
     ///
@@ -88,7 +89,7 @@ impl<F, H: Backend> Timeout<F, H> {
     /// use std::{future::pending, pin::pin, task::{Context, Poll, Waker}, time::Duration};
     ///
     /// Config::new().limit(1).install()?;
-    /// local_timer().add(Duration::from_secs(30), || ()); // no room for another one
+    /// local_timer().add(Duration::from_secs(30), || ()); // no room for another timer
     /// let mut context = Context::from_waker(Waker::noop());
     ///
     /// let mut refused = pin!(timeout(Duration::from_secs(5), pending::<()>()));
@@ -149,7 +150,7 @@ impl<F, H: Backend> Timeout<F, H> {
         self.future
     }
 
-    /// Returns the timeout's sleep, to read or move the deadline ([`Sleep::deadline`],
+    /// Returns the timeout's sleep, to read or reset the deadline ([`Sleep::deadline`],
     /// [`Sleep::reset`]).
     ///
     /// # Examples
@@ -214,8 +215,8 @@ impl fmt::Display for TimeoutError {
 
 impl Error for TimeoutError {}
 
-/// Converts the error. An elapsed deadline becomes [`TimedOut`](io::ErrorKind::TimedOut); a missing
-/// timer becomes the kind of its [`AddErrorReason`].
+/// Converts the error. An elapsed deadline becomes [`TimedOut`](io::ErrorKind::TimedOut). For
+/// `NoTimer`, the [`AddErrorReason`] determines the kind.
 impl From<TimeoutError> for io::Error {
     fn from(error: TimeoutError) -> Self {
         match error {

@@ -34,8 +34,8 @@ use crate::{
 ///
 /// [`per_worker`](Self::per_worker) suits most work-stealing runtimes: it makes a wheel for each
 /// available CPU, and the workers add to these wheels directly. With [`start`](Self::start) and
-/// [`new`](Self::new), each wheel belongs to one thread, to which the others send messages. Prefer
-/// `start` or `new` only if most timers fire, because several threads can then fire them.
+/// [`new`](Self::new), each wheel belongs to one thread, to which the other threads send messages.
+/// Prefer `start` or `new` only if most timers fire, because several threads can then fire them.
 ///
 /// A thread that owns one of the wheels uses that wheel for the futures that it creates. Other
 /// threads are spread over the wheels, and each uses one wheel for its futures. If a wheel ends or
@@ -212,7 +212,7 @@ impl Timers {
     /// drop does not wait for the watcher. Use [`per_worker_with`](Self::per_worker_with) to
     /// configure the wheels.
     ///
-    /// Cost: adding, moving or cancelling a timer claims its wheel by one compare-and-swap. If
+    /// Cost: adding, resetting or cancelling a timer claims its wheel by one compare-and-swap. If
     /// another thread still owns the wheel after several attempts, this thread acts as a remote
     /// thread, and usually sends a message. Then the watcher drops the waker of a cancelled timer
     /// within [`Config::drop_within`](crate::Config::drop_within). A deadline that becomes the
@@ -260,7 +260,7 @@ impl Timers {
     /// let config = |_| Config::new().tick(Duration::from_micros(100));
     /// let (timers, watcher) = Timers::per_worker_with(4, config)?;
     /// let watcher = thread::spawn(move || watcher.run());
-    /// drop(timers); // with their last future, this ends the watcher
+    /// drop(timers); // no future is left either, so the watcher ends
     /// watcher.join().unwrap();
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
@@ -312,8 +312,9 @@ impl Timers {
     }
 
     /// Returns the wheels, at least one. Use them to add callbacks and to read
-    /// [metrics](ShardRef::metrics). While a callback blocks, the timers of its wheel are late. With
-    /// [`per_worker`](Self::per_worker), timers of all wheels can be late.
+    /// [metrics](ShardRef::metrics). While a callback blocks, the timers of its wheel are late.
+    /// With [`per_worker`](Self::per_worker), one thread runs all callbacks, so the timers of all
+    /// wheels are late.
     ///
     /// # Examples
     ///

@@ -41,8 +41,8 @@ impl Drop for WakerCallback {
 }
 
 thread_local! {
-    /// During a call of [`end_wheels`] or [`drop_refused`] on this thread, whether a dropped
-    /// `WakerCallback` wakes its task.
+    /// Says whether a dropped `WakerCallback` wakes its task. Set only during [`end_wheels`] and
+    /// [`drop_refused`].
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -53,8 +53,8 @@ pub(super) fn end_wheels(end: impl FnOnce()) {
     WAKES_ON_DROP.set(before);
 }
 
-/// Drops a callback that no wheel has accepted. It does not wake its task, because the task's next
-/// poll would be refused too, and would wake the task again. Catches a panic of the waker.
+/// Drops a callback that no wheel has accepted. The callback does not wake its task: the task's
+/// next poll would be refused too, and would wake the task again. Catches a panic of the waker.
 #[cold]
 pub(super) fn drop_refused<F>(callback: F) {
     let before = WAKES_ON_DROP.replace(Some(false));

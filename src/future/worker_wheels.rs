@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! a worker                                    the watcher
-//! claim: free -> taken (Acquire)              claim each wheel, turn it, release it, run the wakers
-//! add, cancel or move a timer                 claim each wheel, announce its sleep, release it
+//! claim: free -> taken (Acquire)              claim each wheel, turn it, release it, run wakers
+//! add, cancel or reset a timer                claim each wheel, announce its sleep, release it
 //! release: taken -> free (Release)            sleep until the earliest announced end
 //! wake the watcher if it sleeps beyond the new deadline
 //! ```
@@ -14,11 +14,11 @@
 //! # The claim
 //!
 //! The claim is an Acquire operation and its release a Release operation, so each owner sees the
-//! work of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
+//! writes of all previous owners. No user code runs while a wheel is claimed: wakers are cloned
 //! before the claim, and called or dropped after the release. So a claim is short and never nested.
-//! A worker that finds a wheel claimed retries a few times. Then the worker acts as a remote
-//! thread, and sends a message if necessary. Only the watcher waits until a wheel can be claimed:
-//! after each callback, and when it ends the wheels.
+//! If another thread has claimed a wheel, a worker retries a few times. Then the worker acts as a
+//! remote thread, and sends a message if necessary. Only the watcher waits until it can claim a
+//! wheel: after each callback, and when it ends the wheels.
 //!
 //! # No missed wake-up
 //!
@@ -27,17 +27,17 @@
 //! sleep ends by the new deadline. If the announcement comes first, the add reads
 //! `announced_until`, and wakes the watcher if the announced sleep ends after the new deadline. A
 //! watcher that is awake, or is being woken, claims the wheel again before its next long sleep, and
-//! so sees the new timer. Remote requests are made without a claim. They wake the watcher as they
-//! wake a sleeping owner. The watcher also checks the mailbox after each announcement (see
-//! `cross_core/parker.rs`).
+//! so sees the new timer. Remote requests are made without a claim. They wake the watcher in the
+//! same way as the sleeping owner of any other wheel. The watcher also checks the mailbox after
+//! each announcement (see `cross_core/parker.rs`).
 //!
 //! If a worker has claimed a wheel, the watcher cannot announce its sleep on this wheel. Then the
 //! watcher sleeps briefly and tries again.
 //!
 //! An add or reset that wakes the watcher records its deadline. Until the earliest recorded
-//! deadline has elapsed, no sleep lasts beyond it, even if its timer was cancelled. So if timeouts
-//! of equal length are added and cancelled all the time, adds to a wheel wake the watcher only
-//! about once per length of a timeout.
+//! deadline has elapsed, no sleep lasts beyond it, even if the timer was cancelled. So if timeouts
+//! of equal length are constantly added and cancelled, the adds to a wheel wake the watcher only
+//! about once per timeout length.
 //!
 //! # The end
 //!
@@ -47,7 +47,7 @@
 //!
 //! # Models
 //!
-//! `loom-tests/tests/future.rs`.
+//! The loom models are in `loom-tests/tests/future.rs`.
 
 #![allow(unsafe_code)]
 
@@ -89,7 +89,7 @@ pub(super) struct WorkerWheel {
     shared: Arc<Shared>,
 }
 
-/// The part of a wheel that only the thread that has claimed the wheel may use.
+/// The state of a wheel that a thread may use only while it has claimed the wheel.
 struct OwnerState {
     engine: Engine<Callback>,
     /// The end of the watcher's last announced sleep, in nanoseconds of the clock; `u64::MAX` if
@@ -134,7 +134,7 @@ impl DerefMut for ClaimGuard<'_> {
 impl Drop for ClaimGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: publishes this owner's work (pairs with the Acquire of the next claim).
+        // Release: publishes this owner's writes (pairs with the Acquire of the next claim).
         self.0.is_claimed.store(false, Ordering::Release);
     }
 }
@@ -161,7 +161,7 @@ impl WorkerWheel {
     /// must not call user code while it is the owner.
     #[inline]
     fn try_claim(&self) -> Option<ClaimGuard<'_>> {
-        // Acquire: sees the work of the previous owner (pairs with the Release of `ClaimGuard`).
+        // Acquire: sees the writes of the previous owner (pairs with the Release of `ClaimGuard`).
         // Relaxed: after a failure, this thread reads none of the owner's data.
         self.is_claimed
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
@@ -336,8 +336,8 @@ impl WorkerWheel {
         }
     }
 
-    /// Fires the due timers and consumes messages. Runs and drops callbacks while the wheel is
-    /// released. Does nothing if another thread has claimed the wheel.
+    /// Fires the due timers and consumes messages. Releases the wheel while a callback runs or is
+    /// dropped. Does nothing if another thread has claimed the wheel.
     fn try_turn(&self) {
         let Some(mut guard) = self.try_claim() else { return };
         if !guard.engine.try_idle_turn() {
@@ -448,7 +448,7 @@ impl WorkerWheels {
 
     fn is_over(&self) -> bool {
         // Relaxed: before a sleep, the watcher reads the flag after the fence of its announcement;
-        // see `stop_watcher`. A late answer to another reader does no harm.
+        // see `stop_watcher`. Another reader may see a stale value, which does no harm.
         self.is_over.load(Ordering::Relaxed)
     }
 }
@@ -500,13 +500,13 @@ impl Watcher {
         handle::run_refusing_cancel_wait(|| self.0.wheels.iter().for_each(WorkerWheel::try_turn));
     }
 
-    /// Announces a sleep, calls `wait` with its timeout, and ends the announcement when `wait`
-    /// returns. A timeout of `None` means that only a wake-up ends the sleep.
+    /// Announces a sleep, calls `wait` with the timeout of the sleep, and ends the announcement
+    /// when `wait` returns. A timeout of `None` means that only a wake-up ends the sleep.
     ///
     /// During `wait`, a request that must [end the sleep](crate::LocalTimer::prepare_sleep) calls
-    /// its wheel's hook [`Config::on_wake`](crate::Config::on_wake). Dropping the last of the
-    /// `Timers`' clones and futures calls the first wheel's hook. By default, the hook unparks the
-    /// thread that announced the sleep.
+    /// the hook [`Config::on_wake`](crate::Config::on_wake) of the wheel that gets the request.
+    /// Dropping the last of the `Timers`' clones and futures calls the first wheel's hook. By
+    /// default, the hook unparks the thread that announced the sleep.
     ///
     /// # Examples
     ///
@@ -515,9 +515,9 @@ impl Watcher {
     /// use std::{thread, time::Duration};
     ///
     /// let (timers, mut watcher) = Timers::per_worker_with(2, |_| Config::new())?;
-    /// drop(timers); // otherwise the timeout is `None`
+    /// drop(timers); // while clones exist, the timeout is `None`
     /// watcher.sleep_with(|timeout| {
-    ///     assert_eq!(timeout, Some(Duration::ZERO)); // no `Timers` are left
+    ///     assert_eq!(timeout, Some(Duration::ZERO)); // no clone is left
     ///     timeout.map_or_else(thread::park, thread::park_timeout);
     /// });
     /// # Ok::<(), corewheel::ConfigError>(())
@@ -571,7 +571,7 @@ impl Watcher {
             self.turn();
             self.sleep_with(|timeout| match timeout {
                 None => thread::park(),
-                // Parking for no time would still cost a system call.
+                // A park with a zero timeout would cost a system call.
                 Some(Duration::ZERO) => (),
                 Some(timeout) => thread::park_timeout(timeout),
             });

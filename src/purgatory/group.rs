@@ -38,7 +38,7 @@ type CoreOf<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// When a core's purgatory ends, later events on the core's keys have no effect. Operations of
 /// other cores that watch such a key are checked once more. Their other watches and their timeouts
 /// remain. Events are also lost between the [drain](crate::LocalTimer::drain) of a core's wheel and
-/// the end of its purgatory, so drop the purgatory first.
+/// the end of its purgatory. So drop the purgatory before the drain.
 ///
 /// # Examples
 ///
@@ -168,7 +168,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// thread prefer [`Purgatory::notify`](crate::purgatory::Purgatory::notify), which sends events
     /// in batches.
     ///
-    /// Cost: two allocations, a clone of the key, and a [`ShardRef::run`](crate::ShardRef::run).
+    /// Cost: two allocations, a clone of the key, and a call of
+    /// [`ShardRef::run`](crate::ShardRef::run).
     ///
     /// # Examples
     ///
@@ -197,7 +198,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// ```
     pub fn notify(&self, key: &K) {
         let Some(shards) = self.0.shards() else { return };
-        // An event gets no answer, so the sender's index, 0, has no effect.
+        // An event gets no answer, so the sender's index has no effect.
         let mut batch = Batch::new(&self.0, 0, Vec::new());
         batch.0.events.push(key.clone());
         self.0.post(self.0.core_of(key, shards.len()), batch);
@@ -337,12 +338,12 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Adds a message to the batch for another core. The batch is sent when it is full, and at the
-    /// latest when the loop next turns or prepares to sleep.
+    /// latest when this thread next calls `turn` or prepares to sleep.
     pub(super) fn send(&self, core: u32, message: Message<K>) {
         self.add_to_batch(core, |batch| batch.messages.push(message));
     }
 
-    /// Like [`send`](Self::send), for an event on a key of `core`.
+    /// Adds an event on a key of `core` to the batch for this core. See [`send`](Self::send).
     pub(super) fn send_event(&self, core: u32, key: K) {
         self.add_to_batch(core, |batch| batch.events.push(key));
     }
@@ -431,8 +432,9 @@ struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the answers.
     from: u32,
-    /// The keys of events. Separate from the messages, which are larger, because each cache line of
-    /// a batch moves from one core to the other. The order of events and messages has no effect.
+    /// The keys of events. They are separate from the messages, which are larger, because each
+    /// cache line of a batch moves from one core to another. The order of events and messages has
+    /// no effect.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }

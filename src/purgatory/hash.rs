@@ -46,7 +46,7 @@ impl BuildHasher for BuildKeyHasher {
 
 pub(super) struct KeyHasher {
     secret_point: u64,
-    /// The value of the polynomial so far, plus a small multiple of the prime.
+    /// The value of the polynomial so far, perhaps plus a small multiple of the prime.
     sum: u64,
 }
 
@@ -66,7 +66,8 @@ impl Hasher for KeyHasher {
         for chunk in bytes.chunks(7) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            // Marks the end of the chunk: otherwise trailing zeros would not change the word.
+            // Marks the end of the chunk. Without the mark, trailing zeros would not change the
+            // word.
             word[chunk.len()] = 1;
             self.append(u64::from_le_bytes(word));
         }

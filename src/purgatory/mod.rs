@@ -1,9 +1,9 @@
 //! Delayed operations: requests that wait for a condition, with a timeout.
 //!
-//! Kafka calls the place where such requests wait a purgatory. There, a produce request waits until
-//! followers have caught up, and a fetch waits for enough bytes. In corewheel, an operation is
-//! parked on one core, with a timer and a watch on each of its keys. When the program reports an
-//! event on a key, the purgatory checks the conditions of the operations that watch the key.
+//! In Kafka, such requests wait in a *purgatory*: a produce request until followers have caught up,
+//! and a fetch until there are enough bytes. In corewheel, an operation is parked on one core, with
+//! a timer and a watch on each of its keys. When the program reports an event on a key, the
+//! purgatory checks the conditions of the operations that watch the key.
 //!
 //! ```
 //! use corewheel::{Config, ManualClock, local_timer};
@@ -35,9 +35,9 @@
 //!     let _ = purgatory.try_complete_else_watch(produce, ["partition 7"], Duration::from_secs(5)).unwrap();
 //! }
 //! acknowledged.set(1);
-//! assert_eq!(purgatory.check_and_complete(&"partition 7"), 1); // the first one, early
+//! assert_eq!(purgatory.check_and_complete(&"partition 7"), 1); // the first operation, early
 //! clock.advance(Duration::from_secs(5));
-//! assert_eq!(local_timer().turn().fired, 1); // the other one times out
+//! assert_eq!(local_timer().turn().fired, 1); // the second operation times out
 //! # Ok::<(), corewheel::ConfigError>(())
 //! ```
 //!
@@ -53,12 +53,13 @@
 // When an operation ends, its watches on this core are removed at once, and its watches on other
 // cores by messages.
 //
-// A `PurgatoryGroup` says which core a key belongs to. An operation that watches a key of another
+// A `PurgatoryGroup` determines the core of each key. An operation that watches a key of another
 // core has a watch on that core, and an event on the key sends a message to the operation's core.
-// When the key's core has acknowledged the watch, the operation is checked once more: an event may
-// have preceded the watch.
+// When the key's core has acknowledged the watch, the operation is checked once more, because an
+// event may have preceded the watch.
 //
-// When a purgatory ends, other cores' operations that watch its keys are checked once more.
+// When a purgatory ends, other cores' operations that watch its keys are checked a last time,
+// because they get no further events on these keys.
 
 mod group;
 mod hash;
@@ -105,7 +106,7 @@ use crate::{
 ///
 /// Besides its own size and its timer, an operation with one watch takes about 70 bytes. Each
 /// further watch takes about 50 bytes. In addition, each watch has space for a key. The hash table
-/// takes up to 16 bytes for each key of the peak number of keys.
+/// takes up to 16 bytes times the peak number of keys.
 ///
 /// Operations, further watches, and links to watches on other cores are three kinds of records, in
 /// separate pages of up to 1,024 records. Of each kind, up to eight empty pages are kept, so
@@ -242,12 +243,12 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// timeout, by [`check`](Self::check) or by [`force_complete`](Self::force_complete). If the
     /// first check completes the operation, no timer is added, and `keys` is not iterated.
     ///
-    /// Cost: constant per key on average. The hash table grows in small steps, so each new key
+    /// Cost: constant time per key on average. The hash table grows in small steps, so each new key
     /// moves only a few other keys.
     ///
     /// # Errors
     ///
-    /// If the thread's wheel is full or has ended, or the thread cannot have one; see
+    /// If the thread's wheel is full or has ended, or the thread cannot have a wheel; see
     /// [`LocalTimer::try_add`](crate::LocalTimer::try_add). The error returns the operation.
     ///
     /// # Examples
@@ -312,7 +313,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # let op = || Op(Rc::clone(&is_met));
     /// let purgatory = Purgatory::new();
     /// let _ = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
-    /// assert_eq!(purgatory.check_and_complete(&"topic"), 0); // its condition does not hold
+    /// assert_eq!(purgatory.check_and_complete(&"topic"), 0); // the condition does not hold
     /// is_met.set(true);
     /// assert_eq!(purgatory.check_and_complete(&"topic"), 1);
     /// # Ok::<(), std::io::Error>(())
@@ -325,10 +326,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Checks one operation, and completes it if its condition holds. Returns true if this call has
     /// completed the operation by its condition.
     ///
-    /// A call during the operation's own `try_complete` returns false. If that `try_complete`
-    /// returns false too, it runs once more, but not a third time.
+    /// A call during the operation's own `try_complete` returns false. If that `try_complete` then
+    /// returns false, it runs once more, but not a third time.
     ///
-    /// Cost: `try_complete` and, if that returns true, constant per key that the operation watches.
+    /// Cost: one call of `try_complete`. If it returns true, also constant time per key that the
+    /// operation watches.
     ///
     /// # Examples
     ///
@@ -356,7 +358,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// assert!(!purgatory.check(id));
     /// is_there.set(true);
     /// assert!(purgatory.check(id)); // and no other operation of that key is checked
-    /// assert!(!purgatory.check(id)); // it has completed before
+    /// assert!(!purgatory.check(id)); // the operation has already completed
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn check(&self, OperationId(id): OperationId) -> bool {
@@ -366,10 +368,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Reports an event on `key`: each core checks its operations that watch the key.
     ///
     /// Events on another core's keys are sent to that core in batches. A batch is sent when it is
-    /// full, and at the latest when this thread's loop next turns or prepares to sleep.
+    /// full, and at the latest when this thread next calls `turn` or prepares to sleep.
     ///
     /// Cost: for a key of this core, the cost of [`check_and_complete`](Self::check_and_complete).
-    /// For a key of another core, a clone of the key, and a place in a batch of up to 64 messages.
+    /// For a key of another core, one clone of the key and one entry in a batch of up to 64
+    /// messages.
     ///
     /// # Examples
     ///
@@ -401,7 +404,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// Completes an operation without a check of its condition. Returns false if the operation has
     /// completed, is being completed, or was removed.
     ///
-    /// Cost: constant per key that the operation watches.
+    /// Cost: constant time per key that the operation watches.
     ///
     /// # Examples
     ///
@@ -422,7 +425,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// let outcome = purgatory.try_complete_else_watch(op(), ["topic"], Duration::from_secs(5))?;
     /// let Outcome::Waits(id) = outcome else { panic!("its condition does not hold") };
     /// assert!(purgatory.force_complete(id));
-    /// assert!(!purgatory.force_complete(id)); // it has completed
+    /// assert!(!purgatory.force_complete(id)); // the operation has completed
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[inline]
@@ -436,7 +439,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// An operation whose `try_complete` is running stays. For a key of another core the result is
     /// empty, because the watches on the key are on that core.
     ///
-    /// Cost: constant per watch on `key`, and per watch of the removed operations.
+    /// Cost: constant time per watch on `key`, and per watch of the removed operations.
     ///
     /// # Examples
     ///
@@ -468,7 +471,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     ///
     /// An operation whose `try_complete` is running stays.
     ///
-    /// Cost: one step per record in the pages of operations, and constant per watch.
+    /// Cost: one step per record in the pages of operations, and constant time per watch.
     ///
     /// # Examples
     ///
@@ -684,7 +687,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
     }
 }
 
-/// No field is borrowed while an operation's own code runs. Keys are compared under a borrow.
+/// No field is borrowed while an operation's own code runs. But the table is borrowed while keys
+/// are compared.
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
@@ -753,7 +757,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Parks an operation with a timer and, if there is a `key`, with a watch on this key. The key
-    /// must belong to this core. Returns operation and key if the wheel refuses the timer:
+    /// must belong to this core. Returns the operation and the key if the wheel refuses the timer:
     /// [`park_slow`](Self::park_slow) then tries to make room.
     #[track_caller]
     #[inline(always)]
@@ -813,8 +817,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     ) -> Outcome {
         // Stops early if the iterator's own code has completed or removed the operation.
         let mut waits = next.into_iter().chain(keys).all(|key| self.watch(id, key));
-        // An event on a key may have preceded the watch on that key. And the iterator may have
-        // ended the operation after it returned the last key.
+        // An event on a key may have preceded the watch on that key. And the iterator's own code
+        // may have ended the operation after it returned the last key.
         if self.change_count.get() != changes {
             self.check_if_waiting(id);
             waits = self.table.borrow_mut().is_parked(id);
@@ -1049,7 +1053,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let take_out = |id| {
             let mut table = self.table.borrow_mut();
             let operation = table.take_waiting(id)?;
-            // Counted before the removal, which may call a wake hook that reads the counts.
+            // Counts the operation before its removal, which may call a wake hook that reads the
+            // counts.
             table.totals.handed_back += 1;
             self.remove(table, id.index);
             Some(operation)

@@ -35,19 +35,19 @@ use std::{hash::Hash, num::NonZeroU64};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait DelayedOperation: 'static {
-    /// Returns true if the condition holds. Unlike Kafka's method of this name, it completes
-    /// nothing: if it returns true, the purgatory calls [`on_complete`](Self::on_complete). A panic
-    /// counts as false.
+    /// Returns true if the condition holds. Unlike Kafka's method of this name, this method
+    /// completes nothing: if it returns true, the purgatory calls
+    /// [`on_complete`](Self::on_complete). A panic counts as false.
     ///
-    /// The purgatory calls `try_complete` when the operation is added, and again if an event
-    /// comes during the add. Later, it calls `try_complete` at events on the operation's keys, and in
+    /// The purgatory calls `try_complete` when the operation is added, and again if an event comes
+    /// during the add. Later, it calls `try_complete` at events on the operation's keys, and in
     /// [`check`](crate::purgatory::Purgatory::check). Each key of another core causes one more call
-    /// when that core has added the watch, and one if that core's purgatory ends. `try_complete`
-    /// must be quick, and must not turn the wheel.
+    /// when that core has added the watch, and another one if that core's purgatory ends.
+    /// `try_complete` must be quick, and must not call `turn`.
     ///
     /// `try_complete` may cause an event on a key of this core. If its own operation watches the
     /// key and this call returns false, `try_complete` is called once more, but an event in that
-    /// second call causes no third. Other operations that watch the key are checked inside the
+    /// second call causes no third call. Other operations that watch the key are checked inside the
     /// call. Nothing limits the depth of such nested checks.
     fn try_complete(&mut self) -> bool;
 
@@ -108,7 +108,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> WatchKey for K {}
 pub enum Completion {
     /// The operation's condition was met.
     Condition,
-    /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed it.
+    /// [`force_complete`](crate::purgatory::Purgatory::force_complete) completed the operation.
     Forced,
     /// The operation's timeout has elapsed.
     Expired,
@@ -142,7 +142,7 @@ pub enum Completion {
 #[must_use = "only the id in `Waits` can force or check the operation"]
 pub enum Outcome {
     /// The operation does not wait, usually because it has completed by its condition. Code that
-    /// ran during the add may instead have forced, expired or removed it.
+    /// ran during the add may also have forced, expired or removed the operation.
     Completed,
     /// The operation waits.
     Waits(OperationId),
@@ -150,8 +150,9 @@ pub enum Outcome {
 
 /// Identifies a waiting operation of one purgatory.
 ///
-/// The identifier is unique within its purgatory. Another purgatory does not know it, because the
-/// numbers of each purgatory begin at a random 63-bit number. It does not keep the operation alive.
+/// The identifier is unique within its purgatory. Another purgatory does not recognize it, because
+/// each purgatory numbers its operations from a random 63-bit number. The identifier does not keep
+/// the operation alive.
 ///
 /// # Examples
 ///
@@ -237,6 +238,7 @@ pub struct PurgatoryCounts {
     pub watches: u64,
     /// Keys that are watched on this core.
     pub keys: u64,
-    /// Queued messages to other cores, sent when the loop next turns or prepares to sleep.
+    /// Queued messages to other cores, which are sent when the thread next calls `turn` or prepares
+    /// to sleep.
     pub unsent: u64,
 }

@@ -33,9 +33,9 @@ pub(super) struct Records<T> {
     len: u32,
     /// The number of the current page, which is in neither of the lists below.
     current: u32,
-    /// The other pages that have both free records and records in use.
+    /// The numbers of the other pages that have both free records and records in use.
     with_room: Vec<u32>,
-    /// The other pages with memory, but without records in use.
+    /// The numbers of the other pages that have memory, but no record in use.
     spare: Vec<u32>,
     /// The smallest number of spare pages since the last
     /// [`end_trim_interval`](Self::end_trim_interval).
@@ -44,7 +44,7 @@ pub(super) struct Records<T> {
 
 /// A page of records. If its memory was freed, `records` is empty.
 struct Page<T> {
-    /// The records that were ever used, free or not.
+    /// The records that were ever used, including those that are free now.
     records: Vec<T>,
     /// The first free record, or [`NONE`]. Stale in the current page, which uses [`Records::free`].
     free: u32,
@@ -126,8 +126,8 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends a trim interval. Frees one spare page if there was always one during the interval. If
-    /// `all` is true, frees all spare pages.
+    /// Ends a trim interval. Frees one spare page if there was always at least one during the
+    /// interval. If `all` is true, frees all spare pages.
     pub(super) fn end_trim_interval(&mut self, all: bool) {
         let unneeded = if all { self.spare.len() } else { self.spare_min.min(1) };
         self.free_spare(SPARE_RECORD_PAGES_MAX.min(self.spare.len() - unneeded));
@@ -251,7 +251,7 @@ impl<'a, T: Record> Occupied<'a, T> {
     }
 
     /// Frees the record, whose contents the caller must take. If the returned index is not
-    /// [`NONE`], the caller must then [put it into a list](Records::put_in_list).
+    /// [`NONE`], the caller must then [put this index into a list](Records::put_in_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
@@ -264,10 +264,10 @@ impl<'a, T: Record> Occupied<'a, T> {
 }
 
 /// Indices are below this value. So the table can use bit 31 as a flag, and an index with this flag
-/// is not [`NONE`].
+/// never equals [`NONE`].
 const INDICES_END: u32 = (1 << 31) - 1;
 
-/// Panics. Out of line and without arguments, to keep its calls short.
+/// Panics. The function is not inlined and has no arguments, so that its calls are short.
 #[cold]
 #[inline(never)]
 fn no_record() -> ! {
@@ -292,7 +292,7 @@ fn first_of(number: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// A record with a number while in use, and the next free record otherwise.
+    /// A record that holds a number while in use, and the index of the next free record while free.
     struct Numbered(Option<u64>, u32);
 
     impl Record for Numbered {

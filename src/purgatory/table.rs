@@ -47,7 +47,7 @@ pub(super) struct Table<K, Op> {
     key_limit: usize,
     is_removing_chains: bool,
     watch_count: usize,
-    /// The cursors of the events in progress, the outermost first.
+    /// The cursors of the events in progress, the outermost event first.
     cursors: Vec<WatchIndex>,
     /// Keys that must be dropped while the table is not borrowed.
     keys_to_drop: Vec<K>,
@@ -105,8 +105,8 @@ struct Watch<K> {
 /// The record of a further watch of an operation, or of another core's watch. A free record has no
 /// key.
 struct ExtraWatch<K> {
-    /// The number in the [`Id`] of the operation. If the operation is on another core, a number of
-    /// the watch itself. `None` if the record is free.
+    /// For an operation of this core, the number in its [`Id`]. For an operation of another core, a
+    /// number of the watch itself. `None` if the record is free.
     number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, or [`THIS_CORE`]. In a free record, the index of the next free
@@ -312,9 +312,9 @@ impl<K, Op> Table<K, Op> {
 
     /// Ends a check, and returns the next step of the caller.
     ///
-    /// If the condition does not hold and another check was requested during the first, a second
-    /// check follows. There is no third, because checks that always request another check would
-    /// never end.
+    /// If the condition does not hold and another check was requested during the first check, a
+    /// second check follows. There is no third check, because checks that always request another
+    /// check would never end.
     #[inline(always)]
     pub(super) fn end_check(
         &mut self,
@@ -348,9 +348,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Takes an operation whose timer has fired or was cancelled, and records its completion.
-    /// Returns `None` if the operation is checked out: it then completes after its check. A timer
-    /// that the user has drained may fire after its operation has completed, or when its record no
-    /// longer exists.
+    /// Returns `None` if the operation is checked out, and so completes after its check. Also
+    /// returns `None` if the operation has completed or its record no longer exists, because the
+    /// user may run a drained timer late.
     pub(super) fn take_completed(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -458,7 +458,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns `next`, the watch after `index` in its ring, or none if `index` is the last watch.
+    /// Returns `next`, the watch after `index` in its ring, or `NONE` if `index` is the last watch.
     #[inline]
     fn successor(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
@@ -533,7 +533,7 @@ impl<K, Op> Table<K, Op> {
         key
     }
 
-    /// Returns the first watch of the chain of a hash, or none.
+    /// Returns the first watch of the chain of a hash, or `NONE`.
     #[inline]
     fn chain(&self, hash: u32) -> WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -557,9 +557,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Clears the highest bit of the number of a chain. Cold, so that the compiler makes a branch,
-    /// not a conditional move. The branch is rarely taken, because the number of chains is usually
-    /// a power of two.
+    /// Clears the highest bit of the number of a chain. The function is cold, so that the compiler
+    /// makes a branch, not a conditional move. The branch is rarely taken, because the number of
+    /// chains is usually a power of two.
     #[cold]
     fn lower_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
@@ -682,7 +682,7 @@ impl<K, Op> Table<K, Op> {
             let number = parked.number?;
             (number, WatchOwner::Own(Id { number, index: at.index() }), &parked.inline_watch)
         };
-        // Watches with greater numbers were added during the event, which does not reach them.
+        // Watches with greater numbers were added during the event, so the event ends here.
         if number > event.last_number {
             return None;
         }
@@ -795,7 +795,7 @@ impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
         let mut at = self.chain(hash);
-        // For the index of an extra watch, which has a flag, `get` returns `None`.
+        // `get` returns `None` for the index of an extra watch, because of its flag.
         while at != WatchIndex::NONE {
             let Some(parked) = self.operations.get(at.0) else {
                 return self.find_key_slow(at, hash, key);
@@ -809,7 +809,7 @@ impl<K: Eq, Op> Table<K, Op> {
         at
     }
 
-    /// Looks for a key in the rest of its chain, which begins with an extra watch.
+    /// Searches the rest of a chain, which begins with an extra watch, for a key.
     #[inline(never)]
     fn find_key_slow(&self, mut at: WatchIndex, hash: u32, key: &K) -> WatchIndex {
         while let Some(watch) = self.watch_at(at) {

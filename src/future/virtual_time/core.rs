@@ -108,12 +108,12 @@ impl VirtualCore {
         (core, referred.recv().expect("it has a timer"))
     }
 
-    /// Takes a step. Returns true if the step may have made work for other cores.
+    /// Takes a step. Returns true if other cores may now need a turn.
     pub(super) fn step(&self, step: Step) -> bool {
         self.run_on_core(move |tasks| match step {
             Step::Poll(which) => tasks.poll(which),
             Step::Turn => {
-                // If the turn sends messages of a purgatory, other cores get work.
+                // If the turn sends messages of a purgatory, other cores need a turn.
                 let flush_is_pending = || Local::with(Local::flush_is_pending).unwrap_or(false);
                 let sends = flush_is_pending();
                 let turn = local_timer().turn();

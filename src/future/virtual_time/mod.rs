@@ -17,9 +17,9 @@ use crate::{clock::ManualClock, local::ShardRef};
 /// a step: a poll of one task, or a turn. The seed of [`with_cores`](Self::with_cores) decides the
 /// order of the steps, so a test runs the same way each time with the same seed. The executor
 /// controls neither other threads nor sockets. Random choices of the program stay random, such as
-/// the order of a `HashMap`. Instead of
-/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new), whose hash is random, a
-/// test should use [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by).
+/// the order of a `HashMap`. A test should use
+/// [`PurgatoryGroup::by`](crate::purgatory::PurgatoryGroup::by), because the hash of
+/// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) is random too.
 ///
 /// A panic in a task propagates to the method that runs the task. Unfinished tasks are dropped with
 /// the executor.
@@ -256,8 +256,8 @@ impl VirtualTime {
     /// Runs all tasks, and advances the clock whenever all are idle, until there is no deadline or
     /// no unfinished task. Returns the number of unfinished tasks, which would wait for ever.
     ///
-    /// The call does not return while a task sets one deadline after another, such as a task that
-    /// loops over an interval. For such tasks use [`advance`](Self::advance).
+    /// The call never returns if a task sets new deadlines for ever, such as a task that loops over
+    /// an interval. For such tasks use [`advance`](Self::advance).
     ///
     /// # Panics
     ///
@@ -272,7 +272,7 @@ impl VirtualTime {
     /// let time = VirtualTime::new();
     /// time.spawn(|| sleep(Duration::from_secs(60)));
     /// time.spawn(std::future::pending::<()>);
-    /// assert_eq!(time.run(), 1); // one waits for ever
+    /// assert_eq!(time.run(), 1); // one task waits for ever
     /// assert_eq!(time.elapsed(), Duration::from_secs(60));
     /// ```
     #[must_use = "tasks that are left would wait for ever"]
@@ -281,8 +281,8 @@ impl VirtualTime {
         self.tasks()
     }
 
-    /// Advances the clock by `by`, from one deadline to the next. Before the first and after each
-    /// of these advances, runs tasks and timers until all cores are idle.
+    /// Advances the clock by `by`, in steps from one deadline to the next. Before the first step
+    /// and after each step, runs tasks and timers until all cores are idle.
     ///
     /// # Panics
     ///
@@ -316,7 +316,7 @@ impl VirtualTime {
     }
 
     /// Runs tasks and due timers until all cores are idle, without advancing the clock. The call
-    /// does not return while a task is always ready.
+    /// never returns if a task is always ready.
     ///
     /// # Panics
     ///
@@ -333,8 +333,8 @@ impl VirtualTime {
     /// assert_eq!(task.take(), Some(7));
     /// ```
     pub fn settle(&self) {
-        // The cores whose next turn may find work, because the clock has advanced or a core has
-        // done work since their last turn.
+        // True for each core whose next turn may have an effect: since its last turn, the clock has
+        // advanced or a step had an effect.
         let mut wants_turn = vec![true; self.cores.len()];
         while let Some(CoreStep { core, step }) = self.choose_step(&wants_turn) {
             let found_something = self.cores[core].step(step);
@@ -434,7 +434,7 @@ impl VirtualTime {
         (self.elapsed().saturating_add(wait) < END).then_some(wait)
     }
 
-    /// Chooses one of the possible steps, by the seed.
+    /// Chooses one of the possible steps by a pseudo-random number.
     fn choose_step(&self, wants_turn: &[bool]) -> Option<CoreStep> {
         let polls = self.cores.iter().enumerate().filter(|(_, core)| core.ready_count() > 0);
         let polls = polls.map(|(core, _)| CoreStep { core, step: Step::Poll(self.random()) });

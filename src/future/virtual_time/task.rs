@@ -47,7 +47,7 @@ impl<T> Task<T> {
     ///
     /// let time = VirtualTime::new();
     /// let task = time.spawn(|| async { 7 });
-    /// assert_eq!(task.take(), None); // it has not run
+    /// assert_eq!(task.take(), None); // the task has not run
     /// time.settle();
     /// assert_eq!((task.take(), task.take()), (Some(7), None));
     /// ```
@@ -106,7 +106,7 @@ impl<T> Future for Task<T> {
                 Poll::Pending
             }
             State::Finished(output) => {
-                Poll::Ready(output.take().expect("what a task gives is taken once"))
+                Poll::Ready(output.take().expect("the output of a task was taken before"))
             }
         }
     }
