@@ -65,10 +65,10 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         let task = DrivingTask { id: Local::with(Local::new_driver_task).ok(), _drives: drives };
         loop {
             local_timer().turn_within(DRIVE_BUDGET);
-            sleep_or_wake(None::<S>, true).await;
+            sleep_or_yield(None::<S>, true).await;
             // If this turn fires timers, the tasks that they woke must run soon, and then the wheel
             // must turn again. So the next sleep is short.
-            let was_long = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
+            let fired_timers = local_timer().turn_within(DRIVE_BUDGET).fired > 0;
             let announced = poll_fn(|cx| Poll::Ready(task.prepare_sleep(cx.waker()))).await;
             // With a zero timeout, the task must not sleep, but it lets other tasks run before its
             // next turn.
@@ -77,21 +77,21 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let must_yield = timeout == Some(Duration::ZERO);
             let timeout = timeout.filter(|_| !must_yield);
             let slept =
-                timeout.map(|time| sleep(if was_long { time.min(SHORT_SLEEP) } else { time }));
-            sleep_or_wake(slept, must_yield).await;
+                timeout.map(|time| sleep(if fired_timers { time.min(SHORT_SLEEP) } else { time }));
+            sleep_or_yield(slept, must_yield).await;
         }
     }
 }
 
-/// Waits until `sleep` ends or the task is polled again. If `wakes` is true, wakes the task at
+/// Waits until `sleep` ends or the task is polled again. If `yields` is true, wakes the task at
 /// once, so that the wait only lets other tasks run.
-async fn sleep_or_wake<S: Future>(sleep: Option<S>, wakes: bool) {
+async fn sleep_or_yield<S: Future>(sleep: Option<S>, yields: bool) {
     let (mut sleep, mut was_polled) = (pin!(sleep), false);
     poll_fn(|cx| {
         if mem::replace(&mut was_polled, true) {
             return Poll::Ready(());
         }
-        if wakes {
+        if yields {
             cx.waker().wake_by_ref();
         }
         let Some(sleep) = sleep.as_mut().as_pin_mut() else { return Poll::Pending };

@@ -78,13 +78,13 @@ use crate::{
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Timers(Arc<[Arc<SharedWheels>]>);
+pub struct Timers(Arc<[Arc<WheelSet>]>);
 
 /// All wheels of a [`Timers`]. A `Timers` has one copy of this value per wheel, each in its own
 /// `Arc`. A future holds the `Arc` of the wheel on which it begins. So threads that use different
 /// wheels do not contend for a reference count.
 #[repr(align(128))]
-struct SharedWheels {
+struct WheelSet {
     shards: Arc<[ShardRef]>,
     keep_alive: KeepAlive,
 }
@@ -138,7 +138,7 @@ impl Drop for StopWatcherOnDrop {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Remote {
-    wheel_set: Arc<SharedWheels>,
+    wheel_set: Arc<WheelSet>,
     wheel_index: usize,
 }
 
@@ -307,7 +307,7 @@ impl Timers {
     }
 
     fn with_keep_alive(shards: &Arc<[ShardRef]>, kept: &KeepAlive) -> Self {
-        let wheel_set = || SharedWheels { shards: Arc::clone(shards), keep_alive: kept.clone() };
+        let wheel_set = || WheelSet { shards: Arc::clone(shards), keep_alive: kept.clone() };
         Self(shards.iter().map(|_| Arc::new(wheel_set())).collect())
     }
 
@@ -532,19 +532,23 @@ impl Remote {
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal = AddErrorReason::ShutDown;
         let (first, shards) = (self.wheel_index, self.wheel_set.shards.len());
-        for at in (first..shards).chain(0..first) {
-            let there = self.convert_to_clock_of(at, *nanos);
-            let added = if let Some(wheel) = self.worker_wheel(at) {
-                wheel.try_add(there, call_site, wake)
+        for index in (first..shards).chain(0..first) {
+            let converted = self.convert_to_clock_of(index, *nanos);
+            let added = if let Some(wheel) = self.worker_wheel(index) {
+                wheel.try_add(converted, call_site, wake)
             } else {
-                if self.wheel_set.shards[at].is_own() {
+                if self.wheel_set.shards[index].is_own() {
                     let _ = Local::with(Local::assert_driven);
                 }
-                self.wheel_set.shards[at].try_add_from(call_site, When::at_nanos(there), wake)
+                self.wheel_set.shards[index].try_add_from(
+                    call_site,
+                    When::at_nanos(converted),
+                    wake,
+                )
             };
             match added {
                 Ok(handle) => {
-                    (self.wheel_index, *nanos) = (at, there);
+                    (self.wheel_index, *nanos) = (index, converted);
                     return Ok(handle);
                 }
                 Err(error) => {
@@ -557,12 +561,12 @@ impl Remote {
         Err(refusal)
     }
 
-    /// Converts `nanos` from this wheel's clock to the clock of wheel `at`.
-    fn convert_to_clock_of(&self, at: usize, nanos: u64) -> u64 {
-        if at == self.wheel_index || nanos == u64::MAX {
+    /// Converts `nanos` from this wheel's clock to the clock of another wheel.
+    fn convert_to_clock_of(&self, index: usize, nanos: u64) -> u64 {
+        if index == self.wheel_index || nanos == u64::MAX {
             return nanos;
         }
-        self.wheel_set.shards[at]
+        self.wheel_set.shards[index]
             .shared()
             .clock()
             .convert_nanos(self.shard().shared().clock(), nanos)

@@ -1123,9 +1123,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn unwatch_remote(&self, mut latest: u32) {
         while latest != NONE {
             let taken = self.table.borrow_mut().take_remote_watch(latest);
-            let RemoteWatch { core, watch, next_of_operation } = taken;
+            let RemoteWatch { core, watch, previous } = taken;
             self.send(core, Message::Unwatch { watch });
-            latest = next_of_operation;
+            latest = previous;
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) trait Record {
 pub(super) struct Records<T> {
     pages: Vec<Page<T>>,
     /// The first free record of the current page, or [`NONE`].
-    free: u32,
+    first_free: u32,
     len: u32,
     /// The number of the current page, which is in neither of the lists below.
     current: u32,
@@ -46,17 +46,18 @@ pub(super) struct Records<T> {
 struct Page<T> {
     /// The records that were ever used, including those that are free now.
     records: Vec<T>,
-    /// The first free record, or [`NONE`]. Stale in the current page, which uses [`Records::free`].
-    free: u32,
+    /// The first free record, or [`NONE`]. Stale in the current page, which uses
+    /// [`Records::first_free`].
+    first_free: u32,
     /// The number of records in use. Not updated in the current page.
-    used: u32,
+    used_count: u32,
 }
 
 impl<T> Records<T> {
     pub(super) const fn new() -> Self {
         Self {
             pages: Vec::new(),
-            free: NONE,
+            first_free: NONE,
             len: 0,
             current: 0,
             with_room: Vec::new(),
@@ -122,7 +123,7 @@ impl<T> Records<T> {
 }
 
 impl<T> Page<T> {
-    const ABSENT: Self = Self { records: Vec::new(), free: NONE, used: 0 };
+    const ABSENT: Self = Self { records: Vec::new(), first_free: NONE, used_count: 0 };
 }
 
 impl<T: Record> Records<T> {
@@ -136,7 +137,7 @@ impl<T: Record> Records<T> {
 
     #[inline]
     pub(super) fn next_index(&self) -> u32 {
-        if self.free == NONE { self.next_in_other_page() } else { self.free }
+        if self.first_free == NONE { self.next_in_other_page() } else { self.first_free }
     }
 
     #[inline(never)]
@@ -155,7 +156,7 @@ impl<T: Record> Records<T> {
             Some(_) => (),
         }
         if let Some(&number) = self.with_room.last().or(self.spare.last()) {
-            return self.pages[number as usize].free;
+            return self.pages[number as usize].first_free;
         }
         let absent = self.pages.iter().position(|page| page.records.is_empty());
         fresh(absent.unwrap_or(self.pages.len()), 0)
@@ -166,18 +167,18 @@ impl<T: Record> Records<T> {
     #[inline]
     pub(super) fn occupy(&mut self, index: u32) -> &mut T {
         self.len += 1;
-        if index != self.free {
+        if index != self.first_free {
             self.make_first_free(index);
         }
         let record = self.pages.get_mut(page_of(index));
         let record = record.and_then(|page| page.records.get_mut(place_of(index)));
         let record = record.unwrap_or_else(|| no_record());
-        self.free = *record.next_free();
+        self.first_free = *record.next_free();
         record
     }
 
     /// Makes the page of `index` the current page, with `index` as its first free record. `index`
-    /// must be the [`next_index`](Self::next_index), and the free list `self.free` must be empty.
+    /// must be the [`next_index`](Self::next_index), and the current page must have no free record.
     #[inline(never)]
     fn make_first_free(&mut self, index: u32) {
         let number = page_of(index);
@@ -185,7 +186,7 @@ impl<T: Record> Records<T> {
             self.pages.push(Page::ABSENT);
         }
         if self.current as usize != number {
-            self.pages[self.current as usize].used = PAGE_LEN_U32;
+            self.pages[self.current as usize].used_count = PAGE_LEN_U32;
             // The page is the last of `with_room`, else the last of `spare`, else a page without
             // memory.
             if self.with_room.pop().is_none() && self.spare.pop().is_some() {
@@ -194,7 +195,7 @@ impl<T: Record> Records<T> {
             self.current = index >> RECORD_PAGE_BITS;
         }
         let page = &mut self.pages[number];
-        page.free = NONE;
+        page.first_free = NONE;
         if page.records.len() == place_of(index) {
             // The first page grows by doubling, because most purgatories are small.
             if number > 0 {
@@ -202,24 +203,24 @@ impl<T: Record> Records<T> {
             }
             page.records.push(T::FREE);
         }
-        self.free = index;
+        self.first_free = index;
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
     /// Returns true if the page is now a spare page.
     #[inline(never)]
     #[must_use]
-    pub(super) fn put_in_list(&mut self, index: u32) -> bool {
+    pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
         let number = index >> RECORD_PAGE_BITS;
         let page = &mut self.pages[page_of(index)];
-        *page.records[place_of(index)].next_free() = mem::replace(&mut page.free, index);
-        page.used -= 1;
-        if page.used == 0 {
+        *page.records[place_of(index)].next_free() = mem::replace(&mut page.first_free, index);
+        page.used_count -= 1;
+        if page.used_count == 0 {
             self.with_room.retain(|&other| other != number);
             self.spare.push(number);
             return true;
         }
-        if page.used == PAGE_LEN_U32 - 1 {
+        if page.used_count == PAGE_LEN_U32 - 1 {
             self.with_room.push(number);
         }
         false
@@ -231,8 +232,8 @@ impl<T: Record> Records<T> {
         let page = self.pages.get_mut(page_of(index));
         let record = page.and_then(|page| page.records.get_mut(place_of(index)));
         let record = record.unwrap_or_else(|| no_record());
-        let Self { current, free, len, .. } = self;
-        Occupied { record, index, current, free, len }
+        let Self { current, first_free, len, .. } = self;
+        Occupied { record, index, current, first_free, len }
     }
 }
 
@@ -240,7 +241,7 @@ pub(super) struct Occupied<'a, T> {
     record: &'a mut T,
     index: u32,
     current: &'a u32,
-    free: &'a mut u32,
+    first_free: &'a mut u32,
     len: &'a mut u32,
 }
 
@@ -251,14 +252,14 @@ impl<'a, T: Record> Occupied<'a, T> {
     }
 
     /// Frees the record, whose contents the caller must take. If the returned index is not
-    /// [`NONE`], the caller must then [put this index into a list](Records::put_in_list).
+    /// [`NONE`], the caller must then [put this index into a list](Records::put_in_free_list).
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
         if self.index >> RECORD_PAGE_BITS != *self.current {
             return (self.record, self.index);
         }
-        *self.record.next_free() = mem::replace(self.free, self.index);
+        *self.record.next_free() = mem::replace(self.first_free, self.index);
         (self.record, NONE)
     }
 }
@@ -304,9 +305,9 @@ mod tests {
     }
 
     fn free(records: &mut Records<Numbered>, index: u32) -> Option<u64> {
-        let (record, unlisted) = records.occupied(index).free();
+        let (record, index_to_list) = records.occupied(index).free();
         let number = record.0.take();
-        if unlisted != NONE && records.put_in_list(unlisted) {
+        if index_to_list != NONE && records.put_in_free_list(index_to_list) {
             records.free_surplus();
         }
         number
@@ -322,9 +323,10 @@ mod tests {
             let own =
                 used.iter().filter(|&&(index, _)| index >> RECORD_PAGE_BITS == number).count();
             let is_current = number == records.current;
-            assert!(is_current || page.used as usize == own);
-            let is_spare = !is_current && page.used == 0 && !page.records.is_empty();
-            let has_room = !is_current && page.used > 0 && (page.used as usize) < PAGE_LEN;
+            assert!(is_current || page.used_count as usize == own);
+            let is_spare = !is_current && page.used_count == 0 && !page.records.is_empty();
+            let has_room =
+                !is_current && page.used_count > 0 && (page.used_count as usize) < PAGE_LEN;
             let times = |list: &[u32]| list.iter().filter(|&&other| other == number).count();
             assert_eq!(times(&records.spare), usize::from(is_spare), "page {number}");
             assert_eq!(times(&records.with_room), usize::from(has_room), "page {number}");

@@ -42,8 +42,8 @@ pub(super) struct Table<K, Op> {
     chain_mask: usize,
     key_count: usize,
     /// If there are at least this many keys, an add of a key first calls
-    /// [`at_key_limit`](Self::at_key_limit). Zero while the table grows. Otherwise half the number
-    /// of chains, or less if there have been few keys since the trim interval began.
+    /// [`grow_chains`](Self::grow_chains). Zero while the table grows. Otherwise half the number of
+    /// chains, or less if there have been few keys since the trim interval began.
     key_limit: usize,
     is_removing_chains: bool,
     watch_count: usize,
@@ -53,9 +53,9 @@ pub(super) struct Table<K, Op> {
     keys_to_drop: Vec<K>,
     /// Begins at a random number, so that an id of another purgatory hardly ever names an operation
     /// of this one.
-    last_number: NonZeroU64,
+    last_id_number: NonZeroU64,
     /// Set if calls of [`trim`](Self::trim) are requested.
-    is_trimming: bool,
+    trim_is_requested: bool,
     /// The number of calls of [`trim`](Self::trim) since the trim interval began.
     turns_since_trim: u32,
     /// The counts of added and ended operations. [`counts`](Self::counts) adds the other fields.
@@ -85,8 +85,8 @@ struct ParkedOperation<K, Op> {
 struct FreedOperation<K> {
     inline_watch: Watch<K>,
     last_remote_watch: u32,
-    /// The index that must be put [into a list](Records::put_in_list), or [`NONE`].
-    unlisted: u32,
+    /// The index that must be put [into a list](Records::put_in_free_list), or [`NONE`].
+    index_to_list: u32,
 }
 
 /// A watch on a key of this core.
@@ -99,7 +99,8 @@ struct Watch<K> {
     /// The neighbors in the ring of the key. [`WatchIndex::NONE`] if the watch is not linked.
     previous: WatchIndex,
     next: WatchIndex,
-    next_of_operation: WatchIndex,
+    /// The next extra watch of the operation.
+    next_extra_watch: WatchIndex,
 }
 
 /// The record of a further watch of an operation, or of another core's watch. A free record has no
@@ -155,7 +156,7 @@ impl<K> Watch<K> {
         next_key: WatchIndex::NONE,
         previous: WatchIndex::NONE,
         next: WatchIndex::NONE,
-        next_of_operation: WatchIndex::NONE,
+        next_extra_watch: WatchIndex::NONE,
     };
 
     /// Copies the watch and takes its key.
@@ -170,7 +171,8 @@ impl<K> Watch<K> {
 pub(super) struct RemoteWatch {
     pub(super) core: u32,
     pub(super) watch: Id,
-    pub(super) next_of_operation: u32,
+    /// The index of the operation's previous watch on another core.
+    pub(super) previous: u32,
 }
 
 /// A key that will be watched, and the key's first watch, if it has one.
@@ -247,12 +249,12 @@ impl<K, Op> ParkedOperation<K, Op> {
 impl<K> FreedOperation<K> {
     #[inline(always)]
     fn free<Op>(occupied: Occupied<'_, ParkedOperation<K, Op>>) -> Self {
-        let (parked, unlisted) = occupied.free();
+        let (parked, index_to_list) = occupied.free();
         debug_assert!(parked.operation.is_none(), "it would stay in a free record");
         parked.number = None;
         let (inline_watch, last_remote_watch) =
             (parked.inline_watch.take(), parked.last_remote_watch);
-        Self { inline_watch, last_remote_watch, unlisted }
+        Self { inline_watch, last_remote_watch, index_to_list }
     }
 }
 
@@ -275,8 +277,8 @@ impl<K, Op> Table<K, Op> {
             watch_count: 0,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
-            last_number: random_number(),
-            is_trimming: false,
+            last_id_number: random_number(),
+            trim_is_requested: false,
             turns_since_trim: 0,
             totals: PurgatoryCounts::default(),
         }
@@ -284,8 +286,8 @@ impl<K, Op> Table<K, Op> {
 
     #[inline]
     fn next_number(&mut self) -> NonZeroU64 {
-        self.last_number = self.last_number.saturating_add(1);
-        self.last_number
+        self.last_id_number = self.last_id_number.saturating_add(1);
+        self.last_id_number
     }
 
     #[inline]
@@ -380,32 +382,32 @@ impl<K, Op> Table<K, Op> {
     /// `freed.last_remote_watch`.
     #[inline(always)]
     fn unlink_all(&mut self, index: u32, freed: FreedOperation<K>) -> u32 {
-        let FreedOperation { inline_watch, last_remote_watch, unlisted } = freed;
+        let FreedOperation { inline_watch, last_remote_watch, index_to_list } = freed;
         if inline_watch.next != WatchIndex::NONE {
             let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
             while next != WatchIndex::NONE {
                 next = self.remove_extra(next.index());
             }
         }
-        if unlisted != NONE {
-            self.put_operation_in_list(unlisted);
+        if index_to_list != NONE {
+            self.put_operation_in_free_list(index_to_list);
         }
         last_remote_watch
     }
 
     #[inline(never)]
-    fn put_operation_in_list(&mut self, index: u32) {
-        if self.operations.put_in_list(index) {
+    fn put_operation_in_free_list(&mut self, index: u32) {
+        if self.operations.put_in_free_list(index) {
             self.request_trim();
         }
     }
 
     /// Removes an extra watch, and returns the next one of the same operation.
     fn remove_extra(&mut self, index: u32) -> WatchIndex {
-        let (extra, unlisted) = self.extra_watches.occupied(index).free();
+        let (extra, index_to_list) = self.extra_watches.occupied(index).free();
         extra.number = None;
         let watch = extra.watch.take();
-        if unlisted != NONE && self.extra_watches.put_in_list(unlisted) {
+        if index_to_list != NONE && self.extra_watches.put_in_free_list(index_to_list) {
             self.request_trim();
         }
         self.unlink(WatchIndex::extra(index), watch)
@@ -416,8 +418,8 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn add_remote_watch(&mut self, operation: Id, core: u32, watch: Id) -> bool {
         let latest = self.remote_watches.next_index();
         let Some(parked) = self.get(operation) else { return false };
-        let next_of_operation = mem::replace(&mut parked.last_remote_watch, latest);
-        *self.remote_watches.occupy(latest) = RemoteWatch { core, watch, next_of_operation };
+        let previous = mem::replace(&mut parked.last_remote_watch, latest);
+        *self.remote_watches.occupy(latest) = RemoteWatch { core, watch, previous };
         true
     }
 
@@ -425,8 +427,8 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn take_remote_watch(&mut self, index: u32) -> RemoteWatch {
         let mut occupied = self.remote_watches.occupied(index);
         let watch = *occupied.get_mut();
-        let (_, unlisted) = occupied.free();
-        if unlisted != NONE && self.remote_watches.put_in_list(unlisted) {
+        let (_, index_to_list) = occupied.free();
+        if index_to_list != NONE && self.remote_watches.put_in_free_list(index_to_list) {
             self.request_trim();
         }
         watch
@@ -474,14 +476,14 @@ impl<K, Op> Table<K, Op> {
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.key.is_some(), watch.next);
         }
-        let Watch { key, hash, next_key, previous, next, next_of_operation } = watch;
+        let Watch { key, hash, next_key, previous, next, next_extra_watch } = watch;
         let is_last = next == index;
         if !is_last {
             self.watch_mut(previous).next = next;
             self.watch_mut(next).previous = previous;
         }
         if let Some(key) = key {
-            let mut link = self.chain_mut(hash);
+            let mut link = self.chain_head_mut(hash);
             while *link != index {
                 let other = *link;
                 link = &mut self.watch_mut(other).next_key;
@@ -499,7 +501,7 @@ impl<K, Op> Table<K, Op> {
                 (first.key, first.hash, first.next_key) = (Some(key), hash, next_key);
             }
         }
-        next_of_operation
+        next_extra_watch
     }
 
     /// Moves the cursors at the watch `index` to the next watch.
@@ -535,11 +537,11 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the first watch of the chain of a hash, or `NONE`.
     #[inline]
-    fn chain(&self, hash: u32) -> WatchIndex {
+    fn chain_head(&self, hash: u32) -> WatchIndex {
         let chain = hash as usize & self.chain_mask;
         match self.chains.get(chain) {
             Some(first) => *first,
-            None => self.chains.get(self.lower_chain(chain)).copied().unwrap_or(WatchIndex::NONE),
+            None => self.chains.get(self.parent_chain(chain)).copied().unwrap_or(WatchIndex::NONE),
         }
     }
 
@@ -547,28 +549,28 @@ impl<K, Op> Table<K, Op> {
     /// hash are the number of the chain. If there is no such chain yet, the highest of these bits
     /// is cleared.
     #[inline]
-    fn chain_mut(&mut self, hash: u32) -> &mut WatchIndex {
+    fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
         let chain = hash as usize & self.chain_mask;
         if chain < self.chains.len() {
             &mut self.chains[chain]
         } else {
-            let lower = self.lower_chain(chain);
-            &mut self.chains[lower]
+            let parent = self.parent_chain(chain);
+            &mut self.chains[parent]
         }
     }
 
-    /// Clears the highest bit of the number of a chain. The function is cold, so that the compiler
-    /// makes a branch, not a conditional move. The branch is rarely taken, because the number of
-    /// chains is usually a power of two.
+    /// Returns the chain that has the keys of a missing chain: the highest bit of its number is
+    /// cleared. The function is cold, so that the compiler makes a branch, not a conditional move.
+    /// The branch is rarely taken, because the number of chains is usually a power of two.
     #[cold]
-    fn lower_chain(&self, chain: usize) -> usize {
+    fn parent_chain(&self, chain: usize) -> usize {
         chain & (self.chain_mask >> 1)
     }
 
     /// Adds a few chains if the keys need more, or if the number of chains is not a power of two.
     /// Ends a removal of chains.
     #[cold]
-    fn at_key_limit(&mut self) {
+    fn grow_chains(&mut self) {
         self.is_removing_chains = false;
         let chains = self.chains.len();
         if 2 * self.key_count >= chains {
@@ -592,7 +594,7 @@ impl<K, Op> Table<K, Op> {
         let mut at = mem::replace(&mut self.chains[other], WatchIndex::NONE);
         while at != WatchIndex::NONE {
             let hash = self.watch_mut(at).hash;
-            let first = mem::replace(self.chain_mut(hash), at);
+            let first = mem::replace(self.chain_head_mut(hash), at);
             at = mem::replace(&mut self.watch_mut(at).next_key, first);
         }
     }
@@ -683,7 +685,7 @@ impl<K, Op> Table<K, Op> {
             (number, WatchOwner::Own(Id { number, index: at.index() }), &parked.inline_watch)
         };
         // Watches with greater numbers were added during the event, so the event ends here.
-        if number > event.last_number {
+        if number > event.last_number_at_start {
             return None;
         }
         event.next = self.successor(watch.next, at);
@@ -729,7 +731,7 @@ impl<K, Op> Table<K, Op> {
     /// Requests calls of [`trim`](Self::trim) if there are surplus chains.
     #[inline(never)]
     fn trim_if_surplus_chains(&mut self) {
-        if !self.is_trimming && self.has_surplus_chains() {
+        if !self.trim_is_requested && self.has_surplus_chains() {
             self.request_trim();
         }
     }
@@ -740,7 +742,7 @@ impl<K, Op> Table<K, Op> {
         self.operations.free_surplus();
         self.extra_watches.free_surplus();
         self.remote_watches.free_surplus();
-        if !mem::replace(&mut self.is_trimming, true) {
+        if !mem::replace(&mut self.trim_is_requested, true) {
             let _ = Local::with(Local::request_trim);
         }
     }
@@ -766,12 +768,12 @@ impl<K, Op> Table<K, Op> {
             };
             self.remove_chains(chains, bytes);
         }
-        self.is_trimming = self.has_surplus_chains()
+        self.trim_is_requested = self.has_surplus_chains()
             || self.is_removing_chains
             || self.operations.has_spare()
             || self.extra_watches.has_spare()
             || self.remote_watches.has_spare();
-        self.is_trimming
+        self.trim_is_requested
     }
 }
 
@@ -781,7 +783,7 @@ pub(super) struct EventWalk {
     /// Set between two steps, while one of the table's cursors holds the next watch.
     is_suspended: bool,
     /// The last number that the table had assigned when the event began.
-    last_number: NonZeroU64,
+    last_number_at_start: NonZeroU64,
 }
 
 impl EventWalk {
@@ -794,7 +796,7 @@ impl EventWalk {
 impl<K: Eq, Op> Table<K, Op> {
     #[inline]
     fn find_key(&self, hash: u32, key: &K) -> WatchIndex {
-        let mut at = self.chain(hash);
+        let mut at = self.chain_head(hash);
         // `get` returns `None` for the index of an extra watch, because of its flag.
         while at != WatchIndex::NONE {
             let Some(parked) = self.operations.get(at.0) else {
@@ -849,7 +851,7 @@ impl<K: Eq, Op> Table<K, Op> {
         parked.last_remote_watch = NONE;
         parked.completion = None;
         if first != WatchIndex::NONE {
-            self.join_ring(first, at);
+            self.append_to_ring(first, at);
         }
         Id { number, index }
     }
@@ -866,14 +868,14 @@ impl<K: Eq, Op> Table<K, Op> {
             let inline_watch = self.link(at, entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
             if first != WatchIndex::NONE {
-                self.join_ring(first, at);
+                self.append_to_ring(first, at);
             }
         } else {
             let index = self.add_extra(operation.number, THIS_CORE, operation, entry);
             let extra = self.extra_watches.record_mut(index);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
-            extra.watch.next_of_operation = inline_watch.next_of_operation;
-            inline_watch.next_of_operation = WatchIndex::extra(index);
+            extra.watch.next_extra_watch = inline_watch.next_extra_watch;
+            inline_watch.next_extra_watch = WatchIndex::extra(index);
         }
         true
     }
@@ -897,14 +899,14 @@ impl<K: Eq, Op> Table<K, Op> {
         (extra.number, extra.core, extra.operation) = (Some(number), core, operation);
         extra.watch = new_watch;
         if first != WatchIndex::NONE {
-            self.join_ring(first, at);
+            self.append_to_ring(first, at);
         }
         index
     }
 
     /// Counts and returns a new watch, which the caller stores at `index`. If the key has no other
     /// watch, adds the key to its chain. Otherwise the caller must call
-    /// [`join_ring`](Self::join_ring) after it has stored the watch.
+    /// [`append_to_ring`](Self::append_to_ring) after it has stored the watch.
     #[inline]
     fn link(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first } = entry;
@@ -912,10 +914,10 @@ impl<K: Eq, Op> Table<K, Op> {
         let mut next_key = WatchIndex::NONE;
         if first == WatchIndex::NONE {
             if self.key_count >= self.key_limit {
-                self.at_key_limit();
+                self.grow_chains();
             }
             self.key_count += 1;
-            next_key = mem::replace(self.chain_mut(hash), index);
+            next_key = mem::replace(self.chain_head_mut(hash), index);
         }
         let key = Some(key);
         Watch { key, hash, next_key, previous: index, next: index, ..Watch::UNLINKED }
@@ -924,7 +926,7 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Appends a watch to the ring that begins at `first`. The watch's copy of the key is dropped
     /// later.
     #[inline(never)]
-    fn join_ring(&mut self, first: WatchIndex, index: WatchIndex) {
+    fn append_to_ring(&mut self, first: WatchIndex, index: WatchIndex) {
         let previous = mem::replace(&mut self.watch_mut(first).previous, index);
         self.watch_mut(previous).next = index;
         let watch = self.watch_mut(index);
@@ -937,7 +939,7 @@ impl<K: Eq, Op> Table<K, Op> {
     /// Begins an event. If the key has only an inline watch, tries to check out its operation.
     #[inline]
     pub(super) fn begin_event(&mut self, hash: u32, key: &K) -> KeyWatchers<Op> {
-        let mut at = self.chain(hash);
+        let mut at = self.chain_head(hash);
         // Does not call `find_key`, so that the record of an inline watch is looked up only once.
         while let Some(parked) = self.operations.get_mut(at.0) {
             let watch = &parked.inline_watch;
@@ -961,7 +963,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     fn event_at(&self, next: WatchIndex) -> EventWalk {
-        EventWalk { next, is_suspended: false, last_number: self.last_number }
+        EventWalk { next, is_suspended: false, last_number_at_start: self.last_id_number }
     }
 
     /// Returns the owners of the watches on a key, the oldest watch first.
@@ -1000,10 +1002,10 @@ impl<K> Record for ExtraWatch<K> {
 }
 
 impl Record for RemoteWatch {
-    const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, next_of_operation: NONE };
+    const FREE: Self = Self { core: THIS_CORE, watch: Id::NONE, previous: NONE };
 
     fn next_free(&mut self) -> &mut u32 {
-        &mut self.next_of_operation
+        &mut self.previous
     }
 }
 
@@ -1271,11 +1273,11 @@ mod tests {
         let two = [0, 1].map(|key| add(&mut table, &[key]));
         while table.trim(false) {}
         let chains = table.chains.len();
-        assert!(chains > SPARE_CHAINS_MAX && !table.is_trimming, "{chains}");
+        assert!(chains > SPARE_CHAINS_MAX && !table.trim_is_requested, "{chains}");
         for id in two {
             remove(&mut table, id);
         }
-        assert!(table.is_trimming);
+        assert!(table.trim_is_requested);
     }
 
     #[test]
@@ -1289,7 +1291,7 @@ mod tests {
         table.operations.record_mut(goes.index).operation = None;
         let mut latest = table.remove(goes.index);
         while latest != NONE {
-            latest = table.take_remote_watch(latest).next_of_operation;
+            latest = table.take_remote_watch(latest).previous;
         }
         assert!(table.remote_watches.capacity() > 4);
         table.trim(true);
